@@ -96,7 +96,7 @@ KVCache.attend: q does not have the rows of the last append
 KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
   expected  a rule that computes the new logit
-  fix       pass it as mask="""),
+  fix       pass it as mask=, true where a row may attend"""),
     (lambda: cached().append(normal(2, G, 2, D), normal(2, G, 2, E), rows=[1], sequences=[1, -1, 1]), """\
 KVCache.append: a sequence is listed twice
   given     sequences=[1, -1, 1]

@@ -373,7 +373,7 @@ attention_stats: pooled has more cells than the matrix
 attention_stats: later: a mask must be a condition
   given     `key + 1`, which is int
   expected  true where a query may attend
-  fix       compare it with something, or pass it as score=""",
+  fix       compare it with something, or add it to the scores: score=score + (key + 1)""",
     ),
 ]
 

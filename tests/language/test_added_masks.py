@@ -1,6 +1,7 @@
 """When a number that is added to scores is a mask: one rule, its bounds in every dtype, and its users."""
 
 import math
+import re
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import regard as rg
 from regard.language.added_masks import NOTHING, ORDINARY, hidden_beside, hides, range_of
+from regard.torch.layers import MultiHeadAttention, SelfAttention
 
 DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float64", "float32", "float16", "bfloat16")}
 
@@ -150,3 +153,84 @@ def test_an_observed_mask_is_a_rule_from_half_the_smallest_number_on(low):
         attend(q, k, v, attn_mask=mask)
 
     assert [(each.mask is not None, each.score is not None) for each in problems] == [(low < -1e30, low > -1e30)]
+
+
+# ---- numbers that were passed as booleans ----------------------------------------------------------------------------
+
+FIXES = re.compile(r"((?:score|mask)=[^,:]+?)(?= if |,|:|$)")
+
+
+def followed(arrays, given) -> list:
+    """The results of a call for every piece of code that the refusal of mask=given proposes."""
+    with pytest.raises(rg.Refused, match="not an array of conditions") as caught:
+        rg.attention(*arrays, mask=given)
+    (reason,) = caught.value.reasons
+    codes = FIXES.findall(reason.fix)
+    assert codes, reason.fix
+    return [
+        eval(f"attention(*arrays, {code})", {"attention": rg.attention, "arrays": arrays, "mask": given})
+        for code in codes
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([*DTYPES]),
+    st.booleans(),
+    st.sampled_from(["minus infinity", "smallest", -1e4, -3e4, "bias", "zeros"]),
+    st.sampled_from([(6, 9), (1, 9), (2, 6, 9), (3, 1, 6, 9)]),
+    st.integers(0, 99),
+)
+def test_the_fix_for_numbers_as_a_mask_means_what_torch_means(name, tensors, low, shape, seed):
+    """Every call that the message proposes for an additive mask or a bias equals torch's attention with that
+    attn_mask.
+    """
+    rng, dtype = np.random.default_rng(seed), DTYPES[name]
+    arrays = rng.standard_normal((3, 3, 2, 9, 4))
+    arrays = [arrays[0][:, :, :6], *arrays[1:]]
+    hidden = rng.random(shape) < 0.4
+    hidden[..., 0] = False
+    numbers = {"minus infinity": -np.inf, "smallest": lowest(dtype), "bias": 0, "zeros": 0}.get(low, low)
+    added = (rng.standard_normal(shape) if low == "bias" else np.where(hidden, numbers, 0.0)).astype(dtype)
+    tensor = torch.tensor(added.astype(np.float64))
+    wanted = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, arrays), attn_mask=tensor)
+    for found in followed(arrays, tensor.to(getattr(torch, name)) if tensors else added):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int8, np.float32, np.float16])
+def test_the_fix_for_zeros_and_ones_is_a_comparison(dtype):
+    """0 and 1 mean false and true, first as regard reads booleans, then the other way round."""
+    arrays = np.random.default_rng(0).standard_normal((3, 2, 9, 4))
+    allowed = np.tri(9, dtype=bool)
+    ours, theirs = followed(arrays, allowed.astype(dtype))
+    np.testing.assert_array_equal(ours, rg.attention(*arrays, mask=allowed))
+    np.testing.assert_array_equal(theirs, rg.attention(*arrays, mask=~allowed))
+
+
+def test_other_functions_tell_numbers_apart_too():
+    """The layer and the picture name a comparison that allows the pairs that the added mask allows."""
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    added = torch.zeros(5, 5).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    layer, x = SelfAttention(4), torch.randn(2, 5, 4)
+    weights = rg.attention_weights(np.ones((1, 5, 4)), np.ones((1, 5, 4)), mask=rg.causal())
+    for call in (lambda: layer(x, added[None]), lambda: rg.heatmap(weights, mask=added)):
+        with pytest.raises(rg.Refused) as caught:
+            call()
+        (code,) = FIXES.findall(caught.value.reasons[0].fix)
+        assert torch.equal(eval(code.removeprefix("mask="), {"mask": added}), allowed)
+
+
+@pytest.mark.parametrize("name", ["key_padding_mask", "attn_mask"])
+def test_a_layer_of_torch_names_both_meanings_of_integers(name):
+    """A tokenizer's attention_mask is 1 where torch's key_padding_mask is false: `.bool()` would invert it."""
+    x, real = torch.randn(2, 5, 8), torch.tensor([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
+    layer = MultiHeadAttention(8, 2, batch_first=True)
+    given = real if name == "key_padding_mask" else torch.ones(5, 5, dtype=torch.int64).tril()
+    with pytest.raises(rg.Refused) as caught:
+        layer(x, x, x, **{name: given})
+    fix = caught.value.reasons[0].fix
+    code = re.search(rf'pass ({name} == 0) if 1 means "may attend"', fix)
+    assert code and f'{name} != 0 if 1 means "may not attend"' in fix
+    out = layer(x, x, x, **{name: eval(code[1], {name: given})})[0]
+    torch.testing.assert_close(out, layer(x, x, x, **{name: ~given.bool()})[0])

@@ -347,7 +347,7 @@ def test_what_cannot_be_traced_is_refused(rule, words):
     assert words in str(caught.value)
 
 
-def test_masks_and_scores_are_told_apart():
+def test_masks_and_scores_are_how_to_pass():
     """A mask may not read the score, a score may not be a condition."""
     with pytest.raises(rg.Refused, match="a mask cannot depend on the score"):
         as_mask(score > 0)

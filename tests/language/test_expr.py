@@ -123,7 +123,7 @@ def test_text(expression, text):
     assert repr(expression) == text
 
 
-def test_tables_of_one_name_are_told_apart():
+def test_tables_of_one_name_are_how_to_pass():
     """Two tables called `document` print under two names."""
     first, second = table(np.arange(3), "document"), table(np.arange(3), "document")
     rule = first[query] == second[key]

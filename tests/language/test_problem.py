@@ -252,7 +252,7 @@ REFUSED = [
             "a score must be a number",
             "`True`, which is a condition",
             "a rule that computes the new logit",
-            "pass it as mask=",
+            "pass it as mask=, true where a row may attend",
         ),
     ),
     (
@@ -352,7 +352,7 @@ REFUSED = [
             "a mask must be a condition",
             "`query - key`, which is int",
             "true where a query may attend",
-            "compare it with something, or pass it as score=",
+            "compare it with something, or add it to the scores: score=score + (query - key)",
         ),
     ),
     (
@@ -361,7 +361,7 @@ REFUSED = [
             "a score must be a number",
             "`key <= query`, which is a condition",
             "a rule that computes the new logit",
-            "pass it as mask=",
+            "pass it as mask=, true where a row may attend",
         ),
     ),
     (
@@ -370,7 +370,7 @@ REFUSED = [
             "not an array of conditions",
             "float32 [3, 8]",
             "booleans with one to four axes: …, heads, rows, keys",
-            "compare it first (array != 0), or pass numbers that are added to scores as score=",
+            "pass score=mask, or mask=mask == 0, which skips keys: its numbers hide a key by being added to its score",
         ),
     ),
 ]

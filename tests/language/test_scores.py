@@ -108,7 +108,7 @@ REFUSED = [
     (lambda: rg.bias([[1.0], [1.0, 2.0]]), "the array cannot be read"),
     (lambda: rg.relative(np.zeros((2, 2, 3))), "numbers with 1 or 2 axes"),
     (lambda: rg.relative(np.zeros(6)), "an odd number: -R … R"),
-    (lambda: rg.bias(np.ones((2, 2), bool)), "conditions go to mask="),
+    (lambda: rg.bias(np.ones((2, 2), bool)), "pass it as mask="),
     (lambda: rg.bias(np.ones((3, 1))), "an array with one column needs query_start"),
     (lambda: rg.alibi(np.ones((2, 2))), "numbers with 1 axes"),
     (lambda: rg.t5_buckets(np.ones(3), bidirectional=True), "numbers with 2 axes"),

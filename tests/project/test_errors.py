@@ -112,11 +112,11 @@ mask: an array with one column needs query_start
   given     shape (3, 1)
   expected  query_start=…, the position of row 0
   fix       query_start=0 if row i is at position i"""),
-    (lambda: rg.dense(np.ones((3, 3))), """\
+    (lambda: rg.dense(np.full((3, 3), 0.5)), """\
 mask: not an array of conditions
   given     float64 [3, 3]
   expected  booleans with one to four axes: …, heads, rows, keys
-  fix       compare it first (array != 0), or pass numbers that are added to scores as score="""),
+  fix       pass score=mask if its numbers are added to scores; a condition is a comparison, such as mask > 0.5"""),
     (lambda: rg.relative(np.zeros(4)), """\
 relative: the last axis must have odd length 2R + 1
   given     4 distances

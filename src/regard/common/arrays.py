@@ -35,7 +35,8 @@ def read_array(array, where: str) -> np.ndarray:
             "the mask of a masked array would be ignored",
             given=f"{type(array).__name__} {list(array.shape)}",
             expected="a plain array",
-            fix="fill it with array.filled(…), and pass its mask as mask=",
+            fix="fill it with array.filled(…); np.ma.getmaskarray(array) is true where a number is missing, whereas "
+            "mask= is true where a row may attend",
         )
     try:
         return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)

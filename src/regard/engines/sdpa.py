@@ -49,7 +49,7 @@ def forward(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         logits = logits + added
     if allowed is not None:
         logits = logits.masked_fill(~allowed, -torch.inf)
-    lse = logits.logsumexp(-1)
+    lse = logits.logsumexp(-1).masked_fill((logits == torch.inf).any(-1), torch.nan)  # as in the output
     return read_array(out.masked_fill(lse[..., None] == -torch.inf, 0), "out"), lse.numpy()
 
 
@@ -64,10 +64,13 @@ def _dense(problem: Problem) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         "score": np.zeros(()),
     }
 
-    def laid(rule: Expr | None, dtype) -> torch.Tensor | None:
-        return None if rule is None else as_tensor(np.broadcast_to(evaluate(rule, at), (B, H, Q, K)).astype(dtype))
+    def laid(rule: Expr | None, dtype, real=np.float64) -> torch.Tensor | None:
+        if rule is None:
+            return None
+        return as_tensor(np.broadcast_to(evaluate(rule, at, real), (B, H, Q, K)).astype(dtype))
 
-    return laid(problem.mask, np.bool_), laid(problem.score, problem.dtype)
+    # A bias in 16 bits would be rounded, and infinite from 65,504 on in float16.
+    return laid(problem.mask, np.bool_), laid(problem.score, problem.real, problem.real)
 
 
 def _is_added(rule: Expr) -> bool:

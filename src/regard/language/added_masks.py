@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOTHING", "ORDINARY", "hidden_beside", "hides", "range_of"]
+__all__ = ["NOTHING", "ORDINARY", "hidden_beside", "hides", "range_of", "how_to_pass"]
 
 NOTHING = 104  # exp(−104) is less than half of the smallest number of float32, so that it rounds to 0
 ORDINARY = 4940.0  # scores of models are smaller than this by magnitude
@@ -79,3 +79,31 @@ def range_of(dtype: Any) -> float:
     except (TypeError, ValueError):
         return math.inf
     return largest / 4 - NOTHING / 2
+
+
+def how_to_pass(numbers: Any, name: str, *, added: str = "", condition: str = "") -> str:
+    """The fix for numbers that were passed as booleans (true means "may attend"): code that means the same.
+
+    numbers: an array; name: the variable of the code. added: how numbers to add are passed, "" where they cannot be.
+    condition: how booleans are passed. A mask of floats that are all 0 is added: it hides nothing.
+
+    >>> how_to_pass(np.array([0.0, -np.inf]), "m", added="score=", condition="mask=")
+    'pass score=m, or mask=m == 0, which skips keys: its numbers hide a key by being added to its score'
+    >>> how_to_pass(np.array([0, 1]), "m", condition="mask=")
+    'pass mask=m != 0 if 1 means "may attend", or mask=m == 0 if 1 means "masked"'
+    """
+    read = np.asarray(numbers).astype(np.float64)
+    low, floats = hides(read, ORDINARY), np.asarray(numbers).dtype.kind not in "iu"
+    if read.size and ((read == 0) | low).all() and (low.any() or floats):
+        sums = f"{added}{name}, or " if added else ""
+        return (
+            f"pass {sums}{condition}{name} == 0{', which skips keys' if added else ''}: "
+            "its numbers hide a key by being added to its score"
+        )
+    if read.size and ((read == 0) | (read == 1)).all():
+        return f'pass {condition}{name} != 0 if 1 means "may attend", or {condition}{name} == 0 if 1 means "masked"'
+    if added:
+        return (
+            f"pass {added}{name} if its numbers are added to scores; a condition is a comparison, such as {name} > 0.5"
+        )
+    return f'compare it, so that true means "may attend": numbers of 0 and −infinity become {name} == 0'

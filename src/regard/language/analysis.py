@@ -12,7 +12,7 @@ from . import intervals
 from .expr import Const, Expr, Op, Read, Table, fold, fold_all, score, walk
 from .operators import OPERATORS
 
-__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "ranges_of", "substituted"]
+__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "in_range", "ranges_of", "substituted"]
 
 ONE = Const(1.0)
 WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
@@ -27,15 +27,28 @@ def clamped(table: Table, index) -> tuple[np.ndarray, ...]:
     return tuple(np.clip(part, 0, size - 1) for part, size in zip(index, table.array.shape, strict=True))
 
 
-def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
-    """The value of the expression; `values` maps each variable to an array, and all must broadcast together."""
+def evaluate(root: Expr, values: Mapping[str, Any], real: Any = np.float64) -> np.ndarray:
+    """The value of the expression; `values` maps each variable to an array, and all must broadcast together.
+
+    real: the dtype in which engines compute it. The result has the precision of float64 and the range of `real`: a
+    constant, an element or a result that is too large for it is infinite, and one that is too small is 0. Parts that
+    are `deciding` have the range of float64.
+    """
+    narrow = np.dtype(real) != np.float64
+    exact = deciding(root) if narrow else frozenset()
+
+    def held(node, found):
+        return in_range(found, real) if narrow and node.kind == "float" and id(node) not in exact else found
 
     def const(node):
-        return np.asarray(node.value)
+        return held(node, np.asarray(node.value))
+
+    def var(node):
+        return held(node, np.asarray(values[node.name]))
 
     def read(node, *index):
         found = node.table.array[clamped(node.table, index)]
-        return found.astype({"bool": np.bool_, "int": np.int64, "float": np.float64}[node.kind])
+        return held(node, found.astype({"bool": np.bool_, "int": np.int64, "float": np.float64}[node.kind]))
 
     def op(node, *given):
         row = OPERATORS[node.name]
@@ -43,11 +56,25 @@ def evaluate(root: Expr, values: Mapping[str, Any]) -> np.ndarray:
             arg.astype(np.int64) if arg.dtype == np.bool_ and code == "n" else arg
             for code, arg in zip(row.takes, given, strict=True)
         ]
+        if exact and node.kind == "float" and id(node) not in exact:  # a deciding part is converted where it is used
+            args = [in_range(arg, real) if arg.dtype.kind == "f" else arg for arg in args]
         found = np.asarray(row.value(*args))
-        return found.astype(np.float64) if node.kind == "float" and found.dtype.kind == "i" else found
+        return held(node, found.astype(np.float64) if node.kind == "float" and found.dtype.kind == "i" else found)
 
     with np.errstate(all="ignore"):
-        return fold(root, const, lambda node: np.asarray(values[node.name]), read, op)
+        found = fold(root, const, var, read, op)
+        return in_range(found, real) if narrow and found.dtype.kind == "f" else found
+
+
+def in_range(values: np.ndarray, real: Any) -> np.ndarray:
+    """Numbers in float64, infinite or 0 where `real` holds no other number that near.
+
+    >>> in_range(np.array([0.1, 1e39, -1e300, 1e-50]), np.float32)
+    array([ 0.1,  inf, -inf,  0. ])
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = np.asarray(values).astype(real)
+    return np.where((rounded == 0) | np.isinf(rounded), rounded.astype(np.float64), values)
 
 
 def substituted(root: Expr, values: Mapping[Expr, Expr]) -> Expr:

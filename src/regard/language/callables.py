@@ -42,7 +42,8 @@ def as_mask(rule) -> Expr | None:
             "a mask must be a condition",
             given=f"`{found!r}`, which is {found.kind}",
             expected="true where a query may attend",
-            fix="compare it with something, or pass it as score=",
+            fix="compare it with something, or "
+            + ("pass it as score=" if found.scored else f"add it to the scores: score=score + ({found})"),
         )
     if found is not None and found.scored:
         raise refuse(
@@ -71,7 +72,7 @@ def as_score(rule) -> Expr | None:
             "a score must be a number",
             given=f"`{found!r}`, which is a condition",
             expected="a rule that computes the new logit",
-            fix="pass it as mask=",
+            fix="pass it as mask=, true where a row may attend",
         )
     return found
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..common.arrays import read_array
 from ..common.errors import refuse
 from ..common.types import ArrayLike
+from .added_masks import how_to_pass
 from .checks.numbers import LIMIT, count, frozen, integers, not_negative, per_batch, whole
 from .expr import Expr, Table, batch, head, key, lift, query, table
 from .functions import minimum
@@ -355,11 +356,13 @@ def along(shown: Table, *position: Expr):
 def _boolean(array, name: str, *position: Expr) -> Expr:
     shown = table(array, name)
     if shown.kind != "bool" or not 1 <= shown.array.ndim <= 4:
+        passed = {"added": "score=", "condition": "mask="} if name == "mask" else {}
+        fits = 1 <= shown.array.ndim <= 4
         raise refuse(
             name,
             "not an array of conditions",
             given=f"{shown.array.dtype} {list(shown.array.shape)}",
             expected="booleans with one to four axes: …, heads, rows, keys",
-            fix="compare it first (array != 0), or pass numbers that are added to scores as score=",
+            fix=how_to_pass(shown.array, name, **passed) if fits else "reshape it to one to four axes",
         )
     return along(shown, *position)

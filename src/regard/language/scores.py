@@ -283,6 +283,6 @@ def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:
             "not an array of numbers of the right shape",
             given=f"{shown.array.dtype} {list(shown.array.shape)}",
             expected=f"numbers with {' or '.join(map(str, axes))} axes",
-            fix="reshape it; conditions go to mask=",
+            fix="pass it as mask=, true where a row may attend" if shown.kind == "bool" else "reshape it",
         )
     return shown

@@ -20,6 +20,7 @@ from regard.language.dropout import Dropout
 from regard.language.expr import tables_of
 from regard.language.measures import checked_request
 from regard.language.problem import Problem
+from tests.engines import test_range
 from tests.support.strategies import dropouts, problems
 from tests.support.tensors import law, normal, qkv, tensors
 
@@ -81,6 +82,17 @@ def test_gradients_are_those_of_the_law(case, falling, seed):
         np.testing.assert_allclose(
             found.double() / scale, its / scale, rtol=max(1e-9, rounding), atol=max(1e-9, rounding)
         )
+
+
+@random_problems
+@given(test_range.rules(), st.sampled_from([np.float32, np.float16, np.float64]), st.integers(0, 9))
+def test_the_range_of_a_score_is_that_of_the_law(rule, dtype, seed):
+    """Law 10: constants, elements and results beyond the dtype of sums are infinite, as in the law."""
+    problem, exact, budget = test_range.expected(rule, dtype, seed)
+    q, k, v = (as_tensor(np.array(part)) for part in (problem.q, problem.k, problem.v))
+    out, lse = streamed.attend(gpu.DeviceCall.of(q, k, v, score=rule))
+    test_range.exact_within(out, exact["out"], budget["out"], "output")
+    test_range.exact_within(lse, exact["lse"], budget["lse"], "lse")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

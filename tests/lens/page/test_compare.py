@@ -243,7 +243,7 @@ def test_masks_that_differ_and_faults_are_not_differences(opened):
     assert chart.pixel(5, 4)[:3] == ramp("diverging-light")[128].tolist()  # equal weights are in the middle
 
 
-def test_runs_of_one_model_are_told_apart(opened):
+def test_runs_of_one_model_are_how_to_pass(opened):
     """Each is called first or second, and by the name of its folder where that is known; every row of a swiped map is
     drawn whole.
     """

@@ -44,7 +44,7 @@ def test_far_out_a_cell_is_the_pool_of_its_weights(long):
     assert "to within 3 %" in rest
 
 
-def test_what_is_wrong_is_seen_from_afar_and_told_apart(long):
+def test_what_is_wrong_is_seen_from_afar_and_how_to_pass(long):
     """Forbidden weight, NaN, out of range, zero and masked each look different; from afar each is told, and led to."""
     chart, _ = long
     chart.view.choose(**BEGIN)

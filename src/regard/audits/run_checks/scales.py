@@ -23,21 +23,20 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     """The effective scale of q·k, against the declared one and against common mistakes."""
     if call.q is None:
         return False
-    known, before = declared(call, module).scale, scaled_before(call, module)
+    before = scaled_before(call, module)
     plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
+    effective = call.scale if plain or before is None else call.scale * before
+    known = _declared_factor(call, module, effective)
     if known is None:
-        return _unusual(run, number, call, module, call.scale if plain or before is None else call.scale * before)
+        return _unusual(run, number, call, module, effective)
     if math.isclose(call.scale, known, rel_tol=CLOSE):
         if plain or before is None:
             return _unusual(run, number, call, module, call.scale)
         if not math.isclose(before, known, rel_tol=ROUGH):
             return True
-        effective = call.scale * before
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
         # q was scaled before the call, or may have been
-        return before is not None and math.isclose(call.scale * before, known, rel_tol=ROUGH)
-    else:
-        effective = call.scale
+        return before is not None and math.isclose(effective, known, rel_tol=ROUGH)
     return Finding(
         check="scale",
         severity="fault",
@@ -50,6 +49,28 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
         call=number,
         numbers={"scale": effective, "declared": known, "factor": effective / known},
     )
+
+
+def _declared_factor(call: Call, module, effective: float) -> float | None:
+    """The factor of q·k that the layer declares; None where its number says nothing.
+
+    Attributes of the same name are factors in some modules and divisors in others, and in some neither. The measured
+    scale decides: a number or its inverse that equals it, else one that is the usual scale 1/√D. Any other number is a
+    factor in layers with a configuration, as in transformers, and no declaration elsewhere.
+    """
+    assert call.q is not None
+    found = declared(call, module)
+    if found.scale is None:
+        return None
+    usual, forms = call.q.shape[2] ** -0.5, (found.scale, 1 / found.scale)
+    near = CLOSE if effective == call.scale else ROUGH
+    if not math.isclose(found.scale, usual, rel_tol=CLOSE):  # the inverse of the usual scale is a mistake
+        measured = next((form for form in forms if math.isclose(effective, form, rel_tol=near)), None)
+        if measured is not None:
+            return measured
+    if any(math.isclose(form, usual, rel_tol=CLOSE) for form in forms):
+        return usual
+    return found.scale if found.configured else None
 
 
 def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Finding | bool:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...language.analysis import deciding, ranges_of
+from ...language.analysis import deciding, in_range, ranges_of
 from ...language.expr import Const, Expr, Op, Read, Table, Var, tables_of, walk
 from ...language.intervals import Interval
 from ...language.problem import Problem
@@ -172,6 +172,8 @@ def _to(dtype: torch.dtype) -> Callable:
 
 
 def _constant(value: bool | int | float, dtype: torch.dtype) -> Callable:
+    if dtype == torch.float32:  # torch refuses to make a float32 of a larger number
+        value = in_range(np.asarray(value, np.float64), np.float32).item()
     return lambda x: x.new_full((), value, dtype=dtype)
 
 

@@ -104,7 +104,7 @@ def backward(problem: Problem, dout: np.ndarray, dlse: np.ndarray | None = None)
             """The gradient that reaches a leaf of the score expression, given d score' / d leaf."""
             if partial is None:
                 return np.zeros_like(ds_BHQK)
-            return np.where(allowed_BHQK, ds_BHQK * evaluate(partial, values), 0)
+            return np.where(allowed_BHQK, ds_BHQK * evaluate(partial, values, problem.real), 0)
 
         rule = score_rule(problem)
         partials = adjoints(rule)
@@ -145,7 +145,9 @@ def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
         "key": np.asarray(keys),
         "score": problem.scale * (q_BHQD @ k_BHKD.swapaxes(-1, -2)),
     }
-    s_BHQK = np.broadcast_to(evaluate(score_rule(problem), values).astype(np.float64), shape)
+    s_BHQK = values["score"]
+    if problem.score is not None:
+        s_BHQK = np.broadcast_to(evaluate(problem.score, values, problem.real).astype(np.float64), shape)
     if problem.mask is not None:
         s_BHQK = np.where(evaluate(problem.mask, values), s_BHQK, -np.inf)
     return s_BHQK, values

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
+from ...language.added_masks import how_to_pass
 from ...language.masks import dense
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
@@ -220,7 +222,15 @@ def _call_of(weights, mask) -> Call:
             expected="floats (Q, K) or (H, Q, K)",
             fix="pass one batch entry: weights[0]",
         )
-    allowed = None if mask is None else np.asarray(mask, bool)
+    allowed = None if mask is None else read_array(mask, "heatmap")
+    if allowed is not None and allowed.dtype != np.bool_:
+        raise refuse(
+            "heatmap",
+            "the mask is not an array of conditions",
+            given=f"{allowed.dtype} {allowed.shape}",
+            expected="booleans, true where a row may attend",
+            fix=how_to_pass(allowed, "mask", condition="mask="),
+        )
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
         raise refuse(
             "heatmap",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.dtypes import real_of
 from ...common.errors import refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
@@ -309,7 +310,8 @@ class Call:
         logits = self._logits(h, i, j)
         if self.score is None:
             return logits
-        found = evaluate(self.score, self._variables(h, i, j) | {"score": logits})
+        assert self.q is not None
+        found = evaluate(self.score, self._variables(h, i, j) | {"score": logits}, real_of(self.q.dtype))
         return np.broadcast_to(np.asarray(found, np.float64), logits.shape)
 
     def _allowed(self, h, i, j) -> np.ndarray:

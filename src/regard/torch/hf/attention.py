@@ -17,7 +17,7 @@ from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.types import Engine
 from ...engines import dispatch
-from ...language.added_masks import hides, range_of
+from ...language.added_masks import hides, how_to_pass, range_of
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from ...language.expr import score as the_score
@@ -325,7 +325,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
                 "attention_mask is not a mask",
                 given=shown,
                 expected="booleans (true means may attend), or floats that are added to the scores",
-                fix="convert it with mask.bool()",
+                fix=how_to_pass(mask.cpu(), "attention_mask")
+                if isinstance(mask, torch.Tensor) and not mask.is_complex()
+                else "pass a tensor",
             )
         )
         return None, score, K - Q

@@ -279,7 +279,8 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
                 f"{name} has an unsupported dtype",
                 given=f"{given.dtype}",
                 expected="booleans (true means may not attend) or floats (added)",
-                fix=f"pass {name}.bool()",
+                fix=f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
+                '"may not attend"',
             )
             check.need(
                 tuple(given.shape) in shapes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...language.added_masks import how_to_pass
 from ...language.expr import Expr
 from ..functional import attention
 from .parts import Checks, allowed_pairs, dropped, weights
@@ -102,7 +103,7 @@ class SelfAttention(torch.nn.Module):
                 "the mask has an unsupported dtype",
                 given=f"{mask.dtype}",
                 expected="booleans: true means may attend",
-                fix="pass mask.bool(), or mask == 0 if true means masked",
+                fix="" if mask.dtype == torch.bool else _as_booleans(mask),
             )
             fits = 2 <= mask.ndim <= 3 and all(own in (1, size) for own, size in zip(mask.shape[::-1], (n, n, batch)))
             check.need(
@@ -125,3 +126,9 @@ class SelfAttention(torch.nn.Module):
     def extra_repr(self) -> str:
         """The settings that repr(layer) shows besides the submodules."""
         return f"dropout={self.dropout}"
+
+
+def _as_booleans(mask: torch.Tensor) -> str:
+    """The fix for a mask of numbers; integers stay integers, because they mean something else than floats."""
+    numbers = mask.detach().cpu()
+    return how_to_pass(numbers.double() if numbers.is_floating_point() else numbers, "mask", condition="mask=")
