@@ -1,4 +1,4 @@
-"""The error of gradients next to that of torch, in every dtype: `python bench/gradient_accuracy.py [--dtypes …] [--seeds N]`.
+"""The error of gradients next to that of torch, in every dtype: `python bench/gradient_accuracy.py [--seeds N]`.
 
 Each case is computed on the same rounded inputs by regard, by torch's SDPA (its fused and its plain form) and by torch
 eager: product, scale, score, mask, softmax, product, each rounded to the dtype. The error of a gradient is the largest,

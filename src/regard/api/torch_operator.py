@@ -36,9 +36,10 @@ _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, "
     "float? scale, float dropout, str engine"
 )
-_library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
+_library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums, Tensor lost)")
 _library.define(
-    f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
+    "attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, Tensor lost, bool[] needs, "
+    f"{_ARGUMENTS}) -> Tensor[]"
 )
 _held: dict[str, Expr] = {}  # the rules of compiled graphs, which refer to them by digest only
 
@@ -66,19 +67,23 @@ class Operands(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0."""
+    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0.
+
+    lost: what rounding took from out (`dispatch.Saved`), or no numbers.
+    """
 
     dout: Any
     dsums: Any
     out: Any
     sums: Any
+    lost: Any
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
     rules = [() if rule is None else rule.sources for rule in (problem.mask, problem.score)]
     given = [each if is_tensor(each) else None for each in (q, k, v, sinks)]
-    out, sums = _Eager.apply(problem, engine, len(rules[0]), *given, *rules[0], *rules[1])
+    out, sums, _ = _Eager.apply(problem, engine, len(rules[0]), *given, *rules[0], *rules[1])
     return out, sums[0]
 
 
@@ -99,7 +104,7 @@ def seed_tensor(seed: int) -> torch.Tensor:
 
 
 def run(call: Operands):
-    """(out, sums) of the operator inside a transform of torch.func, as one operation."""
+    """(out, sums, lost) of the operator inside a transform of torch.func, as one operation."""
     return _Attention.apply(*call[5:], *call.tensors)
 
 
@@ -115,14 +120,14 @@ class _Eager(torch.autograd.Function):
         return found
 
     @staticmethod
-    def backward(ctx, dout, dsums):
-        *tensors, out, sums = ctx.saved_tensors
+    def backward(ctx, dout, dsums, _):
+        *tensors, out, sums, lost = ctx.saved_tensors
         (problem, engine, masking), needs = ctx.call, ctx.needs_input_grad[3:]
 
-        def work(dout, dsums, out, sums, *tensors):
-            return _gradients(problem, engine, masking, needs, Forward(dout, dsums, out, sums), tensors)
+        def work(dout, dsums, out, sums, lost, *tensors):
+            return _gradients(problem, engine, masking, needs, Forward(dout, dsums, out, sums, lost), tensors)
 
-        given = dout, dsums, out, sums, *tensors
+        given = dout, dsums, out, sums, lost, *tensors
         found = iter(_once(work, *given) if torch.is_grad_enabled() else work(*given))
         return None, None, None, *(next(found) if needed else None for needed in needs)
 
@@ -144,12 +149,12 @@ class _Attention(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, dout, dsums):
-        start, seed, *tensors, out, sums = ctx.saved_tensors
+    def backward(ctx, dout, dsums, _):
+        start, seed, *tensors, out, sums, lost = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[7:])
         once = _Once.apply if torch._C._are_functorch_transforms_active() else _once
         work = functools.partial(_operate, needs, ctx.rest)
-        found = iter(once(work, dout, dsums, out, sums, start, seed, *tensors))
+        found = iter(once(work, dout, dsums, out, sums, lost, start, seed, *tensors))
         return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
@@ -212,14 +217,14 @@ def _of_autograd(*given):
 
 
 def _backward_of_autograd(*given):
-    (*passed, needs), call = given[:5], Operands(*given[5:])
+    (*passed, needs), call = given[:6], Operands(*given[6:])
     work = functools.partial(_operate, needs, call[7:])
     return list(_once(work, *passed, call.start, call.seed, *call.tensors))
 
 
 def _operate(needs, rest, *given):
     """The operator's backward pass, below autograd; given: the results, start and seed, and the tensors."""
-    passed, start_and_seed, tensors = given[:4], given[4:6], given[6:]
+    passed, start_and_seed, tensors = given[:5], given[5:7], given[7:]
     with torch._C._AutoDispatchBelowAutograd():
         return _backward(*passed, needs, *_operands((*start_and_seed, *rest), tensors))
 
@@ -231,17 +236,21 @@ def _on_cpu(*given):
 
 
 def _backward_on_cpu(*given):
-    (*passed, needs), call = given[:5], Operands(*given[5:])
+    (*passed, needs), call = given[:6], Operands(*given[6:])
     arguments, masking = _arguments_of(call)
     problem = Problem.of(call.q, call.k, call.v, gradients=True, **arguments._asdict())
     return _gradients(problem, call.engine, masking, needs, Forward(*passed), call.tensors)
 
 
-def _forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, sums) in the layout of the caller's tensors."""
-    _, out, sums = dispatch.keep(problem, engine)
-    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(
-        sums.reshape(3, *problem.lead, out.shape[2])
+def _forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(out, sums, lost) in the layout of the caller's tensors."""
+    _, out, sums, lost = dispatch.keep(problem, engine)
+    if lost is None:
+        lost = np.empty(0, np.int16)
+    return (
+        as_tensor(out.reshape(*problem.lead, *out.shape[2:])),
+        as_tensor(sums.reshape(3, *problem.lead, out.shape[2])),
+        as_tensor(lost.reshape(-1)),
     )
 
 
@@ -249,11 +258,12 @@ def _gradients(problem: Problem, engine: str, masking: int, needs, passed: Forwa
     """The gradients of the tensors that need them: q, k, v, sinks, and tables, of which the first `masking` belong to
     the mask.
     """
-    (dout, dsums, out, sums), tables = passed, tensors[4:]
+    (dout, dsums, out, sums, lost), tables = passed, tensors[4:]
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
     name, _ = dispatch.choose(problem, engine)
-    saved = dispatch.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
+    lost = lost.numpy().reshape(four) if lost.numel() else None
+    saved = dispatch.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q), lost)
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
     read = {id(table.source): table for table in learned(problem)}
@@ -280,12 +290,12 @@ def _on_gpu(*given):
     call = Operands(*given)
     arguments, _ = _arguments_of(call)
     out, lse = dispatch.attend(call.q, call.k, call.v, arguments, call.engine, lse=True)
-    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
+    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype)), out.new_empty(0, dtype=torch.int16)
 
 
 def _backward_on_gpu(*given):
     """Runs the forward pass again under torch's autograd, and differentiates it."""
-    (dout, dsums, _, _, needs), call = given[:5], Operands(*given[5:])
+    (dout, dsums, *_, needs), call = given[:6], Operands(*given[6:])
     tensors = [
         None if tensor is None else tensor.detach().requires_grad_(needed)
         for tensor, needed in zip(call.tensors, needs, strict=True)
@@ -294,7 +304,7 @@ def _backward_on_gpu(*given):
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
     with torch.enable_grad(), _recorded():
-        results = zip(_on_gpu(*_operands(call[5:], tensors)), (dout, dsums), strict=True)
+        results = zip(_on_gpu(*_operands(call[5:], tensors))[:2], (dout, dsums), strict=True)
         (*some,) = [(result, slope) for result, slope in results if slope is not None]
         slopes = [slope for _, slope in some]
         found = torch.autograd.grad([result for result, _ in some], wanted, slopes, allow_unused=True)
@@ -340,11 +350,14 @@ def _fake(*given):
     call = Operands(*given)
     _held.update((name, known(name)) for name in (call.mask, call.score) if name not in ("", ARRAY))
     out = call.q.new_empty((*call.q.shape[:-1], call.v.shape[-1]))
-    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype))
+    real = torch_real(call.q.dtype)
+    rounded = call.q.dtype != real and call.q.device.type == "cpu" and call.engine != "reference"
+    lost = call.q.new_empty(out.numel() if rounded else 0, dtype=torch.int16)
+    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=real), lost
 
 
 def _fake_backward(*given):
-    needs, call = given[4], Operands(*given[5:])
+    needs, call = given[5], Operands(*given[6:])
     return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
 
 

@@ -132,7 +132,7 @@ def attention_with_lse(
     q, k, v = _cast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
     if _transformed():
-        out, sums = _run(q, k, v, arguments, engine)
+        out, sums, _ = _run(q, k, v, arguments, engine)
         return out, sums[0]
     return eager_with_lse(q, k, v, **arguments._replace(seed=_number(seed))._asdict(), engine=engine)
 
@@ -148,8 +148,8 @@ def _transformed() -> bool:
 
 def _run(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, arguments: Arguments, engine: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, sums) of the operator."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(out, sums, lost) of the operator."""
     tables: list[torch.Tensor] = []
     mask = named(_rule(arguments.mask, batch, head, query, key), tables)
     score = named(_rule(arguments.score, the_score, batch, head, query, key), tables)

@@ -389,11 +389,11 @@ def test_the_operator_goes_back_on_a_device(monkeypatch):
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)
     rest = (None, None, mask.digest, score.digest, None, 0.0, "tiles")
-    out, sums = autograd._on_gpu(q, k, v, None, [slope], *rest)
+    out, sums, lost = autograd._on_gpu(q, k, v, None, [slope], *rest)
     dout = normal(*out.shape, seed=5, dtype=torch.float64)
     with torch._C._AutoDispatchBelowAutograd():
         found = autograd._backward_on_gpu(
-            dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest
+            dout, None, out, sums, lost, [True, True, True, False, True], q, k, v, None, [slope], *rest
         )
     problem = Problem.of(q, k, v, mask=mask, score=score)
     wanted = reference.backward(problem, dout.numpy())

@@ -6,6 +6,7 @@ arithmetic otherwise. Widening is exact; rounding is to nearest, ties to even.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,6 +70,17 @@ class Format:
     def store(self, code: Code, value, place) -> None:
         """Stores contiguous numbers, rounded."""
         code.put(value if self.wide else self.rounded(code, value), place)
+
+    def store_lost(self, code: Code, value, place) -> None:
+        """Stores what `store` takes from numbers; 0 where that is not finite."""
+        lost = code.fsub(value, self.widened(code, self.rounded(code, value)))
+        finite = code.fcmp_ordered("<", code.abs(lost), code.number(math.inf, lost))
+        self.lost.store(code, code.select(finite, lost, code.number(0.0, lost)), place)
+
+    @property
+    def lost(self) -> Format:
+        """The format of what rounding to this one takes from a number: it has the exponents of float32."""
+        return Format("bfloat16", self.target)
 
     def widened(self, code: Code, bits):
         if self.converts:

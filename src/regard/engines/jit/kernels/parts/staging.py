@@ -54,6 +54,20 @@ class Staging:
                         value = number(code.at(at, code.mul(column.index, self._step(name))), some)
                         code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
 
+    def add_lost(self, source, count, depth: int, into: Matrix) -> None:
+        """Adds what rounding took from `count` contiguous rows to the loaded rows."""
+        code, form = self.code, self.form.lost
+        entire = depth // self.lanes * self.lanes
+        with code.loop(code.index(0), count) as row:
+            at = code.at(source, code.mul(row.index, code.index(depth * form.itemsize)))
+            to = self.tools.place(into, row.index)
+            for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
+                with code.loop(code.index(start), code.index(stop), lanes) as column:
+                    place = code.at(to, code.mul(column.index, code.index(self.size)))
+                    kind = self.type if lanes > 1 else self.real
+                    lost = form.load(code, code.at(at, code.mul(column.index, code.index(form.itemsize))), lanes)
+                    code.put(code.fadd(code.get(place, kind, lanes * self.size), lost), place, lanes * self.size)
+
     def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
         """Stores `count` rows to an address, times a factor (in every lane; None is 1)."""
         code, tools = self.code, self.tools

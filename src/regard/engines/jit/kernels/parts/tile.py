@@ -268,9 +268,24 @@ class Tile:
             for number in range(self.vectors):
                 self.put(code.number(0.0, self.type), place, number)
 
-    def store_output(self, base) -> None:
-        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise."""
+    def store_output(self, base, rows_before) -> None:
+        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise; also what
+        rounding takes from them, if the caller has an array for it.
+
+        rows_before: the rows before the tile, in that array.
+        """
         code, spec, lanes = self.code, self.spec, self.lanes
+        wanted = code.icmp_signed("!=", self.arg["lost"], code.index(0))
+        width = code.index(spec.E * self.form.lost.itemsize)
+        lost = code.at(self.arg.address("lost"), code.mul(rows_before, width))
+
+        def store(value, row, lane, depth) -> None:
+            self.form.store(code, value, self.column(row, "out", depth))
+            if not self.form.wide:
+                with code.when(wanted):
+                    step = code.mul(depth, code.index(self.form.lost.itemsize))
+                    self.form.store_lost(code, value, code.at(code.at(lost, code.mul(lane, width)), step))
+
         squares = spec.E // lanes * lanes if self.unit("out") else 0
         with code.loop(code.index(0), self.count, lanes) as group:
             end = code.add(group.index, code.index(lanes))
@@ -280,10 +295,10 @@ class Tile:
             with code.loop(code.index(0), done, lanes) as depth:
                 place = self.place(base, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
-                for row, value in zip(rows, code.transpose(columns), strict=True):
-                    self.form.store(code, value, self.column(row, "out", depth.index))
+                for lane, (row, value) in enumerate(zip(rows, code.transpose(columns), strict=True)):
+                    store(value, row, code.add(group.index, code.index(lane)), depth.index)
             with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
                 row = self.lane_row("out", lane.index)
                 with code.loop(done, code.index(spec.E)) as depth:
                     value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
-                    self.form.store(code, value, self.column(row, "out", depth.index))
+                    store(value, row, lane.index, depth.index)
