@@ -61,8 +61,8 @@ class Saved(NamedTuple):
     """The result of a forward pass, saved for the backward pass.
 
     sums (3, B, H, Q): lse, top and total; a weight is 2**(exponent · (s - top)) / total, with s in units of the kernel.
-    lost (B, H, Q, E) int16, contiguous: what rounding took from out, as bits of bfloat16, so that gradients do not
-    have the error of that rounding; None if out is not rounded, and if only out is known.
+    lost (B, H, Q, E) int16, contiguous: what rounding took from out, as the upper half of a float32, so that gradients
+    do not have the error of that rounding; None if out is not rounded, and if only out is known.
     """
 
     out: np.ndarray

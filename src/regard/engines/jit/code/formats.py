@@ -6,7 +6,6 @@ arithmetic otherwise. Widening is exact; rounding is to nearest, ties to even.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,8 +16,9 @@ from ....common.dtypes import FLOATS, Float
 from .ir import F32, F64, I16, I32, Code, is_vector, vector
 from .target import Target
 
-__all__ = ["NARROW", "Format", "Narrow", "stored"]
+__all__ = ["LOST", "NARROW", "Format", "Narrow", "stored", "widen_brain"]
 
+LOST = 2  # bytes of what rounding took from a number
 REALS = {"float32": F32, "float64": F64}  # the types that kernels compute in
 
 
@@ -71,16 +71,10 @@ class Format:
         """Stores contiguous numbers, rounded."""
         code.put(value if self.wide else self.rounded(code, value), place)
 
-    def store_lost(self, code: Code, value, place) -> None:
-        """Stores what `store` takes from numbers; 0 where that is not finite."""
-        lost = code.fsub(value, self.widened(code, self.rounded(code, value)))
-        finite = code.fcmp_ordered("<", code.abs(lost), code.number(math.inf, lost))
-        self.lost.store(code, code.select(finite, lost, code.number(0.0, lost)), place)
-
-    @property
-    def lost(self) -> Format:
-        """The format of what rounding to this one takes from a number: it has the exponents of float32."""
-        return Format("bfloat16", self.target)
+    def lost(self, code: Code, value, bits):
+        """What rounding float32 to these bits took from it, as the upper half of a float32; `widen_brain` reads it."""
+        lost = code.as_bits(code.fsub(value, self.widened(code, bits)))
+        return code.trunc(code.lshr(lost, code.whole(16, lost)), bits.type)
 
     def widened(self, code: Code, bits):
         if self.converts:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from llvmlite import ir
 
 from ..code.arguments import Block
-from ..code.formats import Format
+from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
 from .parts.backward_tile import Expressions, Pullback
@@ -215,7 +215,7 @@ class _Backward:
             staging.load(name, at, count, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         if not self.form.wide:
             with code.when(code.icmp_signed("!=", arg["lost"], code.index(0))):
-                width = spec.E * self.form.lost.itemsize
+                width = spec.E * LOST
                 before = code.add(code.mul(pair, arg["Q"]), first)
                 at = code.at(arg.address("lost"), code.mul(before, code.index(width)))
                 staging.add_lost(at, count, spec.E, parts[0])

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...code.arguments import Block
-from ...code.formats import Format
+from ...code.formats import LOST, Format
 from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import Target
 from .dropout import room
@@ -276,15 +276,19 @@ class Tile:
         """
         code, spec, lanes = self.code, self.spec, self.lanes
         wanted = code.icmp_signed("!=", self.arg["lost"], code.index(0))
-        width = code.index(spec.E * self.form.lost.itemsize)
+        width = code.index(spec.E * LOST)
         lost = code.at(self.arg.address("lost"), code.mul(rows_before, width))
 
         def store(value, row, lane, depth) -> None:
-            self.form.store(code, value, self.column(row, "out", depth))
-            if not self.form.wide:
-                with code.when(wanted):
-                    step = code.mul(depth, code.index(self.form.lost.itemsize))
-                    self.form.store_lost(code, value, code.at(code.at(lost, code.mul(lane, width)), step))
+            place = self.column(row, "out", depth)
+            if self.form.wide:
+                code.put(value, place)
+                return
+            bits = self.form.rounded(code, value)
+            code.put(bits, place)
+            with code.when(wanted):
+                offset = code.add(code.mul(lane, width), code.mul(depth, code.index(LOST)))
+                code.put(self.form.lost(code, value, bits), code.at(lost, offset))
 
         squares = spec.E // lanes * lanes if self.unit("out") else 0
         with code.loop(code.index(0), self.count, lanes) as group:
