@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 H, CAP = 4, 1.5
 SLOPES = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
+FLAT = "saturated", "sigmoid"  # rules that are used where they are nearly flat, so that derivatives nearly vanish
 SINKS = np.linspace(-1, 2, H, dtype=np.float32)
 # A name: regard's rule; whether rows see no later keys; a function of the scores and of how each step is rounded.
 RULES = {
@@ -26,6 +27,7 @@ RULES = {
     "alibi": ({"mask": rg.causal(), "score": rg.alibi(SLOPES)}, True),
     "softcap": ({"score": rg.softcap(20.0)}, False),
     "saturated": ({"score": rg.softcap(CAP)}, False),
+    "sigmoid": ({"score": 4 * rg.sigmoid(rg.score)}, False),
     "sinks": ({"sinks": SINKS}, False),
 }
 
@@ -37,9 +39,14 @@ def problem_of(name: str, seed: int, dtype):
     Q, K, D = int(rng.integers(1, 200)), int(rng.integers(2, 300)), int(rng.choice([24, 64]))
     K = max(Q, K) if RULES[name][1] else K
     G = int(rng.choice([1, 2, 4]))
+    E = D
+    if name in FLAT:
+        D, E = 1, 8
     sharp, mean = rng.uniform(0.3, 3.0), rng.choice([0.0, 1.0])
-    shapes = (H, Q), (G, K), (G, K), (H, Q)
-    q, k, v, dout = (rng.standard_normal((1, *shape, D)) for shape in shapes)
+    q, k, v, dout = (rng.standard_normal((1, *shape)) for shape in ((H, Q, D), (G, K, D), (G, K, E), (H, Q, E)))
+    if name in FLAT:  # every score is between 5 and 9
+        q, k = rng.uniform(2.3, 3.0, q.shape), rng.uniform(2.3, 3.0, k.shape)
+        sharp, mean = 1.0, 0.0
     return RULES[name][0], *(part.astype(dtype) for part in (sharp * q, sharp * k + mean, v, dout))
 
 
@@ -77,8 +84,11 @@ def eager(name: str, q, k, v, dout, exact_until: str = ""):
     s, slope = rounded(rounded(q @ k.swapaxes(-1, -2)) * scale), 1.0
     if name in ("softcap", "saturated"):
         cap = real.type(CAP if name == "saturated" else 20.0)
-        t = rounded(np.tanh(rounded(s / cap)))
+        t = rounded(np.tanh(rounded(s / cap).astype(np.float64)).astype(real))  # torch's tanh is rounded correctly
         s, slope = rounded(t * cap), 1 - rounded(t * t)
+    if name == "sigmoid":
+        t = rounded(1 / (1 + np.exp(-s)))
+        s, slope = rounded(4 * t), 4 * t * (1 - t)
     query, key = np.arange(q.shape[2])[:, None] + k.shape[2] - q.shape[2], np.arange(k.shape[2])
     if name == "alibi":
         s = rounded(s + rounded(SLOPES[:, None, None] * (key - query).astype(real)))
