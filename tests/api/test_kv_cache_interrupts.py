@@ -191,7 +191,7 @@ def test_a_process_out_of_memory(storage):
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         failed = 0
-        for spare in range(0, 120, 4):
+        for spare in range(0, 120, 2):
             resource.setrlimit(resource.RLIMIT_AS, (used + (spare << 20), hard))
             try:
                 cache.append(k, k)
@@ -203,7 +203,7 @@ def test_a_process_out_of_memory(storage):
             for one, other in zip(seen(), before):
                 assert np.array_equal(one, other)
         resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-        assert failed > 2, failed
+        assert failed, "the limit was too high"
         if cache.lengths[0] == 1000:
             cache.append(k, k)
         assert np.array_equal(cache.keys(1)[:, :1000], before[0])

@@ -105,10 +105,10 @@ def test_opcheck(call, step):
         found = torch.library.opcheck(torch.ops.regard.attention.default, given)
     else:  # which has no gradients of its own
         given = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
-        out, sums = (part.detach() for part in torch.ops.regard.attention(*given))
+        out, sums, lost = (part.detach() for part in torch.ops.regard.attention(*given))
         needs = [True] * 3 + [given[3] is not None] + [True] * len(given[4])
         found = torch.library.opcheck(
-            torch.ops.regard.attention_backward.default, (out, None, out, sums, needs, *given)
+            torch.ops.regard.attention_backward.default, (out, None, out, sums, lost, needs, *given)
         )
 
     assert set(found.values()) == {"SUCCESS"}
@@ -216,13 +216,13 @@ def test_the_same_operator_on_a_device(monkeypatch):
         [SLOPE.detach().double().requires_grad_()],
     )
     rest = None, None, write(LOCAL, []), write(LEARNED, []), 0.3, 0.0
-    out, sums = autograd._on_cpu(*given, *rest, "auto")
+    out, sums, lost = autograd._on_cpu(*given, *rest, "auto")
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
-    other, others = autograd._on_gpu(*given, *rest, "tiles")
+    other, others, none = autograd._on_gpu(*given, *rest, "tiles")
     slopes = torch.randn_like(out), torch.stack([torch.randn_like(sums[0]), *torch.zeros_like(sums[:2])])
-    theirs = autograd._backward_on_gpu(*slopes, other, others, [True] * 5, *given, *rest, "tiles")
+    theirs = autograd._backward_on_gpu(*slopes, other, others, none, [True] * 5, *given, *rest, "tiles")
     monkeypatch.undo()
-    mine = autograd._backward_on_cpu(*slopes, out, sums, [True] * 5, *given, *rest, "auto")
+    mine = autograd._backward_on_cpu(*slopes, out, sums, lost, [True] * 5, *given, *rest, "auto")
 
     torch.testing.assert_close(out, other.detach())
     torch.testing.assert_close(sums[0], others[0].detach())

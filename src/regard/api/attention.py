@@ -70,7 +70,7 @@ def attention(
         [1.0, 0.0, 0.0]
     """
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    call = _recorded if intercepted(q) else _call
+    call = _recorded if _is_recorded(q) else _call
     return call(q, k, v, arguments, engine)[0]
 
 
@@ -119,7 +119,7 @@ def attention_with_lse(
         True
     """
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    call = _recorded if intercepted(q) else _call
+    call = _recorded if _is_recorded(q) else _call
     return call(q, k, v, arguments, engine, lse=True)
 
 
@@ -173,6 +173,11 @@ def attention_weights(
 @watched("regard.attention")
 def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
     return dispatch.attend(q, k, v, arguments, engine, lse=lse, differentiate=_differentiate)
+
+
+def _is_recorded(q: Any) -> bool:
+    """Whether the call has to be one operator of torch; a tensor of the meta device has no numbers to compute with."""
+    return intercepted(q) or getattr(q, "is_meta", False)
 
 
 def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:

@@ -49,7 +49,7 @@ def attention_backward(
         k: (…, G, K, D) keys.
         v: (…, G, K, E) values.
         out: (…, H, Q, E) the output of `attention_with_lse` with the same arguments. None computes the forward pass
-            again.
+            again. In 16 bits that is more accurate, because the rounding of `out` then does not affect δ.
         lse: (…, H, Q) the lse of the same call, together with `out`.
         dlse: (…, H, Q) the gradient of lse; None is 0.
         mask: which keys a row may attend to, as for `attention`.

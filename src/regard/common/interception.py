@@ -10,7 +10,7 @@ __all__ = ["compiling", "intercepted"]
 def intercepted(tensor) -> bool:
     """Whether something looks at the operators of a call with this tensor: torch.compile, torch.export, torch.func,
     forward-mode differentiation, torch.jit.trace, a dispatch mode such as make_fx, or the tensor itself, because it is
-    fake or has no data.
+    fake.
     """
     torch = sys.modules.get("torch")
     return (
@@ -22,7 +22,6 @@ def intercepted(tensor) -> bool:
             or torch._C._len_torch_dispatch_stack() > 0
             or torch._C._get_tracing_state() is not None
             or (torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
-            or tensor.is_meta
             or type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
         )
     )

@@ -26,12 +26,14 @@ TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 class Saved(NamedTuple):
     """The result of a forward pass, saved for the backward pass.
 
-    out (B, H, Q, E) · sums (3, B, H, Q): lse, then two values per row that only the engine uses.
+    out (B, H, Q, E) · sums (3, B, H, Q): lse, then two values per row that only the engine uses · lost (B, H, Q, E):
+    what rounding took from out, in a form that only the engine uses; None if it is not known or not used.
     """
 
     engine: str
     out: np.ndarray
     sums: np.ndarray
+    lost: np.ndarray | None = None
 
 
 def attend(
@@ -147,7 +149,7 @@ def pull_back(
     if saved.engine == "jit":
         from . import jit
 
-        return jit.pull_back(problem, jit.Saved(saved.out, saved.sums), dout, dlse, wanted)
+        return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted)
     from .reference import attention as reference
 
     found = reference.backward(problem, dout, dlse)

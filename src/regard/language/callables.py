@@ -19,6 +19,7 @@ from ..common.errors import Refused, did_you_mean, refuse
 from ..common.types import ArrayLike
 from . import expr, masks, scores
 from .expr import Expr, Table, table
+from .tree.traced import Traced
 
 __all__ = ["Mask", "Score", "as_mask", "as_score"]
 
@@ -28,7 +29,8 @@ Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s,
 
 def as_mask(rule) -> Expr | None:
     """The mask as an expression: an expression unchanged, a boolean array as a read, a callable traced."""
-    if rule is None or isinstance(rule, Expr):
+    found: Any
+    if rule is None or isinstance(rule, Expr | Traced):
         found = rule
     elif isinstance(rule, str | bool | np.bool_):
         found = _of_scalar(rule, "mask")
@@ -36,6 +38,7 @@ def as_mask(rule) -> Expr | None:
         found = _trace(rule, "mask", (expr.batch, expr.head, expr.query, expr.key))
     else:
         found = masks.dense(rule)
+    found = _readable_now(found, "mask")
     if found is not None and found.kind != "bool":
         raise refuse(
             "mask",
@@ -58,7 +61,8 @@ def as_mask(rule) -> Expr | None:
 
 def as_score(rule) -> Expr | None:
     """The score as an expression: an expression unchanged, a float array added to the score, a callable traced."""
-    if rule is None or isinstance(rule, Expr):
+    found: Any
+    if rule is None or isinstance(rule, Expr | Traced):
         found = rule
     elif isinstance(rule, str | bool | np.bool_):
         found = _of_scalar(rule, "score")
@@ -66,6 +70,7 @@ def as_score(rule) -> Expr | None:
         found = _trace(rule, "score", (expr.score, expr.batch, expr.head, expr.query, expr.key))
     else:
         found = scores.bias(rule)
+    found = _readable_now(found, "score")
     if found is not None and found.kind == "bool":
         raise refuse(
             "score",
@@ -75,6 +80,19 @@ def as_score(rule) -> Expr | None:
             fix="pass it as mask=, true where a row may attend",
         )
     return found
+
+
+def _readable_now(rule, what: str) -> Expr | None:
+    """The rule; one of a program that torch records is rejected."""
+    if isinstance(rule, Traced):
+        raise refuse(
+            what,
+            f"this {what} belongs to a program that torch records",
+            given="a rule over tensors of torch.compile, torch.func or another transform",
+            expected="a rule over arrays that have numbers",
+            fix="use it in regard.attention inside the same program, or build it outside",
+        )
+    return rule
 
 
 def _of_scalar(rule, what: str) -> Expr:

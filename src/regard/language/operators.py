@@ -119,7 +119,7 @@ _ROWS = [
              lambda f, o, x: (1 / (1 + x),), "log1p", CALL, 12),
     Operator("sqrt", "n", "float", np.sqrt, i.rising(np.sqrt, (0, np.inf)),
              lambda f, o, x: (0.5 / o,), "sqrt", CALL, 4),
-    Operator("tanh", "n", "float", np.tanh, i.rising(np.tanh), lambda f, o, x: (1 - o * o,), "tanh", CALL, 14),
+    Operator("tanh", "n", "float", np.tanh, i.rising(np.tanh), lambda f, o, x: ((1 - o) * (1 + o),), "tanh", CALL, 14),
     Operator("sigmoid", "n", "float", sigmoid, i.rising(sigmoid),
              lambda f, o, x: (o * (1 - o),), "sigmoid", CALL, 12),
     Operator("erf", "n", "float", erf, i.rising(erf),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
-from regard.api import torch_operator as autograd
+from regard.api.torch_operator import operator as autograd
 from regard.bench import card
 from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
@@ -24,6 +24,7 @@ from regard.language.analysis import evaluate
 from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
+from regard.language.tree.writing import write
 from tests.support.strategies import problems
 from tests.support.tensors import law, normal, qkv, tensors
 
@@ -388,12 +389,12 @@ def test_the_operator_goes_back_on_a_device(monkeypatch):
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)
-    rest = (None, None, mask.digest, score.digest, None, 0.0, "tiles")
-    out, sums = autograd._on_gpu(q, k, v, None, [slope], *rest)
+    rest = (None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
+    out, sums, lost = autograd._on_gpu(q, k, v, None, [slope], *rest)
     dout = normal(*out.shape, seed=5, dtype=torch.float64)
     with torch._C._AutoDispatchBelowAutograd():
         found = autograd._backward_on_gpu(
-            dout, None, out, sums, [True, True, True, False, True], q, k, v, None, [slope], *rest
+            dout, None, out, sums, lost, [True, True, True, False, True], q, k, v, None, [slope], *rest
         )
     problem = Problem.of(q, k, v, mask=mask, score=score)
     wanted = reference.backward(problem, dout.numpy())

@@ -54,7 +54,7 @@ def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor,
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]
-    out, sums = _Eager.apply(problem, call, *given, *tables)
+    out, sums, _ = _Eager.apply(problem, call, *given, *tables)
     return out, sums[0]
 
 
@@ -78,18 +78,19 @@ class _Eager(torch.autograd.Function):
         found = forward_of(problem, call.engine)
         ctx.call = call
         ctx.save_for_backward(*tensors, *found)
+        ctx.mark_non_differentiable(found[2])
         ctx.set_materialize_grads(False)
         return found
 
     @staticmethod
-    def backward(ctx, dout, dsums):
+    def backward(ctx, dout, dsums, _):
         call, needs = ctx.call, ctx.needs_input_grad[2:]
-        *tensors, out, sums = ctx.saved_tensors
+        *tensors, out, sums, lost = ctx.saved_tensors
 
-        def work(dout, dsums, out, sums, *tensors):
+        def work(dout, dsums, out, sums, lost, *tensors):
             problem = call.over(*tensors[:4], tensors[4:])
-            return gradients(problem, call.engine, needs, Forward(dout, dsums, out, sums), tensors)
+            return gradients(problem, call.engine, needs, Forward(dout, dsums, out, sums, lost), tensors)
 
-        given = dout, dsums, out, sums, *tensors
+        given = dout, dsums, out, sums, lost, *tensors
         found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
         return None, None, *(next(found) if needed else None for needed in needs)

@@ -28,9 +28,10 @@ _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, "
     "float? scale, float dropout, str engine"
 )
-library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
+library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums, Tensor lost)")
 library.define(
-    f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
+    "attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, Tensor lost, bool[] needs, "
+    f"{_ARGUMENTS}) -> Tensor[]"
 )
 library.define(f"attention_tangent(Tensor?[] tangents, {_ARGUMENTS}) -> (Tensor dout, Tensor dsums)")
 
@@ -75,12 +76,16 @@ class Operands(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0."""
+    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0.
+
+    lost: what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
+    """
 
     dout: Any
     dsums: Any
     out: Any
     sums: Any
+    lost: Any
 
 
 # ---- on the CPU ------------------------------------------------------------------------------------------------------
@@ -92,7 +97,7 @@ def _on_cpu(*given):
 
 
 def _backward_on_cpu(*given):
-    (*passed, needs), call = given[:5], Operands(*given[5:])
+    (*passed, needs), call = given[:6], Operands(*given[6:])
     return gradients(call.problem, call.engine, needs, Forward(*passed), call.tensors)
 
 
@@ -121,10 +126,13 @@ def _tangent_on_cpu(tangents, *given):
     return _as_tensors(problem, dout.astype(problem.dtype), np.stack([dlse.astype(problem.real)] * 3))
 
 
-def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, sums) in the layout of the caller's tensors."""
-    _, out, sums = dispatch.keep(problem, engine)
-    return _as_tensors(problem, out, sums)
+def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, ...]:
+    """(out, sums, lost) in the layout of the caller's tensors."""
+    _, out, sums, lost = dispatch.keep(problem, engine)
+    if lost is None:
+        lost = np.zeros(out.shape if problem.dtype.itemsize == 2 else 0, np.int16)
+    flat = as_tensor(lost.reshape(*problem.lead, *out.shape[2:]) if lost.size else lost.reshape(0))
+    return *_as_tensors(problem, out, sums), flat
 
 
 def _as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,11 +142,16 @@ def _as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[to
 
 def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed: Forward, tensors) -> list[torch.Tensor]:
     """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read."""
-    dout, dsums, out, sums = passed
+    dout, dsums, out, sums, lost = passed
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])
     name, _ = dispatch.choose(problem, engine)
-    saved = dispatch.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
+    saved = dispatch.Saved(
+        name,
+        read_array(out, "out").reshape(four),
+        sums.numpy().reshape(3, B, H, Q),
+        lost.numpy().reshape(four) if problem.dtype.itemsize == 2 else None,
+    )
     given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
     dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
     tables = _tables(problem, tensors[4:], needs[4:])
@@ -186,12 +199,12 @@ def _on_gpu(*given):
     """The forward pass on a GPU, by torch's kernels."""
     call = Operands(*given)
     out, lse = dispatch.attend(call.q, call.k, call.v, call.arguments, call.engine, lse=True)
-    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
+    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype)), out.new_empty(0, dtype=torch.int16)
 
 
 def _backward_on_gpu(*given):
     """Runs the forward pass again under torch's autograd, and differentiates it."""
-    (dout, dsums, _, _, needs), call = given[:5], Operands(*given[5:])
+    (dout, dsums, *_, needs), call = given[:6], Operands(*given[6:])
     tensors = [
         None if tensor is None else tensor.detach().requires_grad_(needed)
         for tensor, needed in zip(call.tensors, needs, strict=True)
@@ -200,7 +213,7 @@ def _backward_on_gpu(*given):
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
     with torch.enable_grad(), _recorded():
-        results = zip(_on_gpu(*Operands.joined(call[5:], tensors)), (dout, dsums), strict=True)
+        results = zip(_on_gpu(*Operands.joined(call[5:], tensors))[:2], (dout, dsums), strict=True)
         (*some,) = [(result, slope) for result, slope in results if slope is not None]
         slopes = [slope for _, slope in some]
         found = torch.autograd.grad([result for result, _ in some], wanted, slopes, allow_unused=True)
@@ -228,17 +241,18 @@ def _recorded():
 
 def _fake(*given):
     call = Operands(*given)
-    out = call.q.new_empty((*call.q.shape[:-1], call.v.shape[-1]))
-    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype))
+    sizes = (*call.q.shape[:-1], call.v.shape[-1])
+    lost = call.q.new_empty(sizes if call.q.itemsize == 2 and not call.q.is_cuda else 0, dtype=torch.int16)
+    return call.q.new_empty(sizes), call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype)), lost
 
 
 def _fake_backward(*given):
-    needs, call = given[4], Operands(*given[5:])
+    needs, call = given[5], Operands(*given[6:])
     return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
 
 
 def _fake_tangent(tangents, *given):
-    return _fake(*given)
+    return _fake(*given)[:2]
 
 
 for _device, _implementations in {

@@ -35,7 +35,7 @@ def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, 
     # Each transform of torch.func takes a Function as one step; functionalization and everything else see operators.
     stack = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
     whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize
-    out, sums = run(call) if whole else torch.ops.regard.attention(*call)
+    out, sums, _ = run(call) if whole else torch.ops.regard.attention(*call)
     return out, sums[0]
 
 

@@ -16,7 +16,7 @@ __all__ = ["once", "run"]
 
 
 def run(call: Operands):
-    """(out, sums) of the operator as one operation of torch.func."""
+    """(out, sums, lost) of the operator as one operation of torch.func."""
     return _Attention.apply(*call[5:], *call.tensors)
 
 
@@ -33,26 +33,27 @@ class _Attention(torch.autograd.Function):
         start, seed, *ctx.rest = inputs[:7]
         ctx.save_for_backward(start, seed, *inputs[7:], *output)
         if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
-            ctx.save_for_forward(start, seed, *inputs[7:], *output)
+            ctx.save_for_forward(start, seed, *inputs[7:])
+        ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, dout, dsums):
-        start, seed, *tensors, out, sums = ctx.saved_tensors
+    def backward(ctx, dout, dsums, _):
+        start, seed, *tensors, out, sums, lost = ctx.saved_tensors
         needs = list(ctx.needs_input_grad[7:])
         work = functools.partial(_pull_back, needs, ctx.rest)
-        found = iter(_differentiable_once()(work, dout, dsums, out, sums, start, seed, *tensors))
+        found = iter(_differentiable_once()(work, dout, dsums, out, sums, lost, start, seed, *tensors))
         return *[None] * 7, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
     def jvp(ctx, *tangents):
-        start, seed, *tensors, _, _ = ctx.saved_tensors
+        start, seed, *tensors = ctx.saved_tensors
         given = [
             None if tangent is None else tangent.to(tensor.dtype)
             for tangent, tensor in zip(tangents[7:], tensors, strict=True)
         ]
         work = functools.partial(_push_forward, len(tensors), ctx.rest)
-        return _differentiable_once()(work, *given, start, seed, *tensors)
+        return *_differentiable_once()(work, *given, start, seed, *tensors), None
 
     @staticmethod
     def vmap(info, dims, *given):
@@ -126,7 +127,7 @@ def _differentiable_once():
 
 def _pull_back(needs, rest, *given):
     """The backward pass, below autograd; given: the results, start and seed, and the tensors."""
-    passed, start_and_seed, tensors = given[:4], given[4:6], given[6:]
+    passed, start_and_seed, tensors = given[:5], given[5:7], given[7:]
     with below_autograd():
         return _backward(*passed, needs, *Operands.joined((*start_and_seed, *rest), tensors))
 
@@ -144,7 +145,7 @@ def _of_autograd(*given):
 
 
 def _backward_of_autograd(*given):
-    (*passed, needs), call = given[:5], Operands(*given[5:])
+    (*passed, needs), call = given[:6], Operands(*given[6:])
     work = functools.partial(_pull_back, needs, call[7:])
     return list(once(work, *passed, call.start, call.seed, *call.tensors))
 

@@ -61,10 +61,13 @@ class Saved(NamedTuple):
     """The result of a forward pass, saved for the backward pass.
 
     sums (3, B, H, Q): lse, top and total; a weight is 2**(exponent · (s - top)) / total, with s in units of the kernel.
+    lost (B, H, Q, E) int16, contiguous: what rounding took from out, as the upper half of a float32, so that gradients
+    do not have the error of that rounding; None if out is not rounded, and if only out is known.
     """
 
     out: np.ndarray
     sums: np.ndarray
+    lost: np.ndarray | None = None
 
 
 class Recipe(NamedTuple):
@@ -103,20 +106,28 @@ def tile_shape(problem: Problem) -> tuple[int, int]:
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(out (B, H, Q, E) in the problem's dtype, lse (B, H, Q)). out: an array for the result, with any strides."""
-    found, sums = keep(problem, out)
-    return found, sums[0]
-
-
-def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
-    """`solve`, with the sums that the backward pass needs."""
     B, H, Q, _ = problem.q.shape
-    if out is None:
-        out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype)
-    real = problem.real
-    sums = np.empty((3, B, H, Q), real)
-    saved = Saved(out, sums)
+    out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype) if out is None else out
+    sums = np.empty((3, B, H, Q), problem.real)
+    _fill(problem, Saved(out, sums))
+    return out, sums[0]
+
+
+def keep(problem: Problem) -> Saved:
+    """`solve`, with what the backward pass needs."""
+    B, H, Q, _ = problem.q.shape
+    shape = (B, H, Q, problem.v.shape[3])
+    lost = None if problem.dtype == problem.real else np.empty(shape, np.int16)
+    saved = Saved(np.empty(shape, problem.dtype), np.empty((3, B, H, Q), problem.real), lost)
+    _fill(problem, saved)
+    return saved
+
+
+def _fill(problem: Problem, saved: Saved) -> None:
+    """Computes a call into the arrays of `saved`."""
+    (B, H, Q, _), real, (out, sums, lost) = problem.q.shape, problem.real, saved
     if 0 in (B, H, Q):
-        return saved
+        return
     arrays = q, k, v, out = problem.q, problem.k, problem.v, out
     sinks = None if problem.sinks is None else np.ascontiguousarray(problem.sinks, real)
     # The seed and rate of dropout are not part of the recipe, because the seed changes in every training step.
@@ -140,10 +151,10 @@ def keep(problem: Problem, out: np.ndarray | None = None) -> Saved:
         (problem.mask, problem.score), kind, lambda: recipe_of(problem, out, 0 if sinks is None else sinks.shape[1])
     )
     rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
+    rest |= {} if lost is None else {"lost": lost}
     if problem.dropout is not None:
         rest |= dropout.slots(problem.dropout)
     run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
-    return saved
 
 
 def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:

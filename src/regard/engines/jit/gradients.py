@@ -60,7 +60,7 @@ _recipes: Memo[Recipe] = Memo(64)
 
 
 def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
-    """`Saved` computed from out and lse alone: each weight is exp(score - lse)."""
+    """`Saved` computed from out and lse alone: each weight is exp(score - lse), and the rounding of out is unknown."""
     lse = np.ascontiguousarray(lse, problem.real)
     top = lse / problem.real.type(factors(problem).unit)  # in units of the kernel's scores
     return Saved(out, np.stack([lse, top, np.where(lse == -np.inf, np.inf, 1).astype(problem.real)]))
@@ -112,6 +112,7 @@ def _run(
         **arrays,
         "top": saved.sums[1],
         "total": saved.sums[2],
+        "lost": 0 if saved.lost is None else saved.lost,
         "rest": rest,
         "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
         "softmax": aligned(B * H * tiles * 3 * rows, real),

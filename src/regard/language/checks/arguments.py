@@ -15,6 +15,7 @@ from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
 from ..masks import dense
 from ..scores import bias
+from ..tree.syntax import Syntax
 from .arrays import shape_text
 from .numbers import LIMIT
 
@@ -165,7 +166,7 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
 def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
     """A mask or score as an expression; a bare array broadcasts over rows and keys, so its shape is checked here."""
     try:
-        if value is None or isinstance(value, Expr | str | bool | np.bool_) or callable(value):
+        if value is None or isinstance(value, Syntax | str | bool | np.bool_) or callable(value):
             return read(value)
         given = outline(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):

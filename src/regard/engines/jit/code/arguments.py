@@ -25,7 +25,7 @@ __all__ = ["FIXED", "Block", "bits", "factors", "leaves", "pack", "plain", "slot
 FIXED = (
     "next", "tasks",
     *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
-    "lse", "top", "total", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
+    "lse", "top", "total", "lost", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
     "dropout_seed", "dropout_threshold", "dropout_scale",

@@ -16,8 +16,9 @@ from ....common.dtypes import FLOATS, Float
 from .ir import F32, F64, I16, I32, Code, is_vector, vector
 from .target import Target
 
-__all__ = ["NARROW", "Format", "Narrow", "stored"]
+__all__ = ["LOST", "NARROW", "Format", "Narrow", "stored", "widen_brain"]
 
+LOST = 2  # bytes of what rounding took from a number
 REALS = {"float32": F32, "float64": F64}  # the types that kernels compute in
 
 
@@ -69,6 +70,11 @@ class Format:
     def store(self, code: Code, value, place) -> None:
         """Stores contiguous numbers, rounded."""
         code.put(value if self.wide else self.rounded(code, value), place)
+
+    def lost(self, code: Code, value, bits):
+        """What rounding float32 to these bits took from it, as the upper half of a float32; `widen_brain` reads it."""
+        lost = code.as_bits(code.fsub(value, self.widened(code, bits)))
+        return code.trunc(code.lshr(lost, code.whole(16, lost)), bits.type)
 
     def widened(self, code: Code, bits):
         if self.converts:

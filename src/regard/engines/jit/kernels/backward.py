@@ -24,7 +24,7 @@ from typing import NamedTuple
 from llvmlite import ir
 
 from ..code.arguments import Block
-from ..code.formats import Format
+from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
 from .parts.backward_tile import Expressions, Pullback
@@ -43,7 +43,7 @@ ARRAYS = ("q", "k", "v", "out", "dout", "dq", "dk", "dv")
 FIXED = (
     "next", "tasks", "phase",
     *(f"{array}{part}" for array in ARRAYS for part in ("", "_batch", "_head", "_row", "_depth")),
-    "top", "total", "dlse", "rest", "softmax", "work",
+    "top", "total", "lost", "dlse", "rest", "softmax", "work",
     "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
     "offsets", "runs", "tile_ranges", "key_tiles", "tiles", "plan_batch", "plan_head",
     "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
@@ -207,12 +207,18 @@ class _Backward:
 
     def rows(self, number) -> None:
         """Per row of a tile: the maximum that is subtracted from its scores, the inverse of its total, and rest."""
-        code, spec, staging = self.code, self.spec, self.staging
+        code, arg, spec, staging = self.code, self.arg, self.spec, self.staging
         b, h, pair, first, count = self._tile(number)
         parts = self.room["out"], self.room["dv"]
         for name, into in zip(("out", "dout"), parts, strict=True):
             at = self._row(name, b, h, first)
             staging.load(name, at, count, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
+        if not self.form.wide:
+            with code.when(code.icmp_signed("!=", arg["lost"], code.index(0))):
+                width = spec.E * LOST
+                before = code.add(code.mul(pair, arg["Q"]), first)
+                at = code.at(arg.address("lost"), code.mul(before, code.index(width)))
+                staging.add_lost(at, count, spec.E, parts[0])
         found = self._place("softmax", number, 3 * spec.rows)
         zero, one = code.number(0.0, self.real), code.number(1.0, self.real)
         with code.loop(code.index(0), code.index(spec.rows)) as row:

@@ -290,7 +290,7 @@ class _Forward:
             place = tile.place(output, depth.index)
             for number, normalized in enumerate(normalizers):
                 tile.put(normalized(tile.get(place, number)), place, number)
-        tile.store_output(output)
+        tile.store_output(output, self.rows_before)
         run.finish()
         for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):
             run.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)

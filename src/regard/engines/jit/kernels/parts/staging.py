@@ -9,7 +9,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ...code.arguments import Block
-from ...code.formats import Format
+from ...code.formats import LOST, Format, widen_brain
 from ...code.ir import I16, I32, Code, vector
 from .scratch_product import Matrix, Multiplier, sum_of_lanes
 
@@ -53,6 +53,21 @@ class Staging:
                     with code.loop(code.index(start), code.index(stop), some) as column:
                         value = number(code.at(at, code.mul(column.index, self._step(name))), some)
                         code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
+
+    def add_lost(self, source, count, depth: int, into: Matrix) -> None:
+        """Adds what rounding took from `count` contiguous rows to the loaded rows."""
+        code = self.code
+        entire = depth // self.lanes * self.lanes
+        with code.loop(code.index(0), count) as row:
+            at = code.at(source, code.mul(row.index, code.index(depth * LOST)))
+            to = self.tools.place(into, row.index)
+            for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
+                with code.loop(code.index(start), code.index(stop), lanes) as column:
+                    place = code.at(to, code.mul(column.index, code.index(self.size)))
+                    kind = self.type if lanes > 1 else self.real
+                    lost = code.get(code.at(at, code.mul(column.index, code.index(LOST))), vector(I16, lanes))
+                    total = code.fadd(code.get(place, kind, lanes * self.size), widen_brain(code, lost))
+                    code.put(total, place, lanes * self.size)
 
     def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
         """Stores `count` rows to an address, times a factor (in every lane; None is 1)."""

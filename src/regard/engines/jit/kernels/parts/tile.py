@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...code.arguments import Block
-from ...code.formats import Format
+from ...code.formats import LOST, Format
 from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import Target
 from .dropout import room
@@ -268,9 +268,28 @@ class Tile:
             for number in range(self.vectors):
                 self.put(code.number(0.0, self.type), place, number)
 
-    def store_output(self, base) -> None:
-        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise."""
+    def store_output(self, base, rows_before) -> None:
+        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise; also what
+        rounding takes from them, if the caller has an array for it.
+
+        rows_before: the rows before the tile, in that array.
+        """
         code, spec, lanes = self.code, self.spec, self.lanes
+        wanted = code.icmp_signed("!=", self.arg["lost"], code.index(0))
+        width = code.index(spec.E * LOST)
+        lost = code.at(self.arg.address("lost"), code.mul(rows_before, width))
+
+        def store(value, row, lane, depth) -> None:
+            place = self.column(row, "out", depth)
+            if self.form.wide:
+                code.put(value, place)
+                return
+            bits = self.form.rounded(code, value)
+            code.put(bits, place)
+            with code.when(wanted):
+                offset = code.add(code.mul(lane, width), code.mul(depth, code.index(LOST)))
+                code.put(self.form.lost(code, value, bits), code.at(lost, offset))
+
         squares = spec.E // lanes * lanes if self.unit("out") else 0
         with code.loop(code.index(0), self.count, lanes) as group:
             end = code.add(group.index, code.index(lanes))
@@ -280,10 +299,10 @@ class Tile:
             with code.loop(code.index(0), done, lanes) as depth:
                 place = self.place(base, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
-                for row, value in zip(rows, code.transpose(columns), strict=True):
-                    self.form.store(code, value, self.column(row, "out", depth.index))
+                for lane, (row, value) in enumerate(zip(rows, code.transpose(columns), strict=True)):
+                    store(value, row, code.add(group.index, code.index(lane)), depth.index)
             with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
                 row = self.lane_row("out", lane.index)
                 with code.loop(done, code.index(spec.E)) as depth:
                     value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
-                    self.form.store(code, value, self.column(row, "out", depth.index))
+                    store(value, row, lane.index, depth.index)
