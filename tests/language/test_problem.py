@@ -444,7 +444,7 @@ def test_what_is_no_array_is_refused(name, given):
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_of_every_layout_are_read_or_refused():
-    """Sparse, negated, nested, fake and batched tensors cannot be read in place; a user's own class can."""
+    """Sparse, nested, fake and batched tensors cannot be read; negated ones and those of a user's own class can."""
     torch = pytest.importorskip("torch")
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -454,7 +454,6 @@ def test_tensors_of_every_layout_are_read_or_refused():
     strange = [
         plain.to_sparse(),
         plain.to_mkldnn(),
-        torch.view_as_complex(torch.zeros(B, H, Q, D, 2)).conj().imag,
         torch.nested.nested_tensor([plain[0], plain[1]]),
         fake,
     ]
@@ -465,6 +464,8 @@ def test_tensors_of_every_layout_are_read_or_refused():
         torch.vmap(lambda one: torch.from_numpy(Problem.of(one, k[0], v[0]).q))(plain)
     with pytest.raises(rg.Refused, match="scale is not a number"):
         Problem.of(q, k, v, scale=torch.tensor(0.5, device="meta"))
+    negated = torch.view_as_complex(torch.ones(B, H, Q, D, 2)).conj().imag
+    assert negated.is_neg() and (Problem.of(negated, k, v).q == -1).all()
     own = plain.as_subclass(type("Own", (torch.Tensor,), {}))
     assert Problem.of(own, k, v).q.shape == (B, H, Q, D)
     assert isinstance(rg.attention(own, k, v, engine="reference"), torch.Tensor)

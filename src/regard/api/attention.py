@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.call_hooks import watched
+from ..common.compiled import outside_programs
 from ..common.interception import intercepted
 from ..common.types import ArrayLike, ArrayT, Engine, Index
 from ..engines import dispatch
@@ -123,6 +124,7 @@ def attention_with_lse(
     return call(q, k, v, arguments, engine, lse=True)
 
 
+@outside_programs
 def attention_weights(
     q: ArrayT,
     k: ArrayT,

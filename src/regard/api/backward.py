@@ -7,6 +7,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
 from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch as engines
@@ -17,6 +18,7 @@ from ..language.problem import Gradients, Problem
 __all__ = ["attention_backward", "fitted", "learned"]
 
 
+@outside_programs
 def attention_backward(
     dout: ArrayT,
     q: ArrayT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
+from ..common.compiled import outside_programs
 from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
 from ..engines.cost import Cost, cost
@@ -88,6 +89,7 @@ class Explanation:
         return ["", f"{which}queries down, keys across; █ all allowed, ▒ some visited, · none", drawn]
 
 
+@outside_programs
 def explain(
     q: ArrayT,
     k: ArrayT,

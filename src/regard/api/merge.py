@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..common.arrays import is_tensor
+from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
 from ..common.types import ArrayT
 
 __all__ = ["merge"]
 
 
+@outside_programs
 def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
     """Attention over all keys, from the results for disjoint sets of keys.
 

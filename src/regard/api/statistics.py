@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsFloat, SupportsIndex
 
+from ..common.compiled import outside_programs
 from ..common.errors import did_you_mean
 from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
@@ -68,6 +69,7 @@ def _shown(answer) -> str:
     return str(list(answer.shape))
 
 
+@outside_programs
 def attention_stats(
     q: ArrayT,
     k: ArrayT,

@@ -9,6 +9,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ...common.call_hooks import watched
+from ...common.compiled import outside_programs
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
@@ -72,6 +73,7 @@ class KVCache:
         True
     """
 
+    @outside_programs
     def __init__(
         self,
         heads: SupportsIndex,
@@ -139,6 +141,7 @@ class KVCache:
         """Bytes of the storage; pages that were never written take no memory yet."""
         return self._state.stores.nbytes
 
+    @outside_programs
     def held(self, sequence: SupportsIndex) -> range:
         """The positions of a sequence whose keys and values are stored.
 
@@ -150,6 +153,7 @@ class KVCache:
         """
         return held(self._state, self._sequence(sequence))
 
+    @outside_programs
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
 
@@ -161,6 +165,7 @@ class KVCache:
         """
         return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
+    @outside_programs
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
 
@@ -174,6 +179,7 @@ class KVCache:
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
+    @outside_programs
     def append(
         self,
         k: ArrayLike,
@@ -208,6 +214,7 @@ class KVCache:
         write(after, new)
         self._state = after
 
+    @outside_programs
     def truncate(self, lengths: ArrayLike) -> None:
         """Removes the last rows of sequences, as after speculative decoding.
 
@@ -236,6 +243,7 @@ class KVCache:
 
     # ---- attending ---------------------------------------------------------------------------------------------------
 
+    @outside_programs
     def attend(
         self,
         q: ArrayT,
@@ -274,6 +282,7 @@ class KVCache:
         """
         return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)[0]
 
+    @outside_programs
     def attend_with_lse(
         self,
         q: ArrayT,
@@ -312,6 +321,7 @@ class KVCache:
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
+    @outside_programs
     def add(self, count: int = 1) -> None:
         """Appends empty sequences.
 
@@ -320,6 +330,7 @@ class KVCache:
         """
         self._state = added(self._now, _whole(count))
 
+    @outside_programs
     def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Removes sequences and releases their pages; the remaining ones are renumbered.
 
@@ -329,6 +340,7 @@ class KVCache:
         gone = self._sequences(sequences)
         self._state = selected(self._now, np.setdiff1d(np.arange(len(self)), gone))
 
+    @outside_programs
     def reorder(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Selects sequences in a new order, as beam search needs.
 
@@ -340,6 +352,7 @@ class KVCache:
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
+    @outside_programs
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the cache in a safetensors file, which replaces an existing file when it is complete.
 
