@@ -54,7 +54,7 @@ def test_no_way_of_asking_is_ignored(name, way):
             found.append(weights(model(**given, **asked(model, way, implementation))))
     want, found = found
     assert {n: len(parts) for n, parts in found.items()} == {n: len(parts) for n, parts in want.items()}
-    assert sum(map(len, want.values())) > 0
+    assert sum(map(len, want.values())) > 0 or (model.config.sub_configs and way in ("before", "after"))
     for part in want:
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found[part], want[part], strict=True))
 
