@@ -9,6 +9,7 @@ import torch
 import regard as rg
 import regard.torch as rt
 from regard.language.tree.interning import known
+from regard.language.tree.writing import write
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
 LOCAL = rg.causal() & rg.window(4)
@@ -83,13 +84,13 @@ CALLS = {
         [SLOPE],
         torch.zeros(B, dtype=torch.int64),
         torch.tensor(3),
-        LOCAL.digest,
-        LEARNED.digest,
+        write(LOCAL, []),
+        write(LEARNED, []),
         0.3,
         0.25,
         "auto",
     ),
-    "16 bit": lambda: (*tensors(torch.bfloat16), None, [], None, None, LOCAL.digest, "", None, 0.0, "jit"),
+    "16 bit": lambda: (*tensors(torch.bfloat16), None, [], None, None, write(LOCAL, []), "", None, 0.0, "jit"),
 }
 
 
@@ -205,7 +206,7 @@ def test_what_the_mask_reads_gets_no_slope():
 
 def test_the_same_operator_on_a_device(monkeypatch):
     """What the operator does for tensors on a card, tried on the CPU: numbers and gradients of the operator here."""
-    from regard.api import torch_operator as autograd
+    from regard.api.torch_operator import operator as autograd
     from regard.engines import dispatch
 
     sinks = torch.randn(H, requires_grad=True)
@@ -214,7 +215,7 @@ def test_the_same_operator_on_a_device(monkeypatch):
         sinks.detach().double().requires_grad_(),
         [SLOPE.detach().double().requires_grad_()],
     )
-    rest = None, None, LOCAL.digest, LEARNED.digest, 0.3, 0.0
+    rest = None, None, write(LOCAL, []), write(LEARNED, []), 0.3, 0.0
     out, sums = autograd._on_cpu(*given, *rest, "auto")
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     other, others = autograd._on_gpu(*given, *rest, "tiles")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.call_hooks import watched
+from ..common.interception import intercepted
 from ..common.types import ArrayLike, ArrayT, Engine, Index
 from ..engines import dispatch
 from ..language.callables import Mask, Score
@@ -69,7 +70,8 @@ def attention(
         [1.0, 0.0, 0.0]
     """
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    return _call(q, k, v, arguments, engine)[0]
+    call = _recorded if intercepted(q) else _call
+    return call(q, k, v, arguments, engine)[0]
 
 
 def attention_with_lse(
@@ -117,7 +119,8 @@ def attention_with_lse(
         True
     """
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    return _call(q, k, v, arguments, engine, lse=True)
+    call = _recorded if intercepted(q) else _call
+    return call(q, k, v, arguments, engine, lse=True)
 
 
 def attention_weights(
@@ -170,6 +173,13 @@ def attention_weights(
 @watched("regard.attention")
 def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
     return dispatch.attend(q, k, v, arguments, engine, lse=lse, differentiate=_differentiate)
+
+
+def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
+    """The call as one operator of torch, for whatever looks at its operators."""
+    from .torch_operator import recorded
+
+    return recorded(q, k, v, arguments, engine)
 
 
 def _differentiate(*call) -> tuple[Any, Any]:

@@ -14,11 +14,11 @@ from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
 from ..language.measures import checked_request
-from ..language.problem import Gradients, Problem
+from ..language.problem import Gradients, Problem, Tangents
 from . import fast_path
 from .choice import Explained, choose
 
-__all__ = ["Saved", "attend", "explained", "keep", "pull_back", "solve", "statistics", "weights"]
+__all__ = ["Saved", "attend", "explained", "keep", "pull_back", "push_forward", "solve", "statistics", "weights"]
 
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
@@ -152,6 +152,13 @@ def pull_back(
 
     found = reference.backward(problem, dout, dlse)
     return found._replace(tables={table: found.tables[table] for table in wanted})
+
+
+def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.ndarray]:
+    """How out and lse change in a direction, by the reference engine: float64."""
+    from .reference import tangent
+
+    return tangent.push_forward(problem, tangents)
 
 
 # ---- torch tensors ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Dispatch: selects the CPU or the device implementation of a call.
 
 Tensors on another device are computed by gpu/entry.py, everything else by cpu.py. Both define the same four functions
-and choose an engine for each call. `solve`, `keep` and `pull_back` compute a checked problem on the CPU.
+and choose an engine for each call. `solve`, `keep`, `pull_back` and `push_forward` compute a checked problem on the
+CPU.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import ENGINES, Explained, choose, why_not
-from .cpu import Saved, keep, pull_back, solve
+from .cpu import Saved, keep, pull_back, push_forward, solve
 
 __all__ = [
     "ENGINES",
@@ -23,6 +24,7 @@ __all__ = [
     "explained",
     "keep",
     "pull_back",
+    "push_forward",
     "solve",
     "statistics",
     "weights",

@@ -19,11 +19,12 @@ from ..common.caching import lock
 from ..common.errors import refuse
 from ..common.types import ArrayLike
 from .operators import MIRRORED, OPERATORS
-from .tree import interning as nodes
-from .tree.interning import known, share, walk
+from .tree.interning import share, walk
 from .tree.printing import rank, written
 from .tree.syntax import Syntax
 from .tree.tables import Array, readable
+from .tree.traced import Traced, called, operated, read, tracing
+from .tree.traced import text as text_of
 
 __all__ = [
     "Const",
@@ -58,12 +59,13 @@ class Expr(Syntax):
     the tensors among them · scored: whether it depends on the score.
     """
 
-    __slots__ = ("__weakref__", "digest", "kind", "scored", "sources", "tables")
+    __slots__ = ("__weakref__", "digest", "kind", "operands", "scored", "sources", "tables")
     digest: str
     kind: str
     scored: bool
     sources: tuple
     tables: tuple[Table, ...]
+    operands: tuple  # the tensors of the tables, once torch.compile needs them
 
     def apply(self, name: str, *args) -> Expr:
         return applied(name, *args)
@@ -151,6 +153,8 @@ class Table(Array):
 
     def __getitem__(self, index) -> Any:
         index = index if isinstance(index, tuple) else (index,)
+        if tracing(*index):
+            return read(text_of(self), index)
         return Read(self, *index) if len(index) >= self.array.ndim else Partial(self, index)
 
     def __reduce__(self):
@@ -198,6 +202,8 @@ def table(array: ArrayLike | Table, name: str = "table") -> Table:
     """
     if isinstance(array, Table):
         return array
+    if tracing(array):
+        return called("table", array, name)  # type: ignore[return-value]
     with _lock:
         source: Any = array
         known = _tables.get(id(source))
@@ -314,23 +320,8 @@ class Op(Expr):
 
 
 def applied(name: str, *args) -> Expr:
-    """An operator on expressions and numbers, also while torch.compile traces."""
-    if nodes.traced():
-        return getattr(nodes.compiled, _compiled(name, *(arg.digest if isinstance(arg, Expr) else arg for arg in args)))
-    return Op(name, *args)
-
-
-def _compiled(name: str, *args) -> str:
-    """The digest of an operator on numbers and nodes; nodes are passed as digests."""
-    return nodes.compiled.hold(Op(name, *(known(arg) if isinstance(arg, str) else arg for arg in args)))
-
-
-def _number(value) -> str:
-    return nodes.compiled.hold(Const(value))
-
-
-# torch.compile calls these two while it traces a program.
-_compiled._dynamo_marked_constant = _number._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    """An operator on expressions and numbers."""
+    return operated(name, *args) if tracing(*args) else Op(name, *args)  # type: ignore[return-value]
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -338,10 +329,12 @@ batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "sco
 
 def lift(value) -> Expr:
     """A Python or NumPy scalar, or a tensor with one element, as a node; an expression is returned unchanged."""
-    if isinstance(value, Expr):
-        return value
+    if isinstance(value, Expr | Traced):
+        return value  # type: ignore[return-value]
+    if tracing(value):
+        return Traced(*text_of(value))  # type: ignore[return-value]
     if isinstance(value, bool | int | float):
-        return getattr(nodes.compiled, _number(value)) if nodes.traced() else Const(value)
+        return Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         if getattr(value, "requires_grad", False):
             raise refuse(

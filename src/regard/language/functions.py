@@ -27,6 +27,7 @@ from .elementwise import (
     trunc,
 )
 from .expr import Const, Expr, applied, lift
+from .tree.traced import recorded
 
 __all__ = [
     "atan",
@@ -62,6 +63,7 @@ __all__ = [
 ]
 
 
+@recorded
 def where(condition: Expr | bool, x: Number, y: Number) -> Expr:
     """`x` where the condition is true, else `y`.
 
@@ -194,6 +196,7 @@ def square(x: Number) -> Expr:
     return lift(x) * x
 
 
+@recorded
 def relu(x: Number) -> Expr:
     """max(x, 0).
 

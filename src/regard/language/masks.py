@@ -12,6 +12,7 @@ from ..common.types import ArrayLike
 from .checks.numbers import LIMIT, count, frozen, integers, not_negative, per_batch, whole
 from .expr import Expr, Table, batch, head, key, lift, query, table
 from .functions import minimum
+from .tree.traced import recorded
 
 __all__ = [
     "blocks",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@recorded
 def everything() -> Expr:
     """A mask that allows every pair.
 
@@ -42,6 +44,7 @@ def everything() -> Expr:
     return lift(True)
 
 
+@recorded
 def causal() -> Expr:
     """Causal: a query attends to its own position and earlier ones.
 
@@ -59,6 +62,7 @@ def causal() -> Expr:
     return key <= query
 
 
+@recorded
 def window(left: SupportsIndex | Expr | None, right: SupportsIndex | Expr | None = 0) -> Expr:
     """A sliding window: a query attends to `left` keys up to its own position, and to `right` keys after it.
 
@@ -87,6 +91,7 @@ def window(left: SupportsIndex | Expr | None, right: SupportsIndex | Expr | None
     return rule if right is None else rule & (key - query <= count(right, "window", "right"))
 
 
+@recorded
 def prefix(length: SupportsIndex | ArrayLike | Expr) -> Expr:
     """Prefix language modeling: causal, and every query also attends to the first `length` keys.
 
@@ -110,6 +115,7 @@ def prefix(length: SupportsIndex | ArrayLike | Expr) -> Expr:
     return causal() | (key < per_batch(length, "prefix"))
 
 
+@recorded
 def documents(ids: ArrayLike | None = None, *, lengths: ArrayLike | None = None) -> Expr:
     """Packed documents: a query attends to its own document only.
 
@@ -155,6 +161,7 @@ def documents(ids: ArrayLike | None = None, *, lengths: ArrayLike | None = None)
     return document[query] == document[key]
 
 
+@recorded
 def lengths(
     keys: SupportsIndex | ArrayLike | Expr | None = None, queries: SupportsIndex | ArrayLike | Expr | None = None
 ) -> Expr:
@@ -180,6 +187,7 @@ def lengths(
     return rule if queries is None else rule & (query < per_batch(queries, "queries"))
 
 
+@recorded
 def dilated(step: int | Expr) -> Expr:
     """Every step-th key, counted from the query's position in both directions.
 
@@ -200,6 +208,7 @@ def dilated(step: int | Expr) -> Expr:
     return (query - key) % step == 0
 
 
+@recorded
 def strided(step: int | Expr) -> Expr:
     """The strided pattern of the Sparse Transformer: the last `step` keys, and every step-th key before.
 
@@ -223,6 +232,7 @@ def strided(step: int | Expr) -> Expr:
     return causal() & ((query - key < step) | dilated(step))
 
 
+@recorded
 def global_tokens(which: SupportsIndex | ArrayLike | Expr) -> Expr:
     """Global tokens, which attend to every key and to which every query attends.
 
@@ -266,6 +276,7 @@ def global_tokens(which: SupportsIndex | ArrayLike | Expr) -> Expr:
     return tokens[minimum(query, beyond)] | tokens[minimum(key, beyond)]
 
 
+@recorded
 def blocks(pattern: ArrayLike, size: SupportsIndex | tuple[SupportsIndex, SupportsIndex]) -> Expr:
     """Block-sparse attention: query block i may attend to key block j if pattern[…, i, j] is true.
 
@@ -298,6 +309,7 @@ def blocks(pattern: ArrayLike, size: SupportsIndex | tuple[SupportsIndex, Suppor
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
 
 
+@recorded
 def dense(array: ArrayLike, query_start: SupportsIndex | None = None) -> Expr:
     """A boolean array as a mask.
 

@@ -35,7 +35,7 @@ from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score
 
-__all__ = ["Gradients", "Problem"]
+__all__ = ["Gradients", "Problem", "Tangents"]
 
 
 class Gradients(NamedTuple, Generic[ArrayT]):
@@ -155,3 +155,19 @@ class Problem:
         if logit is the_score:
             logit = None
         return cls(q4, k4, v4, rule, logit, scale, start, sinks, dropout, lead)
+
+
+class Tangents(NamedTuple):
+    """A direction in which the arguments of a problem change: arrays in its axes, or None for no change."""
+
+    q: np.ndarray | None
+    k: np.ndarray | None
+    v: np.ndarray | None
+    tables: dict[Table, np.ndarray]
+    sinks: np.ndarray | None
+
+    @classmethod
+    def of(cls, batch: tuple[int, ...], q, k, v, tables: dict[Table, np.ndarray], sinks) -> Tangents:
+        """The direction of arrays in the caller's axes; batch: those of q before the heads."""
+        q, k, v = (None if each is None else four_axes(each, batch) for each in (q, k, v))
+        return cls(q, k, v, tables, sinks if sinks is None or sinks.ndim == 2 else sinks[:, None])

@@ -15,10 +15,12 @@ from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, tabl
 from .expr import score as the_score
 from .functions import tanh, where
 from .masks import along, rows_and_keys
+from .tree.traced import recorded
 
 __all__ = ["alibi", "alibi_slopes", "bias", "gate", "relative", "softcap", "t5_buckets"]
 
 
+@recorded
 def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
     """A soft limit of the logit: cap · tanh(score / cap).
 
@@ -81,6 +83,7 @@ def alibi_slopes(heads: SupportsIndex) -> np.ndarray:
     return np.array(slopes, np.float32)
 
 
+@recorded
 def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
     """ALiBi, a linear bias: score - slope[head] · |query - key|.
 
@@ -108,6 +111,7 @@ def alibi(slopes: SupportsIndex | ArrayLike, score: Expr = the_score) -> Expr:
     return score - shown[head] * abs(query - key)
 
 
+@recorded
 def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
     """An additive bias: score + array.
 
@@ -130,6 +134,7 @@ def bias(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: 
     return score + _by_position(array, "bias", query_start)
 
 
+@recorded
 def gate(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: SupportsIndex | None = None) -> Expr:
     """A multiplicative gate: score · array.
 
@@ -152,6 +157,7 @@ def gate(array: float | ArrayLike | Expr, score: Expr = the_score, query_start: 
     return score * _by_position(array, "gate", query_start)
 
 
+@recorded
 def relative(array: ArrayLike, score: Expr = the_score) -> Expr:
     """A bias by distance: score + array[…, key - query + R]; larger distances are clamped to R.
 
@@ -188,6 +194,7 @@ def relative(array: ArrayLike, score: Expr = the_score) -> Expr:
     return score + (shown[index] if shown.array.ndim == 1 else shown[head, index])
 
 
+@recorded
 def t5_buckets(
     array: ArrayLike, *, bidirectional: bool, max_distance: SupportsIndex = 128, score: Expr = the_score
 ) -> Expr:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
 import torch
 
-from ..api.attention import attention as eager_attention
-from ..api.attention import attention_with_lse as eager_with_lse
-from ..api.torch_operator import Operands, named, run, seed_tensor
+from ..api import torch_operator  # noqa: F401 - registers the operators, which saved programs need
+from ..api.attention import attention as regard_attention
+from ..api.attention import attention_with_lse as regard_with_lse
 from ..common.types import ArrayLike, Engine
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
-from ..language.expr import Expr, batch, head, key, lift, query
-from ..language.expr import score as the_score
 
 __all__ = ["attention", "attention_with_lse"]
 
@@ -78,9 +76,7 @@ def attention(
     """
     q, k, v = _cast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    if _transformed():
-        return _run(q, k, v, arguments, engine)[0]
-    return eager_attention(q, k, v, **arguments._replace(seed=_number(seed))._asdict(), engine=engine)
+    return regard_attention(q, k, v, **arguments._asdict(), engine=engine)
 
 
 def attention_with_lse(
@@ -131,45 +127,7 @@ def attention_with_lse(
     """
     q, k, v = _cast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
-    if _transformed():
-        out, sums = _run(q, k, v, arguments, engine)
-        return out, sums[0]
-    return eager_with_lse(q, k, v, **arguments._replace(seed=_number(seed))._asdict(), engine=engine)
-
-
-def _transformed() -> bool:
-    """Whether torch compiles, transforms or intercepts this call, so that it must be a single torch operator."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
-
-
-def _run(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, arguments: Arguments, engine: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(out, sums) of the operator."""
-    tables: list[torch.Tensor] = []
-    mask = named(_rule(arguments.mask, batch, head, query, key), tables)
-    score = named(_rule(arguments.score, the_score, batch, head, query, key), tables)
-    start = None if arguments.query_start is None else torch.as_tensor(arguments.query_start)
-    seed = arguments.seed
-    if seed is not None and not isinstance(seed, torch.Tensor):
-        seed = seed_tensor(seed)
-    call = Operands(
-        q, k, v, arguments.sinks, tables, start, seed, mask, score, arguments.scale, arguments.dropout, engine
-    )
-    if not torch._C._are_functorch_transforms_active():
-        return torch.ops.regard.attention(*call)
-    return run(call)
-
-
-def _rule(rule: Any, *symbols: Expr):
-    """A mask or score as an expression or a tensor."""
-    if rule is None or isinstance(rule, Expr | torch.Tensor):
-        return rule
-    return lift(rule(*symbols)) if callable(rule) else torch.as_tensor(rule)
+    return regard_with_lse(q, k, v, **arguments._asdict(), engine=engine)
 
 
 def _cast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -183,8 +141,3 @@ def _cast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(
         each.to(dtype) if isinstance(each, torch.Tensor) and each.dtype != torch.float64 else each for each in given
     )
-
-
-def _number(seed):
-    """The seed as an integer, also if it was passed in a tensor."""
-    return int(seed) if isinstance(seed, torch.Tensor) else seed

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ...common.caching import lock
 
-__all__ = ["compiled", "known", "name_of_array", "share", "traced", "walk"]
+__all__ = ["known", "name_of_array", "share", "walk"]
 
 HASHED = 1 << 16  # the most bytes of an array that is identified by its content
 
@@ -75,19 +75,3 @@ def name_of_array(array, frozen: bool) -> str:
 
 def _hash(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def traced() -> bool:
-    """Whether torch.compile is tracing this code; replaced by torch's own function when torch is used."""
-    return False
-
-
-class Compiled:
-    """The nodes of the rules of compiled programs, as attributes, from which torch.compile can read them."""
-
-    def hold(self, node) -> str:
-        setattr(self, node.digest, node)
-        return node.digest
-
-
-compiled = Compiled()

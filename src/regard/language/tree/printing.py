@@ -12,7 +12,9 @@ __all__ = ["rank", "written"]
 
 
 def written(root: Any, names: dict[int, str], limit: float) -> str:
-    """The text of an expression, with the names of its tables by id; text beyond the limit is replaced by …."""
+    """The text of an expression, with the names of its tables, and of parts that have one, by id; text beyond the limit
+    is replaced by ….
+    """
     pieces: list[str] = []
     ahead: list[Any] = [root]  # the parts to write, the next one last
     while ahead and limit > 0:
@@ -20,6 +22,8 @@ def written(root: Any, names: dict[int, str], limit: float) -> str:
         if isinstance(part, str):
             pieces.append(part)
             limit -= len(part)
+        elif id(part) in names:
+            ahead.append(names[id(part)])
         else:
             ahead.extend(reversed(_parts(part, names)))
     return "".join(pieces) + ("…" if ahead else "")

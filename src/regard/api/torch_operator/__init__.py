@@ -1,0 +1,12 @@
+"""Attention as an operator of torch.
+
+eager       calls outside every transform of torch, with autograd
+operator    `torch.ops.regard.attention`, its backward pass and its forward-mode derivative, on each device
+transforms  the operator under autograd, torch.func and torch.compile
+record      calls that torch compiles, transforms or traces, as that one operator
+"""
+
+from .eager import attend
+from .record import recorded
+
+__all__ = ["attend", "recorded"]

@@ -1,0 +1,95 @@
+"""Eager calls with gradients: torch's autograd keeps the tensors of a call, and nothing else does.
+
+Autograd then decides how long they live and where: it can compute them again (checkpointing), move them to another
+device, or notice that one was changed in place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ...common.arrays import as_tensor, is_tensor, read_array
+from ...language.checks.arrays import four_axes
+from ...language.dropout import Dropout
+from ...language.expr import Expr, Table
+from ...language.problem import Problem
+from ...language.rule_text import read
+from ...language.tree.writing import operand, write
+from .operator import Forward, forward_of, gradients
+from .transforms import once
+
+__all__ = ["attend"]
+
+
+class Call(NamedTuple):
+    """A checked call without its tensors; a rule that reads arrays is their text."""
+
+    mask: Expr | str | None
+    score: Expr | str | None
+    scale: float
+    query_start: np.ndarray
+    dropout: Dropout | None
+    lead: tuple[int, ...]
+    engine: str
+
+    def over(self, q, k, v, sinks, tables) -> Problem:
+        """The problem over these tensors."""
+        batch = tuple(q.shape[:-3])
+        q, k, v = (four_axes(read_array(each, "attention"), batch) for each in (q, k, v))
+        sinks = None if sinks is None else read_array(sinks, "sinks")
+        if sinks is not None and sinks.ndim == 1:
+            sinks = sinks[:, None]
+        mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (self.mask, self.score))
+        return Problem(q, k, v, mask, score, self.scale, self.query_start, sinks, self.dropout, self.lead)
+
+
+def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
+    tables: list[torch.Tensor] = []
+    mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
+    call = Call(mask, score, problem.scale, problem.query_start, problem.dropout, problem.lead, engine)
+    given = [
+        None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
+    ]
+    out, sums = _Eager.apply(problem, call, *given, *tables)
+    return out, sums[0]
+
+
+def _without_arrays(rule: Expr | None, tables: list[torch.Tensor]) -> Expr | str | None:
+    """The rule, or its text if it reads arrays that may change; these are appended to the tables."""
+    if rule is None or all(table.frozen for table in rule.tables):
+        return rule
+    return write(rule, tables, _kept)
+
+
+def _kept(table: Table) -> torch.Tensor:
+    """The tensor of a table; a copy of an array of NumPy that may change."""
+    return operand(table) if table.frozen or is_tensor(table.source) else operand(table).clone()
+
+
+class _Eager(torch.autograd.Function):
+    """The checked problem goes directly to its engine."""
+
+    @staticmethod
+    def forward(ctx, problem: Problem, call: Call, *tensors):
+        found = forward_of(problem, call.engine)
+        ctx.call = call
+        ctx.save_for_backward(*tensors, *found)
+        ctx.set_materialize_grads(False)
+        return found
+
+    @staticmethod
+    def backward(ctx, dout, dsums):
+        call, needs = ctx.call, ctx.needs_input_grad[2:]
+        *tensors, out, sums = ctx.saved_tensors
+
+        def work(dout, dsums, out, sums, *tensors):
+            problem = call.over(*tensors[:4], tensors[4:])
+            return gradients(problem, call.engine, needs, Forward(dout, dsums, out, sums), tensors)
+
+        given = dout, dsums, out, sums, *tensors
+        found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
+        return None, None, *(next(found) if needed else None for needed in needs)

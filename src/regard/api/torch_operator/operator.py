@@ -1,0 +1,252 @@
+"""The operators `torch.ops.regard.attention`, `attention_backward` and `attention_tangent`, on each device.
+
+A rule is passed as its text (`language.rule_text`), and the tensors x0, x1, … that it reads as operands, so that torch
+tracks them and a program that holds the call needs nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...common.arrays import as_tensor, read_array
+from ...common.dtypes import torch_real
+from ...common.errors import refuse
+from ...engines import dispatch
+from ...language.checks.arguments import Arguments
+from ...language.problem import Problem, Tangents
+from ...language.rule_text import read
+from ..backward import fitted, learned
+
+__all__ = ["Forward", "Operands", "forward_of", "gradients", "library"]
+
+library = torch.library.Library("regard", "DEF")
+_ARGUMENTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, "
+    "float? scale, float dropout, str engine"
+)
+library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums)")
+library.define(
+    f"attention_backward(Tensor? dout, Tensor? dsums, Tensor out, Tensor sums, bool[] needs, {_ARGUMENTS}) -> Tensor[]"
+)
+library.define(f"attention_tangent(Tensor?[] tangents, {_ARGUMENTS}) -> (Tensor dout, Tensor dsums)")
+
+
+class Operands(NamedTuple):
+    """The operands of `torch.ops.regard.attention`, in the order of its schema."""
+
+    q: Any
+    k: Any
+    v: Any
+    sinks: Any
+    tables: Sequence[Any]
+    start: Any
+    seed: Any
+    mask: str
+    score: str
+    scale: float | None
+    dropout: float
+    engine: str
+
+    @property
+    def tensors(self) -> tuple:
+        """Those for which there may be derivatives."""
+        return self.q, self.k, self.v, self.sinks, *self.tables
+
+    @classmethod
+    def joined(cls, rest: Sequence[Any], tensors: Sequence[Any]) -> Operands:
+        """The operands from the last seven and the tensors."""
+        return cls._make((*tensors[:4], tensors[4:], *rest))
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments of the call besides q, k and v."""
+        mask, score = (read(text, self.tables) if text else None for text in (self.mask, self.score))
+        start = None if self.start is None else self.start.cpu().numpy()
+        seed = None if self.seed is None else int(self.seed) % 2**64
+        return Arguments(mask, score, self.scale, start, self.sinks, self.dropout, seed)
+
+    @property
+    def problem(self) -> Problem:
+        return Problem.of(self.q, self.k, self.v, gradients=True, **self.arguments._asdict())
+
+
+class Forward(NamedTuple):
+    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0."""
+
+    dout: Any
+    dsums: Any
+    out: Any
+    sums: Any
+
+
+# ---- on the CPU ------------------------------------------------------------------------------------------------------
+
+
+def _on_cpu(*given):
+    call = Operands(*given)
+    return forward_of(call.problem, call.engine)
+
+
+def _backward_on_cpu(*given):
+    (*passed, needs), call = given[:5], Operands(*given[5:])
+    return gradients(call.problem, call.engine, needs, Forward(*passed), call.tensors)
+
+
+def _tangent_on_cpu(tangents, *given):
+    call = Operands(*given)
+    problem = call.problem
+    if call.engine not in ("auto", "reference"):
+        raise refuse(
+            "attention",
+            f"engine {call.engine!r} has no forward-mode derivative",
+            given=f"engine={call.engine!r}",
+            expected="reference",
+            fix='use engine="auto"',
+        )
+    read_by_score = _tables(problem, call.tables, [tangent is not None for tangent in tangents[4:]])
+    dq, dk, dv, dsinks = (
+        None if tangent is None else read_array(tangent, "tangent").reshape(tensor.shape)
+        for tangent, tensor in zip(tangents[:4], call.tensors, strict=False)
+    )
+    dtables = {
+        read_by_score[id(tensor)]: read_array(tangent, "tangent")
+        for tensor, tangent in zip(call.tables, tangents[4:], strict=True)
+        if tangent is not None and id(tensor) in read_by_score
+    }
+    dout, dlse = dispatch.push_forward(problem, Tangents.of(tuple(call.q.shape[:-3]), dq, dk, dv, dtables, dsinks))
+    return _as_tensors(problem, dout.astype(problem.dtype), np.stack([dlse.astype(problem.real)] * 3))
+
+
+def forward_of(problem: Problem, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, sums) in the layout of the caller's tensors."""
+    _, out, sums = dispatch.keep(problem, engine)
+    return _as_tensors(problem, out, sums)
+
+
+def _as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = out.shape[2]
+    return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, rows))
+
+
+def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed: Forward, tensors) -> list[torch.Tensor]:
+    """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read."""
+    dout, dsums, out, sums = passed
+    B, H, Q, _ = problem.q.shape
+    four = (B, H, Q, problem.v.shape[3])
+    name, _ = dispatch.choose(problem, engine)
+    saved = dispatch.Saved(name, read_array(out, "out").reshape(four), sums.numpy().reshape(3, B, H, Q))
+    given = np.zeros(four, problem.dtype) if dout is None else read_array(dout, "dout").reshape(four)
+    dlse = None if dsums is None else dsums[0].numpy().reshape(B, H, Q)
+    tables = _tables(problem, tensors[4:], needs[4:])
+    wanted = [
+        tables[id(each)] for each, needed in zip(tensors[4:], needs[4:], strict=True) if needed and id(each) in tables
+    ]
+    found = dispatch.pull_back(problem, saved, given, dlse, wanted)
+
+    def gradient(place: int, tensor) -> torch.Tensor:
+        array = read_array(tensor, "attention")
+        if place < 3:
+            return as_tensor(fitted((found.q, found.k, found.v)[place], array, problem))
+        if place == 3:
+            assert found.sinks is not None
+            return as_tensor(found.sinks.astype(array.dtype).reshape(array.shape))
+        if id(tensor) not in tables:
+            return torch.zeros_like(tensor)
+        return as_tensor(found.tables[tables[id(tensor)]].astype(array.dtype))
+
+    inputs = zip(enumerate(tensors), needs, strict=True)
+    return [gradient(place, tensor) for (place, tensor), needed in inputs if needed]
+
+
+def _tables(problem: Problem, tensors, needs) -> dict[int, Any]:
+    """The tables of the score by the id of their tensors. What only the mask reads has none: its derivative is 0."""
+    tables = {id(table.source): table for table in learned(problem)}
+    masked = () if problem.mask is None else problem.mask.sources
+    known = {*tables, *map(id, masked)}
+    for tensor, needed in zip(tensors, needs, strict=True):
+        if needed and id(tensor) not in known:
+            raise refuse(
+                "attention",
+                "a tensor of a rule has no derivative",
+                given=f"a tensor {list(tensor.shape)} that requires gradients, of which a rule reads the value only",
+                expected="a table that the score reads: table(tensor)[…]",
+                fix="pass tensor.detach(), or read it as a table",
+            )
+    return tables
+
+
+# ---- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+def _on_gpu(*given):
+    """The forward pass on a GPU, by torch's kernels."""
+    call = Operands(*given)
+    out, lse = dispatch.attend(call.q, call.k, call.v, call.arguments, call.engine, lse=True)
+    return out, torch.stack([lse] * 3).to(torch_real(call.q.dtype))
+
+
+def _backward_on_gpu(*given):
+    """Runs the forward pass again under torch's autograd, and differentiates it."""
+    (dout, dsums, _, _, needs), call = given[:5], Operands(*given[5:])
+    tensors = [
+        None if tensor is None else tensor.detach().requires_grad_(needed)
+        for tensor, needed in zip(call.tensors, needs, strict=True)
+    ]
+    wanted = [tensor for tensor, needed in zip(tensors, needs, strict=True) if needed]
+    if dout is None and dsums is None:
+        return [torch.zeros_like(tensor) for tensor in wanted]
+    with torch.enable_grad(), _recorded():
+        results = zip(_on_gpu(*Operands.joined(call[5:], tensors)), (dout, dsums), strict=True)
+        (*some,) = [(result, slope) for result, slope in results if slope is not None]
+        slopes = [slope for _, slope in some]
+        found = torch.autograd.grad([result for result, _ in some], wanted, slopes, allow_unused=True)
+    return [torch.zeros_like(tensor) if part is None else part for tensor, part in zip(wanted, found, strict=True)]
+
+
+def _tangent_on_gpu(tangents, *given):
+    raise refuse(
+        "attention",
+        "there is no forward-mode derivative on this device",
+        given=f"tensors on {given[0].device}",
+        expected="tensors on the CPU",
+        fix="use backward(), or move the tensors: tensor.cpu()",
+    )
+
+
+def _recorded():
+    """Enables torch's autograd, which is disabled inside an operator."""
+    hidden = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutogradFunctionality)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), hidden)
+
+
+# ---- without data ----------------------------------------------------------------------------------------------------
+
+
+def _fake(*given):
+    call = Operands(*given)
+    out = call.q.new_empty((*call.q.shape[:-1], call.v.shape[-1]))
+    return out, call.q.new_empty((3, *call.q.shape[:-1]), dtype=torch_real(call.q.dtype))
+
+
+def _fake_backward(*given):
+    needs, call = given[4], Operands(*given[5:])
+    return [tensor.new_empty(tensor.shape) for tensor, needed in zip(call.tensors, needs, strict=True) if needed]
+
+
+def _fake_tangent(tangents, *given):
+    return _fake(*given)
+
+
+for _device, _implementations in {
+    "CPU": (_on_cpu, _backward_on_cpu, _tangent_on_cpu),
+    "CUDA": (_on_gpu, _backward_on_gpu, _tangent_on_gpu),
+}.items():
+    for _name, _implementation in zip(("", "_backward", "_tangent"), _implementations, strict=True):
+        library.impl(f"attention{_name}", _implementation, _device)
+torch.library.register_fake("regard::attention", _fake, lib=library)
+torch.library.register_fake("regard::attention_backward", _fake_backward, lib=library)
+torch.library.register_fake("regard::attention_tangent", _fake_tangent, lib=library)

@@ -1,0 +1,100 @@
+"""Calls that torch compiles, transforms or traces: they become one operator of its program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ...common.interception import compiling
+from ...language.checks.arguments import Arguments
+from ...language.expr import Expr, batch, head, key, lift, query
+from ...language.expr import score as the_score
+from ...language.tree.syntax import Syntax
+from ...language.tree.traced import Traced, spelled
+from ...language.tree.traced import text as traced_text
+from ...language.tree.writing import write
+from .operator import Operands
+from .transforms import run
+
+__all__ = ["recorded"]
+
+
+def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse) of the operator."""
+    tables: list[torch.Tensor] = []
+    mask = _text(arguments.mask, (batch, head, query, key), tables)
+    score = _text(arguments.score, (the_score, batch, head, query, key), tables)
+    start, seed, sinks = arguments.query_start, arguments.seed, arguments.sinks
+    start = None if start is None else torch.as_tensor(start)
+    sinks = None if sinks is None else torch.as_tensor(sinks)
+    if seed is not None and not isinstance(seed, torch.Tensor):
+        seed = _seed_tensor(seed)
+    call = Operands(q, k, v, sinks, tables, start, seed, mask, score, arguments.scale, arguments.dropout, engine)
+    # Each transform of torch.func takes a Function as one step; functionalization and everything else see operators.
+    stack = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
+    whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize
+    out, sums = run(call) if whole else torch.ops.regard.attention(*call)
+    return out, sums[0]
+
+
+def _seed_tensor(seed: int) -> torch.Tensor:
+    """A seed of 64 bits as a tensor, so that a different seed does not recompile the program."""
+    return torch.tensor(seed - 2**64 if seed >= 2**63 else seed)
+
+
+def _text(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> str:
+    """The text of a rule; the tensors that it reads are appended to the tables."""
+    if rule is None:
+        return ""
+    if compiling():
+        return _traced(rule, symbols, tables)
+    if callable(rule) and not isinstance(rule, Expr | torch.Tensor):
+        rule = lift(rule(*symbols))
+    if isinstance(rule, Traced):
+        return _joined(rule, tables)
+    if not isinstance(rule, Expr):
+        tables.append(torch.as_tensor(rule))
+        return f"x{len(tables) - 1}"
+    return write(rule, tables)
+
+
+def _traced(rule: Any, symbols: tuple[Expr, ...], tables: list[torch.Tensor]) -> str:
+    """The text of a rule that torch.compile traces."""
+    if callable(rule) and not isinstance(rule, Syntax | torch.Tensor):
+        with Reading():
+            rule = rule(*[Traced(symbol.name) for symbol in symbols])
+    return _joined(rule, tables)
+
+
+def _joined(rule: Any, tables: list[torch.Tensor]) -> str:
+    """The text of a rule with the names of its tensors, which are appended to the tables."""
+    found = ""
+    for part in traced_text(rule):
+        if isinstance(part, str):
+            found = found + part
+        else:
+            place = len(tables)
+            for number in range(len(tables)):
+                if tables[number] is part:
+                    place = number
+            if place == len(tables):
+                tables.append(part)
+            found = found + f"x{place}"
+    return found
+
+
+class Reading(TorchFunctionMode):
+    """Functions of torch on rules, while a callable is traced: `bias[h, q, kv]`, `torch.where(q < kv, …)`."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if _on_rules(args) or _on_rules(kwargs.values()):
+            return spelled(function, args, kwargs)
+        return function(*args, **kwargs)
+
+
+def _on_rules(values) -> bool:
+    found = [isinstance(each, Syntax) or (isinstance(each, tuple | list) and _on_rules(each)) for each in values]
+    return any(found)  # of a list, because torch.compile traces this

@@ -1,0 +1,34 @@
+"""Whether torch compiles, transforms, traces or intercepts a call, so that it has to be one operator of torch."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["compiling", "intercepted"]
+
+
+def intercepted(tensor) -> bool:
+    """Whether something looks at the operators of a call with this tensor: torch.compile, torch.export, torch.func,
+    forward-mode differentiation, torch.jit.trace, a dispatch mode such as make_fx, or the tensor itself, because it is
+    fake or has no data.
+    """
+    torch = sys.modules.get("torch")
+    return (
+        torch is not None
+        and isinstance(tensor, torch.Tensor)
+        and (
+            torch.compiler.is_compiling()
+            or torch._C._are_functorch_transforms_active()
+            or torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._get_tracing_state() is not None
+            or (torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
+            or tensor.is_meta
+            or type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+        )
+    )
+
+
+def compiling() -> bool:
+    """Whether torch.compile is tracing this code."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()

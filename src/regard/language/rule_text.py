@@ -1,0 +1,99 @@
+"""Rules from the text that `tree.writing` wrote. Reading calls nothing but the functions of the language."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from ..common.errors import refuse
+from . import functions, masks, scores
+from .expr import Expr, Table, Var, lift, table
+from .tree.syntax import METHODS, SPELLINGS
+from .tree.writing import frozen_at
+
+__all__ = ["read"]
+
+SAFE = (
+    ast.Module,
+    ast.Assign,
+    ast.Expr,
+    ast.Call,
+    ast.keyword,
+    ast.Subscript,
+    ast.Name,
+    ast.Load,
+    ast.Store,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
+)
+
+
+def read(text: str, tensors: Sequence) -> Any:
+    """What the text builds from these tensors: a rule, or a tensor if the text is only its name.
+
+    >>> import torch
+    >>> read("table(x0)[query] == table(x0)[key]", [torch.tensor([0, 0, 1])])
+    table[query] == table[key]
+    """
+    code, known = _compiled(text)
+    if known is not None:
+        return known
+    scope = _functions() | {f"x{place}": each for place, each in enumerate(tensors)}
+    exec(code, scope)  # `_compiled` has checked every part of the text
+    return scope["rule"]
+
+
+@functools.lru_cache(256)
+def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
+    """The checked text as code, and the rule itself if it reads no tensor."""
+    tree = ast.parse(text)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    foreign = [name for name in names if name not in _functions() and not re.fullmatch(r"[xn]\d+", name)]
+    plain = all(isinstance(node, SAFE) for node in ast.walk(tree)) and not foreign
+    plain = plain and all(isinstance(node.func, ast.Name) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    if not plain or not tree.body or not isinstance(tree.body[-1], ast.Expr):
+        raise refuse(
+            "rule",
+            "this text is not a rule",
+            given=text[:200],
+            expected="a text that regard wrote",
+            fix="record the program again with this version of regard",
+        )
+    last = tree.body[-1]
+    tree.body[-1] = ast.copy_location(ast.Assign([ast.Name("rule", ast.Store())], last.value), last)
+    code = compile(ast.fix_missing_locations(tree), "<rule>", "exec")
+    scope = dict(_functions())
+    if any(name[0] == "x" and name not in scope for name in names):
+        return code, None
+    exec(code, scope)
+    return code, scope["rule"]
+
+
+@functools.cache
+def _functions() -> dict[str, Any]:
+    """What a text may call, by name: the language, the names of NumPy and torch, and methods of arrays."""
+    found: dict[str, Any] = {f"called_{name}": function for name, function in SPELLINGS.items()}
+    found |= {f"method_{name}": function for name, function in METHODS.items()}
+    for module in (functions, masks, scores):
+        found |= {name: getattr(module, name) for name in module.__all__}
+    symbols = {name: Var(name) for name in ("batch", "head", "query", "key", "score")}
+    return found | symbols | {"table": _table, "lift": lift, "float": float, "abs": abs, "__builtins__": {}}
+
+
+def _table(tensor, name: str = "table") -> Table:
+    """The table of a tensor; the frozen one, if the tensor shares its memory, because plans for it are cached."""
+    if isinstance(tensor, Table):
+        return tensor
+    frozen = frozen_at(tensor)
+    return table(tensor, name) if frozen is None else frozen

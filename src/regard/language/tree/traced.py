@@ -1,0 +1,156 @@
+"""Rules inside a program that torch records: only their text, and the tensors of the program that they read.
+
+Such tensors have no numbers yet, or other ones when the program runs. The program calls one operator with the text,
+which builds the rule (`language.rule_text`). torch.compile traces everything here, so it is strings and tuples only.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+
+from ...common.arrays import is_tensor
+from ...common.interception import compiling, intercepted
+from ...common.types import Function
+from ..operators import CALL, OPERATORS
+from .interning import known
+from .syntax import Syntax
+from .tables import Array
+from .writing import operand, pieces
+
+__all__ = ["Traced", "called", "recorded", "tracing"]
+
+TEXTS = {row.name: row.text for row in OPERATORS.values()}
+INFIX = {row.name: row.name for row in OPERATORS.values() if row.precedence != CALL}
+
+
+def tracing(*values) -> bool:
+    """Whether a rule of these values belongs to a program that torch records."""
+    if compiling():
+        return True
+    return any(isinstance(each, Traced) or (is_tensor(each) and intercepted(each)) for each in values)
+
+
+class Traced(Syntax):
+    """A rule as text. parts: strings, and the tensors between them."""
+
+    kind = "rule"
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def apply(self, name: str, *args) -> Traced:
+        return operated(name, *args)
+
+    __hash__ = object.__hash__
+
+    def __pow__(self, exponent):
+        return Traced("(", *text(self), " ** ", *text(exponent), ")")
+
+    def __lshift__(self, bits):
+        return Traced("(", *text(self), " << ", *text(bits), ")")
+
+    def __rshift__(self, bits):
+        return Traced("(", *text(self), " >> ", *text(bits), ")")
+
+    def __getitem__(self, index):
+        return read(self.parts, index)
+
+    @property
+    def dtype(self):
+        return self
+
+    def __getattr__(self, name: str):
+        return functools.partial(called, f"method_{name}", self)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return spelled(function, args, kwargs or {})
+
+
+def operated(name: str, *args) -> Traced:
+    """An operator of the language on rules, tensors and numbers."""
+    if name not in INFIX:
+        return called(TEXTS[name], *args)
+    if len(args) == 1:
+        return Traced("(", TEXTS[name], *text(args[0]), ")")
+    return Traced("(", *text(args[0]), f" {TEXTS[name]} ", *text(args[1]), ")")
+
+
+def called(name: str, *args, **named) -> Traced:
+    """A function on rules, tensors, numbers and lists of these."""
+    parts: tuple = ()
+    for arg in args:
+        parts = (*parts, *text(arg), ", ")
+    for keyword, arg in named.items():
+        parts = (*parts, f"{keyword}=", *text(arg), ", ")
+    return Traced(f"{name}(", *parts, ")")
+
+
+def spelled(function, args, kwargs) -> Traced:
+    """A function of torch on rules."""
+    name = function.__name__
+    if name == "__getitem__" or name == "getitem":
+        array, index = args
+        return read(("table(", array, ")"), index)
+    return called(f"called_{name}", *args, **kwargs)
+
+
+def read(table: tuple, index) -> Traced:
+    """A read of a table, which is given as text."""
+    index = index if isinstance(index, tuple) else (index,)
+    parts: tuple = ()
+    for part in index:
+        parts = (*parts, *text(part), ", ")
+    return Traced(*table, "[", *parts[:-1], "]")
+
+
+def recorded(function: Function) -> Function:
+    """Decorates a function that builds rules: if a program records it, the call is made when the program runs."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        traced = tracing(*args, *kwargs.values())
+        return called(name, *args, **kwargs) if traced else function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def text(value: Any) -> tuple:
+    """A value as text: strings, and the tensors between them."""
+    torch = sys.modules["torch"]
+    if isinstance(value, Traced):
+        return value.parts
+    if isinstance(value, Syntax):  # an expression that was built before
+        return tuple([part if isinstance(part, str) else value.operands[part] for part in _pieces(value.digest)])
+    if isinstance(value, Array):
+        source = value.source if isinstance(value.source, torch.Tensor) else torch.as_tensor(value.source)
+        return ("table(", source, f", {value.name!r})")
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, np.ndarray):
+        return (torch.as_tensor(value),)
+    if isinstance(value, tuple | list):
+        parts: tuple = ()
+        for part in value:
+            parts = (*parts, *text(part), ", ")
+        return ("(", *parts, ")") if isinstance(value, tuple) else ("[", *parts, "]")
+    if isinstance(value, torch.dtype):
+        return (f"'{value}'",)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return (f"float('{value}')",)
+    return (f"{value!r}",)
+
+
+def _pieces(digest: str) -> tuple[str | int, ...]:
+    """The text of an expression, and the numbers of its operands between; the expression gets these."""
+    rule = known(digest)
+    object.__setattr__(rule, "operands", tuple(map(operand, rule.tables)))
+    return ("(", *pieces(rule), ")")
+
+
+_pieces._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces

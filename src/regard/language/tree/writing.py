@@ -1,0 +1,102 @@
+"""Rules as text that holds no array: programs of torch keep a rule as its text and the tensors that it reads.
+
+    table(x0, 'document')[query] == table(x0, 'document')[key]
+
+x0, x1, … are the tensors. `rule_text` reads it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...common.arrays import as_tensor, is_tensor, read_array
+from .interning import walk
+from .printing import written
+from .tables import Array
+
+__all__ = ["frozen_at", "operand", "pieces", "write"]
+
+DEEP = 20  # levels of an expression in one statement: Python cannot parse parentheses that are nested too deeply
+
+
+def write(rule: Any, tensors: list, tensor_of: Callable[[Any], Any] | None = None) -> str:
+    """The text of a rule; the tensors that it reads are appended to the list. tensor_of: the tensor of a table.
+
+    >>> from regard.language.expr import key, query
+    >>> write((key <= query) & (query - key < 4), [])
+    '(key <= query) & (query - key < 4)'
+    """
+    places = []
+    for found in rule.tables:
+        tensor = (tensor_of or operand)(found)
+        same = [place for place, known in enumerate(tensors) if known is tensor]
+        places.append(same[0] if same else len(tensors))
+        tensors += [] if same else [tensor]
+    return "".join([part if isinstance(part, str) else f"x{places[part]}" for part in pieces(rule)])
+
+
+def pieces(rule: Any) -> tuple[str | int, ...]:
+    """The text of a rule as strings, and the numbers of tensors between them."""
+    number = {id(found): place for place, found in enumerate(rule.tables)}
+    names = {id(found): f"table(\0{number[id(found)]}\0, {found.name!r})" for found in rule.tables}
+    lines = [f"{name} = {written(node, inner, float('inf'))}" for node, name, inner in _statements(rule, names)]
+    parts = "; ".join([*lines, written(rule, names, float("inf"))]).split("\0")
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
+
+
+def _statements(rule: Any, names: dict[int, str]):
+    """(node, name, names before it) of each node that has a statement of its own; its name is added to `names`."""
+    parents: dict[int, int] = {}
+    for node in walk(rule):
+        for child in node.children:
+            parents[id(child)] = parents.get(id(child), 0) + 1
+    depth: dict[int, int] = {}
+    found: list[tuple[Any, str, dict[int, str]]] = []
+    for node in walk(rule):
+        depth[id(node)] = 1 + max((depth[id(child)] for child in node.children), default=0)
+        apart = node is not rule and bool(node.children) and (parents[id(node)] > 1 or depth[id(node)] > DEEP)
+        if apart:
+            found.append((node, f"n{len(found)}", dict(names)))
+            names[id(node)] = found[-1][1]
+            depth[id(node)] = 0
+    return found
+
+
+_memory: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # frozen tables by their address
+
+
+def operand(found: Array) -> Any:
+    """The tensor of a table; that of a NumPy array shares its memory."""
+    if is_tensor(found.source):
+        return found.source
+    numbers = found.array
+    if any(step < 0 for step in numbers.strides):  # torch has no negative strides
+        numbers = numbers.copy()
+    if found.frozen:
+        _memory[numbers.ctypes.data] = found
+    return as_tensor(numbers if numbers.flags.writeable else _unlocked(numbers))
+
+
+def _unlocked(numbers: np.ndarray) -> np.ndarray:
+    """The memory of a read-only array as a writeable one, because torch warns of others; nothing writes to it."""
+    size = numbers.itemsize + sum(
+        (count - 1) * step for count, step in zip(numbers.shape, numbers.strides, strict=True)
+    )
+    memory = (ctypes.c_char * size).from_address(numbers.ctypes.data)
+    memory.owner = numbers  # which lives as long as this view of it
+    return np.ndarray(numbers.shape, numbers.dtype, memory, strides=numbers.strides)
+
+
+def frozen_at(tensor) -> Any:
+    """The frozen table whose memory a tensor shares, or None."""
+    found = _memory.get(tensor.data_ptr()) if is_tensor(tensor) and tensor.is_cpu else None
+    if found is None:
+        return None
+    numbers = read_array(tensor, "table")
+    form = (numbers.shape, numbers.strides, numbers.dtype)
+    return found if form == (found.array.shape, found.array.strides, found.array.dtype) else None

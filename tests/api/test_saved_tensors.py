@@ -1,0 +1,163 @@
+"""What autograd keeps of a call: tensors only, and only as long, and where, as torch is told."""
+
+import contextlib
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import regard as rg
+from regard.language.expr import lift
+
+B, H, G, Q, K, D = 2, 4, 2, 5, 9, 8
+
+
+def learned(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype).requires_grad_()
+
+
+# Each builds a rule from one learned tensor, as a layer does in its forward pass.
+RULES = {
+    "none": ((H,), lambda t: {"sinks": t}),
+    "slopes": ((H,), lambda t: {"score": rg.alibi(t)}),
+    "slopes made in the step": ((H,), lambda t: {"score": rg.alibi(t.exp())}),
+    "bias": ((H, Q, K), lambda t: {"score": t}),
+    "bias made in the step": ((H, 1, K), lambda t: {"score": t.tanh().expand(H, Q, K)}),
+    "callable": ((K,), lambda t: {"score": lambda s, b, h, i, j: s + t[j]}),
+    "relative": ((H, 7), lambda t: {"score": rg.relative(t)}),
+    "t5": ((32, H), lambda t: {"score": rg.t5_buckets(t, bidirectional=True)}),
+    "gate and bias of one tensor": ((K,), lambda t: {"score": rg.gate(t, rg.bias(t))}),
+    "mask and score of one tensor": (
+        (K,),
+        lambda t: {"mask": rg.table(t)[rg.key] < 1.0, "score": rg.score + rg.table(t)[rg.key]},
+    ),
+    "documents too": (
+        (H, Q, K),
+        lambda t: {"score": t, "mask": rg.table(torch.arange(K) // 4)[rg.key] <= rg.query // 4},
+    ),
+}
+WAYS = {
+    "checkpoint": lambda step, *given: checkpoint(step, *given, use_reentrant=False),
+    "reentrant checkpoint": lambda step, *given: checkpoint(step, *given, use_reentrant=True),
+    "on the CPU": lambda step, *given: _within(torch.autograd.graph.save_on_cpu(), step, *given),
+    "copied": lambda step, *given: _within(_hooks(torch.clone, torch.clone), step, *given),
+    "through NumPy": lambda step, *given: _within(
+        _hooks(lambda t: t.detach().double().numpy(), lambda a: torch.from_numpy(a)), step, *given
+    ),
+}
+
+
+def _hooks(pack, unpack):
+    def kept(tensor):
+        return pack(tensor.detach()), tensor.dtype
+
+    return torch.autograd.graph.saved_tensors_hooks(kept, lambda held: unpack(held[0]).to(held[1]))
+
+
+def _within(context, step, *given):
+    with context:
+        return step(*given)
+
+
+def gradients(way, make, given):
+    """Of a step that runs in this way: the gradients of q, k, v and the tensor of the rule."""
+    for leaf in given:
+        leaf.grad = None
+
+    def step(q, k, v, table):
+        return rg.attention(q, k, v, **make(table)).square()
+
+    out = way(step, *given)
+    out.sum().backward()
+    return [out.detach(), *(leaf.grad for leaf in given)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rule", RULES)
+def test_hooks_of_saved_tensors(rule, way, dtype):
+    """Checkpointing, offloading and any other hook of saved tensors: the gradients of a plain step, bit for bit."""
+    torch.manual_seed(len(rule))
+    shape, make = RULES[rule]
+    given = [
+        *(learned(*shape, dtype=dtype) for shape in ((B, H, Q, D), (B, G, K, D), (B, G, K, D))),
+        learned(*shape, dtype=dtype),
+    ]
+    plain = gradients(lambda step, *given: step(*given), make, given)
+    found = gradients(WAYS[way], make, given)
+
+    assert plain[-1].abs().sum() > 0
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, plain, strict=True))
+
+
+def test_gradients_are_those_of_what_the_hooks_return():
+    """The backward pass reads the tensors that the hooks unpack, as torch's own operators do, and no kept arrays."""
+    q, k, v, bias = learned(H, Q, D), learned(H, K, D), learned(H, K, D), learned(H, Q, K)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, torch.zeros_like):
+        out = rg.attention(q, k, v, score=bias)
+    out.sum().backward()
+
+    assert all(torch.equal(part.grad, torch.zeros_like(part)) for part in (q, k, bias))
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_what_is_kept(hooked):
+    """Keys, values and tables made in a step die with it if a hook keeps something else instead of them."""
+    q, weight = learned(H, Q, D), learned(D, D)
+    made = []
+
+    def step():
+        x = torch.randn(H, K, D)
+        k, v, bias = x @ weight, x @ weight.mT, (x @ weight).sum(-1)
+        made.extend(map(weakref.ref, (k, v, bias)))
+        return rg.attention(q, k, v, score=rg.table(bias)[rg.head, rg.key] + rg.score)
+
+    with _hooks(lambda t: t.numpy().copy(), torch.from_numpy) if hooked else contextlib.nullcontext():
+        out = step()
+    gc.collect()
+
+    assert [ref() is None for ref in made] == [hooked] * 3
+    out.sum().backward()
+    out = None
+    gc.collect()
+    assert all(ref() is None for ref in made) and weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("what", ["table", "bias", "mask", "sinks", "q", "k"])
+def test_an_array_that_changes_before_the_backward_pass(what):
+    """Torch cannot notice that a NumPy array changes; the gradients are still those of the forward pass."""
+
+    def call(change):
+        generator = np.random.default_rng(0)
+        q, k, v, bias, table = (
+            np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+            for seed, shape in enumerate([(H, Q, D), (H, K, D), (H, K, D), (H, Q, K), (K,)])
+        )
+        mask, sinks = np.random.default_rng(9).random((Q, K)) > 0.3, np.ones(H, np.float32)
+        leaf = torch.from_numpy(v.copy()).requires_grad_()
+        own = torch.from_numpy(bias.copy()).requires_grad_()
+        score = rg.bias(own, rg.score + rg.table(table)[rg.key] + rg.bias(bias, lift(0.0)))
+        given = [each if name == what else torch.from_numpy(each) for name, each in (("q", q), ("k", k))]
+        out = rg.attention(*given, leaf, mask=rg.dense(mask), score=score, sinks=sinks)
+        if change:
+            held = {"table": table, "bias": bias, "mask": mask, "sinks": sinks, "q": q, "k": k}[what]
+            held[...] = ~held if held.dtype == bool else generator.standard_normal(held.shape)
+        out.square().sum().backward()
+        return leaf.grad, own.grad
+
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(call(True), call(False), strict=True))
+
+
+def test_a_tensor_that_changes_before_the_backward_pass():
+    """Torch notices it for its own tensors, those that rules read included, and raises."""
+    for number in range(5):
+        given = [learned(H, Q, D), learned(H, K, D), learned(H, K, D), learned(H, Q, K), learned(H)]
+        *qkv, bias, sinks = given
+        out = rg.attention(*qkv, score=bias, sinks=sinks)
+        with torch.no_grad():
+            given[number].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()

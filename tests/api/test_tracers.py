@@ -1,0 +1,263 @@
+"""Whatever looks at torch's operators sees attention as one: traces compute it again, and no derivative is lost."""
+
+import gc
+import warnings
+import weakref
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import regard as rg
+import regard.torch as rt
+
+B, H, G, Q, K, D, E = 2, 4, 2, 5, 9, 8, 3
+SLOPES = torch.rand(H)
+DOCUMENTS = torch.arange(K) // 4
+SEEN = torch.rand(Q, K) > 0.2
+
+CALLS = {
+    "plain": {},
+    "causal": {"mask": rg.causal()},
+    "documents": {"mask": rg.documents(DOCUMENTS)},
+    "booleans": {"mask": SEEN},
+    "callable": {"mask": lambda b, h, i, j: DOCUMENTS[i] == DOCUMENTS[j]},
+    "slopes": {"score": rg.alibi(SLOPES), "mask": rg.window(3)},
+    "softcap": {"score": rg.softcap(2.0), "scale": 0.5},
+    "floats": {"score": torch.randn(H, Q, K)},
+    "sinks": {"sinks": torch.randn(H, 2)},
+    "NumPy": {"sinks": torch.randn(H).numpy(), "score": torch.randn(Q, K).numpy(), "query_start": 3},
+    "dropout": {"dropout": 0.3, "seed": 5},
+    "starts": {"mask": rg.causal(), "query_start": [0, 2]},
+}
+ENTRIES = {"regard": (rg.attention, rg.attention_with_lse), "regard.torch": (rt.attention, rt.attention_with_lse)}
+calls = pytest.mark.parametrize("call", CALLS)
+entries = pytest.mark.parametrize("entry", ENTRIES)
+
+
+def tensors(seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, E)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def traced(function, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.trace(function, given)
+
+
+class Wrapped(torch.nn.Module):
+    """A function as a module, for torch.export."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given):
+        return self.function(*given)
+
+
+TRACERS = {
+    "make_fx": lambda function, given: make_fx(function)(*given),
+    "make_fx, symbolic": lambda function, given: make_fx(function, tracing_mode="symbolic")(*given),
+    "functionalize": lambda function, given: torch.func.functionalize(function),
+    "make_fx of functionalize": lambda function, given: make_fx(torch.func.functionalize(function))(*given),
+    "jit.trace": traced,
+    "export": lambda function, given: torch.export.export(Wrapped(function), tuple(given)).module(),
+    "strict export": lambda function, given: torch.export.export(Wrapped(function), tuple(given), strict=True).module(),
+    "compile": lambda function, given: torch.compile(function, fullgraph=True, backend="aot_eager"),
+}
+
+
+@entries
+@calls
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_a_trace_computes_attention_again(tracer, call, entry):
+    """The recorded program gives for other numbers what the call gives, out and lse, bit for bit."""
+    tensor = any(isinstance(each, torch.Tensor) or callable(each) for each in CALLS[call].values())
+    if tracer == "make_fx, symbolic" and (tensor or "score" in CALLS[call]):
+        pytest.skip("torch does not accept tensors from outside in symbolic tracing")
+    if tracer == "strict export" and call == "NumPy":
+        pytest.skip("torch exports NumPy arrays without their numbers, x + torch.as_tensor(array) too")
+    torch._dynamo.reset()
+
+    def both(q, k, v):
+        return ENTRIES[entry][1](q, k, v, **CALLS[call])
+
+    program = TRACERS[tracer](both, tensors())
+    others = tensors(seed=1)
+
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(program(*others), both(*others), strict=True))
+
+
+@entries
+@calls
+def test_forward_mode(call, entry):
+    """Tangents of q, k, v through out and lse are the slopes that finite differences measure."""
+    given = [each.requires_grad_() for each in tensors(dtype=torch.float64)]
+    arguments = {
+        name: each.double() if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+        for name, each in CALLS[call].items()
+    }
+
+    assert torch.autograd.gradcheck(
+        lambda *qkv: ENTRIES[entry][1](*qkv, **arguments), given, check_forward_ad=True, check_backward_ad=False
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_forward_and_reverse_mode_agree(seed):
+    """w · (J t) = (Jᵀ w) · t for every tensor that can have a derivative, tables and sinks included."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    sinks, slopes, bias = random(H, 2), random(H), random(H, Q, K)
+    given = (*tensors(seed, torch.float64), sinks, slopes, bias)
+
+    def call(q, k, v, sinks, slopes, bias):
+        score = rg.softcap(3.0, rg.bias(bias, rg.alibi(slopes)))
+        return rg.attention_with_lse(q, k, v, mask=rg.causal(), score=score, sinks=sinks, dropout=0.2, seed=seed)
+
+    directions = tuple(random(*each.shape) for each in given)
+    out, moved = torch.func.jvp(call, given, directions)
+    weights = tuple(random(*each.shape) for each in out)
+    _, pull = torch.func.vjp(call, *given)
+    there = sum((weight * part).sum() for weight, part in zip(weights, moved, strict=True))
+    back = sum((part * direction).sum() for part, direction in zip(pull(weights), directions, strict=True))
+    _, linear = torch.func.linearize(call, *given)
+
+    assert there.abs() > 1e-6
+    torch.testing.assert_close(there, back, rtol=1e-10, atol=0)
+    for mine, theirs in zip(linear(*directions), moved, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tangents_of_every_dtype(dtype):
+    """The tangent is the float64 one, rounded to the dtype of q."""
+    given, directions = tensors(dtype=dtype), tensors(seed=2, dtype=dtype)
+
+    def call(*qkv):
+        return rg.attention(*qkv, mask=rg.causal())
+
+    _, found = torch.func.jvp(call, tuple(given), tuple(directions))
+    _, exact = torch.func.jvp(call, tuple(each.double() for each in given), tuple(each.double() for each in directions))
+
+    assert found.dtype == dtype and torch.equal(found, exact.to(dtype))
+
+
+def test_dual_tensors():
+    """Forward-mode differentiation by hand, and a tensor without a tangent beside others."""
+    q, k, v = tensors(dtype=torch.float64)
+    direction = torch.ones_like(q)
+    with forward_ad.dual_level():
+        out = rg.attention(forward_ad.make_dual(q, direction), k, v)
+        primal, tangent = forward_ad.unpack_dual(out)
+        plain = forward_ad.unpack_dual(rg.attention(q, k, v))
+    step = 1e-6
+    measured = (rg.attention(q + step * direction, k, v) - rg.attention(q - step * direction, k, v)) / (2 * step)
+
+    assert torch.equal(primal, rg.attention(q, k, v)) and plain.tangent is None
+    torch.testing.assert_close(tangent, measured, rtol=1e-6, atol=1e-8)
+
+
+def test_jacobians():
+    """Column by column (forward) and row by row (reverse) they are the same, also under vmap over samples."""
+    q, k, v = tensors(dtype=torch.float64)
+
+    def call(q, k, v):
+        return rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(2.0)).sum(-1)
+
+    for argument in range(3):
+        forward, reverse = (way(call, argument)(q, k, v) for way in (torch.func.jacfwd, torch.func.jacrev))
+        torch.testing.assert_close(forward, reverse, rtol=1e-10, atol=1e-12)
+    each = torch.func.vmap(torch.func.jacfwd(call))(q, k, v)
+    torch.testing.assert_close(each[1], torch.func.jacfwd(call)(q[1], k[1], v[1]), rtol=1e-12, atol=1e-12)
+
+
+SECOND = {
+    "hessian": lambda f, q: torch.func.hessian(f)(q),
+    "reverse of forward": lambda f, q: torch.func.grad(lambda q: torch.func.jvp(f, (q,), (q,))[1])(q),
+    "forward of reverse": lambda f, q: torch.func.jvp(torch.func.grad(f), (q,), (q,)),
+    "forward of forward": lambda f, q: torch.func.jvp(lambda q: torch.func.jvp(f, (q,), (q,))[1], (q,), (q,)),
+    "reverse of reverse": lambda f, q: torch.func.grad(lambda q: torch.func.grad(f)(q).sum())(q),
+    "create_graph": lambda f, q: _twice(f, q),
+}
+
+
+def _twice(f, q):
+    q = q.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(f(q), q, create_graph=True)
+    return torch.autograd.grad(slope.sum(), q)
+
+
+@pytest.mark.parametrize("way", SECOND)
+def test_second_derivatives_raise(way):
+    """There are none, and that is said."""
+    q, k, v = tensors()
+
+    with pytest.raises(rg.Refused, match="second derivatives are not supported"):
+        SECOND[way](lambda q: rg.attention(q, k, v).sum(), q)
+
+
+def test_what_has_no_tangent_is_refused():
+    """A named engine without a forward-mode derivative says so."""
+    q, k, v = tensors()
+
+    with pytest.raises(rg.Refused, match="engine 'jit' has no forward-mode derivative"):
+        torch.func.jvp(lambda q: rg.attention(q, k, v, engine="jit"), (q,), (q,))
+
+
+@pytest.mark.parametrize("exporter", ["legacy", "new"])
+def test_export_to_onnx_raises(exporter, tmp_path):
+    """ONNX has no such operator; the exporters say so instead of writing a model that computes something else."""
+    pytest.importorskip("onnx")
+    new = exporter == "new"
+    if new:
+        pytest.importorskip("onnxscript")
+    model = Wrapped(lambda q, k, v: rg.attention(q, k, v))
+
+    with pytest.raises(Exception, match="regard"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, tuple(tensors()), tmp_path / "model.onnx", dynamo=new)
+
+
+def test_programs_hold_their_rules_and_nothing_else_does():
+    """A recorded program owns the arrays of its rules: they live as long as it does, and no longer."""
+    given = tensors(seed=3)
+
+    def recorded():
+        array = torch.rand(H, Q, K)
+        program = make_fx(lambda q, k, v: rg.attention(q, k, v, score=rg.bias(array)))(*tensors())
+        return program, weakref.ref(array), rg.attention(*given, score=rg.bias(array))
+
+    program, array, expected = recorded()
+    gc.collect()
+    assert torch.equal(program(*given), expected)
+    del program
+    gc.collect()
+    assert array() is None
+
+
+def test_a_saved_program(tmp_path):
+    """An exported program with its rules, saved and loaded in another process, computes the same."""
+    import subprocess
+    import sys
+
+    given = tensors()
+    rule = {"mask": rg.documents(DOCUMENTS) & rg.causal(), "score": rg.alibi(SLOPES)}
+    program = torch.export.export(Wrapped(lambda *qkv: rg.attention(*qkv, **rule)), tuple(given))
+    torch.export.save(program, tmp_path / "program.pt2")
+    torch.save(given, tmp_path / "given.pt")
+    code = (
+        "import torch, regard.torch, pathlib, sys; here = pathlib.Path(sys.argv[1]);"
+        "program = torch.export.load(here / 'program.pt2').module();"
+        "torch.save(program(*torch.load(here / 'given.pt')), here / 'out.pt')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+    assert torch.equal(torch.load(tmp_path / "out.pt"), rg.attention(*given, **rule))
