@@ -13,6 +13,7 @@ from transformers.utils import TransformersKwargs
 from regard import Refused
 from regard.torch.hf import attend, call_arguments, register
 from regard.torch.hf.tiny_models import accepted, families, tiny_model
+from tests import ROOT
 from tests.torch.hf.reaching_arguments import reaching
 
 T.logging.set_verbosity_error()
@@ -131,3 +132,10 @@ def test_a_loss_takes_its_arguments_through_the_model(name):
             gradients.append(torch.cat([w.grad.flatten() for w in model.parameters() if w.grad is not None]))
         assert torch.allclose(*losses, rtol=1e-4)
         assert (gradients[0] - gradients[1]).abs().max() < 1e-3 * gradients[0].abs().max() > 0
+
+
+def test_the_ignored_arguments_are_documented():
+    """The guide lists every ignored argument, under what it belongs to."""
+    guide = (ROOT / "docs" / "how-to" / "transformers.md").read_text(encoding="utf-8")
+    for group, names in call_arguments.IGNORED.items():
+        assert f"| {group} | {', '.join(f'`{name}`' for name in names)} |" in guide
