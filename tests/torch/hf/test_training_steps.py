@@ -1,4 +1,4 @@
-"""A step of training on regard is no worse than on a model's own attention, however it keeps tensors for the backward."""
+"""A step of training on regard is no worse than on a model's own attention, however it keeps tensors."""
 
 import pytest
 import torch

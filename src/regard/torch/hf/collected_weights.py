@@ -7,14 +7,28 @@ modules return, if the argument or the configuration of the model says so, and c
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 __all__ = ["wanted"]
+
+# What was decided last for each module. Gradient checkpointing repeats a call during the backward, where no model
+# collects, and the repetition must save the same tensors.
+_decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def wanted(module: Any, output_attentions: bool | None) -> bool:
-    """Whether to return the weights of this call of `module`; None: it passed on no `output_attentions`."""
+    """Whether to return the weights of this call of `module`. None: it passed on no `output_attentions`."""
+    if torch._C._current_graph_task_id() >= 0:  # inside a backward
+        return _decided.get(module, bool(output_attentions))
+    _decided[module] = decision = _decide(module, output_attentions)
+    return decision
+
+
+def _decide(module: Any, output_attentions: bool | None) -> bool:
     collected = _collector()()
     if output_attentions or collected is not None:
         return bool(output_attentions) or any("attentions" in name for name in collected or ())
