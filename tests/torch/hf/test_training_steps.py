@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers as T
 
+from regard.torch.hf import attend, register
 from regard.torch.hf.tiny_models import families
 from tests.torch.hf import training_scan
 from tests.torch.hf.training_scan import KINDS, Step, scanned, verdict
@@ -40,16 +41,12 @@ def test_a_worse_step_is_found(monkeypatch):
     assert verdict(good, Step({"a": torch.ones(3)}), good, 1e-6)[0] == "worse"
     assert verdict(good, Step({**gradients, "b": torch.ones(3) + 1e-3}), good, 1e-6)[0] == "worse"
     assert verdict(failed, failed, good, 1e-6)[0] == "fails" and verdict(failed, good, good, 1e-6)[0] == "better"
-    monkeypatch.setattr(training_scan, "NAME", "regard without a scale")
-    register_wrong()
+    register()
+    monkeypatch.setattr(training_scan, "register", register_without_scale)
     assert {word for word, _ in scanned("llama").results.values()} == {"worse"}
+    register()
 
 
-def register_wrong():
-    """An attention that forgets the scale."""
-    from regard.torch.hf import attend
-    from regard.torch.hf.lazy_mask import lazy_mask
-
-    name = "regard without a scale"
-    T.AttentionInterface.register(name, lambda *args, scaling=None, **kwargs: attend(*args, scaling=1.0, **kwargs))
-    T.AttentionMaskInterface.register(name, lazy_mask)
+def register_without_scale():
+    """Registers, in place of regard, an attention that forgets the scale."""
+    T.AttentionInterface.register("regard", lambda *args, scaling=None, **more: attend(*args, scaling=1.0, **more))
