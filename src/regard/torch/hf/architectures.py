@@ -192,12 +192,12 @@ def _collected(model, given, implementation: str, how: str) -> list[tuple[str, l
     """
     model.set_attn_implementation(implementation)
     configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}.values()
-    asked = {"output_attentions": True} if how == "argument" else {}
+    requested = {"output_attentions": True} if how == "argument" else {}
     try:
         for config in configs:
             config._output_attentions = how == "configuration"  # transformers allows to set it on eager only
         with torch.no_grad():
-            output = model(**given, **asked)
+            output = model(**given, **requested)
     except Refused:
         raise
     except Exception:  # third-party code: some models do not take the argument
