@@ -1,9 +1,11 @@
 """The cache of keys and values: whatever is appended, dropped and reordered, it attends as if every key had stayed."""
 
 import copy
+import dataclasses
 import itertools
 import pickle
 import runpy
+import tempfile
 from contextlib import nullcontext
 
 import numpy as np
@@ -25,6 +27,9 @@ G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)
 
 
+WIDTHS = st.sampled_from((0, 1, 1, 1, 2, 30, 127, 128, 129, 260))
+
+
 class Model(RuleBasedStateMachine):
     """A cache beside plain arrays that keep everything."""
 
@@ -34,32 +39,61 @@ class Model(RuleBasedStateMachine):
         self.window, self.seed = window, 0
         self.sequences = [(np.zeros((G, 0, D), np.float32), np.zeros((G, 0, E), np.float32))] * batch
         self.newest, self.width = [0] * batch, 0
+        self.stepped = [True] * batch  # which sequences the last append was for
 
     def drawn(self, *shape):
         self.seed += 1
         return normal(*shape, seed=self.seed)
 
-    @rule(width=st.sampled_from((0, 1, 1, 1, 2, 30, 127, 128, 129, 260)), data=st.data())
+    @rule(width=WIDTHS, data=st.data())
     def append(self, width, data):
-        count = len(self.sequences)
+        self.append_to(None, width, data)
+
+    @rule(width=WIDTHS, data=st.data())
+    def append_to_some(self, width, data):
+        order = data.draw(st.permutations(range(len(self.sequences))))
+        self.append_to(order[: data.draw(st.integers(0, len(order)))], width, data)
+
+    def append_to(self, chosen, width, data):
+        numbers = range(len(self.sequences)) if chosen is None else chosen
+        count = len(numbers)
         k, v = self.drawn(count, G, width, D), self.drawn(count, G, width, E)
         rows = data.draw(st.none() | st.lists(st.integers(0, width), min_size=count, max_size=count))
         if rows is not None:
             for number, real in enumerate(rows):
                 k[number, :, real:] = v[number, :, real:] = np.nan
-        self.cache.append(k, v, rows=rows)
-        self.newest, self.width = [width] * count if rows is None else rows, width
-        self.sequences = [
-            (np.concatenate([old_k, k[number, :, :real]], 1), np.concatenate([old_v, v[number, :, :real]], 1))
-            for number, ((old_k, old_v), real) in enumerate(zip(self.sequences, self.newest))
-        ]
+        self.cache.append(k, v, rows=rows, sequences=chosen)
+        self.newest, self.width = [0] * len(self.sequences), width
+        self.stepped = [number in numbers for number in range(len(self.sequences))]
+        for place, number in enumerate(numbers):
+            (old_k, old_v), real = self.sequences[number], width if rows is None else rows[place]
+            new = k[place, :, :real], v[place, :, :real]
+            self.sequences[number] = np.concatenate([old_k, new[0]], 1), np.concatenate([old_v, new[1]], 1)
+            self.newest[number] = real
         self.attend()
+
+    @rule(data=st.data())
+    def truncate(self, data):
+        """To any length; with a window, to one within the last append, which is always possible."""
+        ends = [k.shape[1] for k, _ in self.sequences]
+        starts = [end - real for end, real in zip(ends, self.newest)]
+        least = starts if self.window else [0] * len(ends)
+        lengths = [data.draw(st.integers(low, end)) for low, end in zip(least, ends)]
+        self.cache.truncate(np.array(lengths, np.int64))
+        self.sequences = [(k[:, :end], v[:, :end]) for (k, v), end in zip(self.sequences, lengths)]
+        self.newest = [max(end - start, 0) for start, end in zip(starts, lengths)]
+
+    @rule()
+    def save_and_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.cache.save(f"{folder}/cache")
+            self.cache = rg.KVCache.load(f"{folder}/cache")
 
     @rule(more=st.integers(0, 2))
     def add(self, more):
         self.cache.add(more)
         self.sequences += [(np.zeros((G, 0, D), np.float32), np.zeros((G, 0, E), np.float32))] * more
-        self.newest = [*self.newest, *[0] * more]
+        self.newest, self.stepped = [*self.newest, *[0] * more], [*self.stepped, *[True] * more]
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
@@ -67,7 +101,7 @@ class Model(RuleBasedStateMachine):
         gone = data.draw(st.integers(0, len(self.sequences) - 1))
         self.cache.drop(gone)
         del self.sequences[gone]
-        self.newest = [*self.newest[:gone], *self.newest[gone + 1 :]]
+        del self.newest[gone], self.stepped[gone]
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
@@ -75,30 +109,38 @@ class Model(RuleBasedStateMachine):
         order = data.draw(st.lists(st.integers(0, len(self.sequences) - 1), max_size=4))
         self.cache.reorder(order)
         self.sequences = [self.sequences[number] for number in order]
-        self.newest = [self.newest[number] for number in order]
+        self.newest, self.stepped = ([own[number] for number in order] for own in (self.newest, self.stepped))
 
-    @rule(with_score=st.booleans(), with_sinks=st.booleans())
-    def attend_again(self, with_score, with_sinks):
-        self.attend(with_score, with_sinks)
+    @rule(with_score=st.booleans(), with_sinks=st.booleans(), data=st.data())
+    def attend_again(self, with_score, with_sinks, data):
+        numbers = [number for number, own in enumerate(self.stepped) if own]
+        some = data.draw(st.none() | st.permutations(numbers))
+        self.attend(with_score, with_sinks, None if some is None else some[: data.draw(st.integers(0, len(some)))])
 
-    def attend(self, with_score=False, with_sinks=False):
+    def attend(self, with_score=False, with_sinks=False, chosen=None):
         """Each sequence's newest rows get the bits that attention over all its keys gives them; padding gives 0 and
         −∞.
         """
+        if chosen is None and not all(self.stepped):
+            with pytest.raises(Refused, match="the last append was for other sequences"):
+                self.cache.attend(self.drawn(len(self.sequences), H, self.width, D))
+            chosen = [number for number, own in enumerate(self.stepped) if own]
         rules = {
             "mask": rg.causal(),
             "score": rg.alibi(SLOPES) if with_score else None,
             "sinks": SLOPES if with_sinks else None,
         }
-        q = self.drawn(len(self.sequences), H, self.width, D)
-        out, lse = self.cache.attend_with_lse(q, **rules)
+        numbers = range(len(self.sequences)) if chosen is None else chosen
+        q = self.drawn(len(numbers), H, self.width, D)
+        out, lse = self.cache.attend_with_lse(q, **rules, sequences=chosen)
         if self.window is not None:
             rules["mask"] = rg.window(self.window)
-        for number, ((k, v), real) in enumerate(zip(self.sequences, self.newest)):
-            alone = rg.attention_with_lse(q[number, :, :real], k, v, **rules)
-            same_bits(out[number, :, :real], alone[0])
-            same_bits(lse[number, :, :real], alone[1])
-            same_bits(out[number, :, real:], np.zeros((H, self.width - real, E), np.float32))
+        for place, number in enumerate(numbers):
+            (k, v), real = self.sequences[number], self.newest[number]
+            alone = rg.attention_with_lse(q[place, :, :real], k, v, **rules)
+            same_bits(out[place, :, :real], alone[0])
+            same_bits(lse[place, :, :real], alone[1])
+            same_bits(out[place, :, real:], np.zeros((H, self.width - real, E), np.float32))
 
     @invariant()
     def holds_what_was_appended(self):
@@ -119,14 +161,15 @@ class Model(RuleBasedStateMachine):
         """A page is free or counted once for each sequence that holds it; what free pages hold is never seen."""
         if not hasattr(self, "cache"):
             return
-        held, found = self.cache._held, []
+        held, found = self.cache._state.pages, []
         for number in range(len(self.sequences)):
             positions = self.cache.held(number)
             found += held.table[number, positions.start // PAGE : -(-positions.stop // PAGE)].tolist()
         counts = np.bincount(found, minlength=len(held.holders)) if found else np.zeros(len(held.holders), int)
         assert held.holders.tolist() == counts.tolist()
         assert sorted(held.free) == np.flatnonzero(counts == 0).tolist()
-        self.cache._k.array[held.free] = self.cache._v.array[held.free] = np.nan
+        for store in self.cache._state.stores:
+            store.array[held.free] = np.nan
 
 
 TestModel = Model.TestCase
@@ -172,7 +215,7 @@ def test_a_ring_forgets_keys_but_not_positions(window):
     pages = []
     for position in range(2000):
         cache.append(k[:, :, [position]], v[:, :, [position]])
-        pages.append(int((cache._held.holders > 0).sum()))
+        pages.append(int((cache._state.pages.holders > 0).sum()))
         if position % 97 == 0:
             seen = slice(0, position + 1)
             expected = rg.attention(q[:, :, [position]], k[:, :, seen], v[:, :, seen], mask=rg.window(window), **rules)
@@ -311,7 +354,9 @@ def test_the_block_table_is_read_to_its_end_and_no_further():
     k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :380], v[:, :, :380])
-    cache._held.table = guarded(cache._held.table[:, :3].copy(), at_end=True)
+    state = cache._state
+    table = guarded(state.pages.table[:, :3].copy(), at_end=True)
+    cache._state = state._replace(pages=dataclasses.replace(state.pages, table=table))
     for step in (380, 381):
         cache.append(k[:, :, [step]], v[:, :, [step]])
         one_row(cache, q)
@@ -332,6 +377,126 @@ def test_a_table_that_ends_is_refused_where_it_ends():
         cache.attend(q, score=rg.score + rg.table(bias)[rg.key])
 
 
+# ---- some of the sequences, and back ---------------------------------------------------------------------------------
+
+
+@engines
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("width", [1, 5, 150])
+def test_some_sequences_are_the_padded_call(engine, window, width):
+    """append and attend with sequences= give the bits of a padded append with rows 0 for all others, in any order and
+    from step to step.
+    """
+    random = np.random.default_rng(width)
+    padded, some = (rg.KVCache(G, D, E, batch=4, window=window) for _ in range(2))
+    for cache in (padded, some):
+        cache.append(normal(4, G, 130, D, seed=1), normal(4, G, 130, E, seed=2), rows=[130, 0, 7, 100])
+    for step in range(6):
+        k, v, q = (normal(4, heads, width, depth, seed=step + depth) for heads, depth in ((G, D), (G, E), (H, D)))
+        chosen = random.permutation(4)[: random.integers(1, 4)]
+        rows = np.zeros(4, np.int64)
+        rows[chosen] = width if step % 2 else random.integers(0, width + 1, len(chosen))
+        padded.append(k, v, rows=rows)
+        some.append(k[chosen], v[chosen], rows=None if step % 2 else rows[chosen], sequences=chosen)
+        assert padded.lengths.tolist() == some.lengths.tolist()
+        expected = padded.attend_with_lse(q, mask=rg.causal(), engine=engine)
+        for order in (chosen, chosen[::-1], chosen[:1] - 4):
+            found = some.attend_with_lse(q[order], mask=rg.causal(), engine=engine, sequences=order)
+            for one, other in zip(found, expected):
+                same_bits(one, other[order])
+        start = np.maximum(some.lengths - 1, 0)
+        same_bits(
+            some.attend(q[chosen, :, :1], query_start=start[chosen], sequences=chosen),
+            some.attend(q[:, :, :1], query_start=start)[chosen],
+        )
+
+
+def test_steps_of_the_same_sequences_are_prepared_once():
+    """A step of some sequences is repeated without new checks, and other sequences are prepared again."""
+    cache = rg.KVCache(G, D, E, batch=3)
+    prepared = []
+    for step in range(12):
+        chosen = [0, 2] if step < 8 else [2, 0]
+        cache.append(normal(2, G, 1, D, seed=step), normal(2, G, 1, E, seed=step), sequences=chosen)
+        q = normal(2, H, 1, D, seed=step)
+        found = cache.attend(q, sequences=chosen)
+        for place, number in enumerate(chosen):
+            same_bits(found[place], rg.attention(q[place], cache.keys(number), cache.values(number)))
+        prepared.append(cache._reader.ready)
+    assert len({id(each) for each in prepared}) == 2
+
+
+def test_another_number_of_rows_is_refused_after_equal_steps():
+    """A call that looks like the one before is rejected if more rows were appended since."""
+    cache = rg.KVCache(G, D, E)
+    for width in (1, 1, 2):
+        cache.append(normal(1, G, width, D), normal(1, G, width, E))
+        if width == 1:
+            cache.attend(normal(1, H, 1, D))
+    with pytest.raises(Refused, match="q does not have the rows of the last append"):
+        cache.attend(normal(1, H, 1, D))
+
+
+@pytest.mark.parametrize("window", [None, 3, 128, 200])
+def test_guesses_are_taken_back(window):
+    """Speculative decoding: guessed rows are appended and attended, the wrong ones removed; each step has the bits of
+    decoding without guesses.
+    """
+    random = np.random.default_rng(0)
+    k, v, q = normal(2, G, 400, D, seed=1), normal(2, G, 400, E, seed=2), normal(2, H, 400, D, seed=3)
+    whole = rg.attention(q, k, v, mask=rg.causal() if window is None else rg.window(window))
+    cache, lengths = rg.KVCache(G, D, E, batch=2, window=window), np.array([0, 0])
+    while lengths.max() < 390:
+        width, right = int(random.integers(1, 8)), random.integers(0, 8, 2)
+        places = np.arange(2)[:, None], slice(None), lengths[:, None] + np.arange(width)
+        guess = [array[places].swapaxes(1, 2).copy() for array in (q, k, v)]
+        right = np.minimum(right, width)
+        for number in range(2):
+            for array in guess[1:]:
+                array[number, :, right[number] :] = np.nan  # a wrong guess
+        cache.append(*guess[1:])
+        found = cache.attend(guess[0], mask=rg.causal())
+        lengths = lengths + right
+        cache.truncate(lengths)
+        assert cache.lengths.tolist() == lengths.tolist()
+        for number in range(2):
+            rows = slice(lengths[number] - right[number], lengths[number])
+            same_bits(found[number, :, : right[number]], whole[number, :, rows])
+            same_bits(cache.keys(number), k[number, :, cache.held(number).start : lengths[number]])
+
+
+def test_guesses_are_prepared_once():
+    """A step after removed guesses repeats the one before without new checks, until the sequence is long enough."""
+    cache, prepared = rg.KVCache(G, D, E), []
+    k, v, q = normal(1, G, 200, D, seed=1), normal(1, G, 200, E, seed=2), normal(1, H, 200, D, seed=3)
+    whole = rg.attention(q, k, v, mask=rg.causal())
+    for _ in range(20):
+        begin = int(cache.lengths[0])
+        part = slice(begin, begin + 4)
+        cache.append(k[:, :, part], v[:, :, part])
+        same_bits(cache.attend(q[:, :, part], mask=rg.causal()), whole[:, :, part])
+        prepared.append(cache._reader.ready)
+        cache.truncate(begin + 1)
+    assert len({id(each) for each in prepared}) <= 3
+    cache.truncate(2)
+    cache.append(k[:, :, 2:6], v[:, :, 2:6])
+    same_bits(cache.attend(q[:, :, 2:6], mask=rg.causal()), whole[:, :, 2:6])
+
+
+def test_truncating_a_sequence_leaves_those_that_share_its_pages():
+    """Rows that a truncated sequence appends are its own."""
+    k, v = normal(1, G, 300, D, seed=1), normal(1, G, 300, E, seed=2)
+    cache = rg.KVCache(G, D, E)
+    cache.append(k, v)
+    cache.reorder([0, 0])
+    cache.truncate([300, 140])
+    cache.append(normal(2, G, 30, D, seed=3), normal(2, G, 30, E, seed=4))
+    same_bits(cache.keys(0), np.concatenate([k[0], normal(2, G, 30, D, seed=3)[0]], 1))
+    same_bits(cache.keys(1), np.concatenate([k[0, :, :140], normal(2, G, 30, D, seed=3)[1]], 1))
+    cache.truncate(0)
+    assert len(cache._state.pages.free) == len(cache._state.pages.holders)
+
+
 # ---- sharing ---------------------------------------------------------------------------------------------------------
 
 
@@ -340,12 +505,12 @@ def test_beams_share_what_they_have_in_common():
     k, v = normal(1, G, 1000, D, seed=1), normal(1, G, 1000, E, seed=2)
     cache = rg.KVCache(G, D, E)
     cache.append(k, v)
-    before = int((cache._held.holders > 0).sum())
+    before = int((cache._state.pages.holders > 0).sum())
     cache.reorder([0, 0, 0, 0])
-    assert int((cache._held.holders > 0).sum()) == before
+    assert int((cache._state.pages.holders > 0).sum()) == before
     more_k, more_v = normal(4, G, 1, D, seed=3), normal(4, G, 1, E, seed=4)
     cache.append(more_k, more_v)
-    assert int((cache._held.holders > 0).sum()) == before + 3
+    assert int((cache._state.pages.holders > 0).sum()) == before + 3
     for number in range(4):
         same_bits(cache.keys(number), np.concatenate([k[0], more_k[number]], 1))
         same_bits(cache.values(number), np.concatenate([v[0], more_v[number]], 1))
@@ -356,7 +521,7 @@ def test_a_store_of_fixed_size():
     moved.
     """
     cache = rg.KVCache(G, D, E, batch=3, pages=4)
-    store = cache._k.array
+    store = cache._state.stores.k.array
     k, v = normal(3, G, 130, D, seed=1), normal(3, G, 130, E, seed=2)
     cache.append(k, v, rows=[130, 100, 1])
     with pytest.raises(Refused) as caught:
@@ -375,7 +540,7 @@ KVCache.append: the storage is full
     cache.append(k[:2], v[:2], rows=[29, 0])
     assert cache.lengths.tolist() == [129, 1]
     same_bits(cache.keys(0), np.concatenate([k[1, :, :100], k[0, :, :29]], 1))
-    assert cache._k.array is store
+    assert cache._state.stores.k.array is store
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,13 @@ def cached(**kwargs):
     return cache
 
 
+def stepped(**kwargs):
+    """The same, where the first sequence has one more row."""
+    cache = cached(**kwargs)
+    cache.append(normal(1, G, 1, D), normal(1, G, 1, E), sequences=0)
+    return cache
+
+
 WORDS = [
     (lambda: rg.KVCache(0, 2.5, batch=-1, dtype="int8", window=0, storage="int4"), """\
 KVCache: heads is too small
@@ -46,7 +53,7 @@ KVCache: unknown storage
 KVCache.append: k and the cache differ in sequences
   given     k (3, 4, 2, 9)
   expected  B = 2 before the heads
-  fix       pass rows for every sequence; rows= marks the padding
+  fix       pass rows for every sequence, or name theirs with sequences=; rows= marks the padding
 KVCache.append: k and the cache differ in heads
   given     k (3, 4, 2, 9)
   expected  G = 2 on axis -3
@@ -72,7 +79,7 @@ KVCache.append: rows must be one row count per sequence
 KVCache.attend: q and the cache differ in sequences
   given     q (3, 5, 300, 9)
   expected  B = 2 before the heads
-  fix       pass rows for every sequence
+  fix       pass rows for every sequence, or name theirs with sequences=
 KVCache.attend: q and k differ in depth
   given     q (3, 5, 300, 9), k (3, 2, 300, 8), v (3, 2, 300, 4)
   expected  D = 9 for both
@@ -90,6 +97,56 @@ KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
   expected  a rule that computes the new logit
   fix       pass it as mask="""),
+    (lambda: cached().append(normal(2, G, 2, D), normal(2, G, 2, E), rows=[1], sequences=[1, -1, 1]), """\
+KVCache.append: a sequence is listed twice
+  given     sequences=[1, -1, 1]
+  expected  each sequence at most once
+  fix       list it once, with all its rows
+KVCache.append: k and the cache differ in sequences
+  given     k (2, 2, 2, 8)
+  expected  B = 3 before the heads
+  fix       pass rows for every sequence, or name theirs with sequences=; rows= marks the padding
+KVCache.append: v and the cache differ in sequences
+  given     v (2, 2, 2, 4)
+  expected  B = 3 before the heads
+  fix       pass rows for every sequence, or name theirs with sequences=; rows= marks the padding"""),
+    (lambda: cached().attend(normal(2, H, 1, D), sequences=[0, 5], scale=np.nan), """\
+KVCache.attend: no such sequence
+  given     [0, 5]
+  expected  numbers from 0 to 1
+  fix       count from 0, or from the end with negative numbers
+KVCache.attend: q does not have the rows of the last append
+  given     1 rows
+  expected  the 300 rows appended last
+  fix       append their keys first, or pass their positions: query_start=…
+KVCache.attend: scale is not a number
+  given     nan
+  expected  a finite number
+  fix       omit it for 1/√D"""),
+    (lambda: stepped().attend(normal(2, H, 1, D)), """\
+KVCache.attend: the last append was for other sequences
+  given     q with rows for 2 sequences, 1 of them in the last append
+  expected  only sequences of the last append
+  fix       pass the sequences= of the last append, or the positions of the rows: query_start=…"""),
+    (lambda: cached().truncate([-1, 301]), """\
+KVCache.truncate: a length is negative
+  given     sequence 0: -1
+  expected  sequence 0: 0 or more
+  fix       pass how many positions remain, not how many are removed
+KVCache.truncate: a sequence is shorter than the length
+  given     sequence 1: 301
+  expected  sequence 1: at most 300
+  fix       append the missing rows instead"""),
+    (lambda: cached().truncate([1.5, 2]), """\
+KVCache.truncate: lengths must be one integer, or one per sequence
+  given     [1.5, 2]
+  expected  an integer, or 2 of them
+  fix       pass cache.lengths with the lengths to change reduced"""),
+    (lambda: stepped(window=10).truncate(264), """\
+KVCache.truncate: the next row would attend to keys that were released
+  given     sequence 0: length 264, a window from position 255
+  expected  sequence 0: positions from 256
+  fix       truncate less, or drop the sequence and append its rows to a new one"""),
     (lambda: cached().drop([0, 2]), """\
 KVCache: no such sequence
   given     [0, 2]

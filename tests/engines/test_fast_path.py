@@ -133,3 +133,74 @@ def test_another_machine_is_another_kind(monkeypatch):
         assert ways() == before + 1
     with limited("portable"):
         assert ways() == before + 2
+
+
+MEMORY = {
+    "freed": lambda t: t.untyped_storage().resize_(0),
+    "freed behind a view": lambda t: t.untyped_storage().resize_(0),
+    "made smaller": lambda t: t.untyped_storage().resize_(t.untyped_storage().nbytes() - 4),
+}
+FUNCTIONS = {
+    "attention": lambda *qkv: rg.attention(*qkv),
+    "causal": lambda *qkv: rg.attention_with_lse(*qkv, mask=rg.causal())[0],
+    "weights": lambda *qkv: rg.attention_weights(*qkv[:2]),
+    "statistics": lambda *qkv: rg.attention_stats(*qkv[:2], of=["entropy"])["entropy"],
+    "sinks": lambda *qkv: rg.attention(*qkv, sinks=[0.5] * 4),
+    "cache": lambda *qkv: _through_cache(*qkv),
+}
+
+
+def _through_cache(q, k, v):
+    cache = rg.KVCache(4, 8)
+    cache.append(k, v)
+    return cache.attend(q)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("what", MEMORY)
+@pytest.mark.parametrize("place", range(3))
+def test_memory_that_is_gone(place, what, warm, function):
+    """A tensor whose storage was freed or made smaller, as FSDP does it, is refused, however often such a call ran."""
+    torch = pytest.importorskip("torch")
+    if function in ("weights", "statistics") and place == 2:
+        pytest.skip("a call without values")
+
+    def tensors():
+        whole = [torch.randn(8, 6, 8) for _ in range(3)]
+        return [each[4:] if what == "freed behind a view" else each[:4].clone() for each in whole]
+
+    for _ in range(4 if warm else 0):
+        FUNCTIONS[function](*tensors())
+    given = tensors()
+    MEMORY[what](given[place])
+
+    with pytest.raises(rg.Refused, match=r"storage has .* because it was freed or made smaller"):
+        FUNCTIONS[function](*given)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_tensors_without_memory_of_their_own(warm, grad):
+    """Zeros without memory, lazily negated views and expanded views give what their values give."""
+    torch = pytest.importorskip("torch")
+    shape = 4, 6, 8
+    negated = torch.imag(torch.randn(shape, dtype=torch.complex64).conj())
+    assert negated.is_neg()
+    for odd in (torch._efficientzerotensor(shape), negated, torch.randn(8).expand(shape), torch.randn(shape).mT.mT):
+        for place in range(3):
+            given = [torch.randn(shape) for _ in range(3)]
+            for _ in range(4 if warm else 0):
+                rg.attention(*given)
+            given[place] = odd
+            plain = [each + torch.zeros(shape) for each in given]
+            if grad:
+                other = (place + 1) % 3
+                plain[other].requires_grad_()
+                given[other].requires_grad_()
+            found, expected = rg.attention(*given), rg.attention(*plain)
+            assert torch.equal(found, expected)
+            if grad:
+                found.sum().backward()
+                expected.sum().backward()
+                assert torch.equal(given[other].grad, plain[other].grad)

@@ -333,6 +333,23 @@ def test_a_cache_of_regard():
     np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
 
 
+@pytest.mark.parametrize("entry", [0, 1])
+def test_some_sequences_of_a_cache_of_regard(entry):
+    """The batch entries of a call for some sequences are these: their keys, lengths and positions are recorded."""
+    x = torch.randn(2, 2, 6, 8)
+
+    def stepped(x):
+        cache = rg.KVCache(heads=2, depth=8, batch=3)
+        for part in (slice(0, 4), slice(4, 6)):
+            cache.append(x[:, :, part], x[:, :, part], sequences=[2, 0])
+            cache.attend(x[:, :, part], mask=rg.causal(), sequences=[2, 0])
+
+    run = look(stepped, inputs=x, entry=entry)
+    exact = rg.attention_weights(x, x, mask=rg.causal())[entry].numpy()
+    np.testing.assert_allclose(run.calls[0].weights(), exact[:, :4, :4], atol=1e-6)
+    np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
+
+
 @pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
 def test_windows_stand_one_after_the_other(implementation):
     """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""

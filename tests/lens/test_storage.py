@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 
 import regard as rg
+from regard.common import strict_json as strict
+from regard.common import tensor_files as tensors
 from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
@@ -26,12 +28,6 @@ from regard.lens.storage import (
 )
 from regard.lens.storage import (
     rules_json as rules,
-)
-from regard.lens.storage import (
-    strict_json as strict,
-)
-from regard.lens.storage import (
-    tensors,
 )
 from regard.lens.storage.folder import Writer, open_run, save
 from tests.support.kept_runs import contents, example, refused, rich

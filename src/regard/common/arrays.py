@@ -56,8 +56,23 @@ def read_array(array, where: str) -> np.ndarray:
 def _of_tensor(tensor) -> np.ndarray:
     if not tensor.is_cpu and elsewhere(tensor) and not tensor.dtype.is_floating_point:
         tensor = tensor.cpu()  # integers and booleans determine which tiles are visited, so they are needed here
+    if tensor._is_zerotensor():  # torch's zeros without memory
+        tensor = tensor.new_zeros(tensor.shape)
+    _check_memory(tensor)
+    tensor = tensor.resolve_neg()
     added = _added().get(tensor.dtype)
     return tensor.numpy() if added is None else tensor.view(added[0]).numpy().view(added[1])
+
+
+def _check_memory(tensor) -> None:
+    """Raises an error if the storage was freed or made smaller, as FSDP does: NumPy would read other memory."""
+    if tensor.numel():
+        last = tensor.storage_offset() + sum(
+            (count - 1) * step for count, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if held < needed:
+            raise RuntimeError(f"its storage has {held} of {needed} bytes, because it was freed or made smaller")
 
 
 @functools.cache

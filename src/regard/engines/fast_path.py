@@ -24,11 +24,12 @@ __all__ = ["attend"]
 
 
 class Kind(NamedTuple):
-    """A kind of call: its recipe (None if it cannot use the fast path), the shapes of out, lse and the kernel's sums,
-    and the dtype of the sums.
+    """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
+    to the end of its last, the shapes of out, lse and the kernel's sums, and the dtype of the sums.
     """
 
     recipe: Any
+    extents: tuple[int, ...]
     out: tuple[int, ...]
     lse: tuple[int, ...]
     sums: tuple[int, ...]
@@ -58,7 +59,7 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tup
     jit = _jit()
     rest = (layout, scale, query_start, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out))
-    if kind.recipe is None:
+    if kind.recipe is None or not _in_memory(arrays, kind.extents):
         return None
     if out is None:
         out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
@@ -97,6 +98,16 @@ def _jit():
     return jit
 
 
+def _in_memory(arrays, extents: tuple[int, ...]) -> bool:
+    """Whether all elements are in memory: FSDP frees the storage of tensors, and torch has zeros without memory."""
+    if type(arrays[0]) is np.ndarray:
+        return True
+    for array, extent in zip(arrays, extents, strict=True):
+        if not array.data_ptr() or len(array.untyped_storage()) < array.storage_offset() * array.itemsize + extent:
+            return False
+    return True
+
+
 def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
@@ -113,4 +124,13 @@ def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
     known = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     recipe = jit.recipe_of(problem, room, 0) if known else None
-    return Kind(recipe, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
+    extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
+    return Kind(recipe, extents, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
+
+
+def _extent(array) -> int:
+    """The bytes from the first element of a tensor to the end of its last; NumPy arrays always have their memory."""
+    if type(array) is np.ndarray or 0 in array.shape:
+        return 0
+    steps = zip(array.shape, array.stride(), strict=True)
+    return (1 + sum((count - 1) * step for count, step in steps)) * array.itemsize

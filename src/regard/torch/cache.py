@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
 from ..api.kv_cache import KVCache
+from ..api.kv_cache.checks import checked_lengths, rows_taken
 from ..common.errors import Reason, Refused
 from ..language.masks import lengths, window
 from .functional import attention
@@ -13,12 +16,26 @@ from .functional import attention
 __all__ = ["Taking", "TensorCache", "cache_for"]
 
 
+class Held(NamedTuple):
+    """Everything that the methods of a `TensorCache` change.
+
+    k, v: (B, G, capacity, depth). lengths (B,): positions appended so far. start (B,): those before the last append.
+    """
+
+    k: torch.Tensor
+    v: torch.Tensor
+    lengths: np.ndarray
+    start: np.ndarray
+
+
 class TensorCache:
     """The keys and values of one attention layer as tensors, with the methods of `rg.KVCache` that models call.
 
     out = softmax(score(q kᵀ / √D) where mask) v, over the keys that the row's own sequence has appended so far.
 
-    The capacity doubles when it is full. Rows outside the window are masked, not removed.
+    The capacity doubles when it is full. Rows outside the window are masked, not removed. A method that raises, or is
+    interrupted, leaves the cache as it was: it writes only after the last row of a sequence or to new tensors, and
+    ends with the assignment of the new state.
 
     Args:
         heads: G, the number of key/value heads.
@@ -48,17 +65,22 @@ class TensorCache:
         device: torch.device | str = "cpu",
         window: int | None = None,
     ):
-        self.k = torch.zeros(batch, heads, 0, depth, dtype=dtype, device=device)
-        self.v = torch.zeros(batch, heads, 0, depth if value_depth is None else value_depth, dtype=dtype, device=device)
+        k = torch.zeros(batch, heads, 0, depth, dtype=dtype, device=device)
+        v = torch.zeros(batch, heads, 0, depth if value_depth is None else value_depth, dtype=dtype, device=device)
         self.window = window
-        self.lengths = np.zeros(batch, np.int64)
-        self._start = self.lengths
+        self._held = Held(k, v, np.zeros(batch, np.int64), np.zeros(batch, np.int64))
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self._held.lengths)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) how many positions each sequence has appended."""
+        return self._held.lengths.copy()
 
     def append(self, k: torch.Tensor, v: torch.Tensor, rows=None) -> None:
         """Appends keys (B, G, new, D) and values (B, G, new, E); rows (B,): how many of them each sequence has."""
+        held = self._held
         reasons = [
             Reason(
                 f"{name} does not fit the cache",
@@ -66,38 +88,60 @@ class TensorCache:
                 expected=f"{(*kept.shape[:2], 'new', kept.shape[3])}",
                 fix="use one cache for each layer, with a sequence for each row of the batch",
             )
-            for name, new, kept in (("k", k, self.k), ("v", v, self.v))
+            for name, new, kept in (("k", k, held.k), ("v", v, held.v))
             if new.ndim != 4 or (*new.shape[:2], new.shape[3]) != (*kept.shape[:2], kept.shape[3])
         ]
+        reasons += [
+            Reason(
+                f"{name} is on another device than the cache",
+                given=f"{new.device}",
+                expected=f"{kept.device}",
+                fix=f"move it: {name}.to({str(kept.device)!r})",
+            )
+            for name, new, kept in (("k", k, held.k), ("v", v, held.v))
+            if new.device != kept.device
+        ]
+        if not reasons and k.shape[2] != v.shape[2]:
+            reasons.append(
+                Reason(
+                    "k and v differ in rows",
+                    given=f"{k.shape[2]} and {v.shape[2]}",
+                    expected="one value row per key row",
+                    fix="check axis -2",
+                )
+            )
         if reasons:
             raise Refused("TensorCache.append", reasons)
-        width = k.shape[2]
-        taken = np.full(len(self), width) if rows is None else np.asarray(rows, np.int64)
-        self._start, self.lengths = self.lengths, self.lengths + taken
+        width, start = k.shape[2], held.lengths
+        taken = np.full(len(start), width) if rows is None else rows_taken(rows, len(start), width, reasons)
+        if reasons:
+            raise Refused("TensorCache.append", reasons)
         # Padding is written too, after the last row; the next append overwrites it.
-        self._make_room(int(self._start.max(initial=0)) + width)
-        sequences = torch.arange(len(self), device=k.device)[:, None]
-        places = torch.as_tensor(self._start, device=k.device)[:, None] + torch.arange(width, device=k.device)
-        self.k[sequences, :, places] = k.detach().transpose(1, 2).to(self.k.dtype)
-        self.v[sequences, :, places] = v.detach().transpose(1, 2).to(self.v.dtype)
+        own_k, own_v = (_with_room(kept, int(start.max(initial=0)) + width) for kept in held[:2])
+        sequences = torch.arange(len(start), device=k.device)[:, None]
+        places = torch.as_tensor(start, device=k.device)[:, None] + torch.arange(width, device=k.device)
+        for kept, new in ((own_k, k), (own_v, v)):
+            kept[sequences, :, places] = new.detach().transpose(1, 2).to(kept.dtype)
+        self._held = Held(own_k, own_v, start + taken, start)
+
+    def truncate(self, lengths) -> None:
+        """Removes the last rows of sequences; lengths: how many positions remain, one integer or (B,)."""
+        held = self._held
+        first = np.zeros_like(held.lengths)
+        target = checked_lengths(lengths, held.lengths, None, first, "TensorCache.truncate")
+        self._held = held._replace(lengths=target, start=np.minimum(held.start, target))
 
     def attend(self, q: torch.Tensor, *, mask=None, score=None, sinks=None) -> torch.Tensor:
         """Attention of q (B, H, Q, D), the rows that were appended last -> (B, H, Q, E); padding rows give 0."""
-        longest = int(self.lengths.max(initial=0))
+        held = self._held
+        longest = int(held.lengths.max(initial=0))
         rules = [] if self.window is None else [window(self.window)]
-        if (self.lengths - self._start != q.shape[2]).any() or (self.lengths != longest).any():
-            rules.append(lengths(self.lengths, self.lengths))
+        if (held.lengths - held.start != q.shape[2]).any() or (held.lengths != longest).any():
+            rules.append(lengths(held.lengths, held.lengths))
         for rule in rules:
             mask = rule if mask is None else mask & rule
-        return attention(
-            q,
-            self.k[:, :, :longest],
-            self.v[:, :, :longest],
-            mask=mask,
-            score=score,
-            sinks=sinks,
-            query_start=self._start,
-        )
+        k, v = held.k[:, :, :longest], held.v[:, :, :longest]
+        return attention(q, k, v, mask=mask, score=score, sinks=sinks, query_start=held.start)
 
     def drop(self, sequences) -> None:
         """Removes these sequences (an index or several); the others keep their order."""
@@ -105,14 +149,15 @@ class TensorCache:
 
     def reorder(self, sequences) -> None:
         """Selects these sequences in this order; an index that occurs twice duplicates its sequence."""
-        chosen = np.atleast_1d(sequences).astype(np.int64)
-        self.lengths, self._start = self.lengths[chosen], self._start[chosen]
-        self.k, self.v = (kept[torch.as_tensor(chosen, device=kept.device)] for kept in (self.k, self.v))
+        held, chosen = self._held, np.atleast_1d(sequences).astype(np.int64)
+        k, v = (kept[torch.as_tensor(chosen, device=kept.device)] for kept in held[:2])
+        self._held = Held(k, v, held.lengths[chosen], held.start[chosen])
 
-    def _make_room(self, rows: int) -> None:
-        if rows > self.k.shape[2]:
-            more = max(rows, 2 * self.k.shape[2]) - self.k.shape[2]
-            self.k, self.v = (torch.nn.functional.pad(kept, (0, 0, 0, more)) for kept in (self.k, self.v))
+
+def _with_room(kept: torch.Tensor, rows: int) -> torch.Tensor:
+    """A tensor (B, G, capacity, depth) with room for this many rows."""
+    more = max(rows, 2 * kept.shape[2]) - kept.shape[2]
+    return torch.nn.functional.pad(kept, (0, 0, 0, more)) if rows > kept.shape[2] else kept
 
 
 class Taking:

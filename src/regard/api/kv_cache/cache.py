@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+import os
+from pathlib import Path
+from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ...common.arrays import like, read_array
 from ...common.call_hooks import watched
-from ...common.dtypes import FLOATS
-from ...common.errors import Reason, Refused, refuse
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ...language.checks.numbers import LIMIT, count
-from .checks import checked_append, checked_sequences, first_positions, known_dtype, requires_gradients
+from ...language.checks.numbers import count
+from . import files
+from .checks import checked_append, checked_cache, checked_lengths, checked_sequences
 from .pages import PAGE, Pages
-from .reader import Reader, traced
-from .storage import Rows, Rows8
+from .reader import Reader
+from .state import (
+    State,
+    added,
+    appended,
+    held,
+    of_version_0_1,
+    selected,
+    settled,
+    stored_rows,
+    truncated,
+    write,
+)
+from .storage import Rows, Rows8, Stores
 
 __all__ = ["KVCache"]
-
-FEW = 16  # up to this many rows are scattered over pages together; more are copied page by page
 
 
 class KVCache:
@@ -74,54 +84,36 @@ class KVCache:
         pages: SupportsIndex | None = None,
         storage: str | None = None,
     ):
-        def whole(value, what: str, least: int) -> int:
-            try:
-                return count(value, "KVCache", what, least)
-            except Refused as refused:
-                reasons.extend(refused.reasons)
-                return least
-
-        reasons: list[Reason] = []
-        self.heads, self.depth = whole(heads, "heads", 1), whole(depth, "depth", 1)
-        self.value_depth = self.depth if value_depth is None else whole(value_depth, "value_depth", 1)
-        sequences = whole(batch, "batch", 0)
-        self.window = None if window is None else whole(window, "window", 1)
-        self.pages = None if pages is None else whole(pages, "pages", 0)
-        known = known_dtype(dtype)
-        if known is None:
-            reasons.append(
-                Reason(
-                    "this dtype is not supported",
-                    given=f"dtype={dtype!r}",
-                    expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
-                    fix="omit it for float32",
-                )
-            )
-        if storage not in (None, "int8"):
-            reasons.append(
-                Reason(
-                    "unknown storage",
-                    given=f"storage={storage!r}",
-                    expected="None, or 'int8'",
-                    fix="omit it to store rows unchanged",
-                )
-            )
-        if reasons or known is None:
-            raise Refused("KVCache", reasons)
+        given = checked_cache(
+            heads, depth, value_depth, batch, dtype=dtype, window=window, pages=pages, storage=storage
+        )
+        self.heads, self.depth, self.value_depth = given.heads, given.depth, given.value_depth
+        self.window, self.pages = given.window, given.pages
+        self.dtype, self.storage = given.dtype, storage
         store = Rows if storage is None else Rows8
-        self.dtype, self.storage = known, storage
-        self._k, self._v = store(self.heads, self.depth, known), store(self.heads, self.value_depth, known)
-        self._held = Pages(sequences)
-        if self.pages:
-            self._grow(self.pages)
-        self._reader = Reader(self._held, self._k, self._v, self.window)
-        self._newest = 0  # rows per sequence in the last append, padding included
-        self._ragged = False  # whether some of them may be padding
-        self._start = np.zeros(sequences, np.int64)  # position of the first of them
+        stores = Stores(*(store(given.heads, width, given.dtype) for width in (given.depth, given.value_depth)))
+        start, size = np.zeros(given.batch, np.int64), given.pages or 0
+        self._reader = Reader(self.window)
+        # The only attribute that methods assign, each in its last statement (state.py).
+        self._state = State(Pages.empty(given.batch).grown(size), stores.grown(size), start, start)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickles; version 0.1 had the parts of the state as attributes."""
+        if "_held" in state:
+            state = {"_state": of_version_0_1(state), "_reader": Reader(state["window"])} | state
+        vars(self).update(state)
+
+    @property
+    def _now(self) -> State:
+        """The state, after anything that an interrupted append left to write back."""
+        state = self._state
+        if state.saved is not None:
+            state = self._state = settled(state)
+        return state
 
     def __len__(self) -> int:
         """The number of sequences."""
-        return len(self._held.lengths)
+        return len(self._state.lengths)
 
     def __repr__(self):
         stored = str(self.dtype) if self.storage is None else f"{self.dtype} in {self.storage}"
@@ -135,17 +127,17 @@ class KVCache:
     @property
     def lengths(self) -> np.ndarray:
         """(B,) how many positions each sequence has appended, released ones included: the position of its next row."""
-        return self._held.lengths.copy()
+        return self._state.lengths.copy()
 
     @property
     def newest_start(self) -> np.ndarray:
         """(B,) the position of the first row of the last append: the default query_start of `attend`."""
-        return self._start.copy()
+        return self._state.start.copy()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the storage; pages that were never written take no memory yet."""
-        return self._k.nbytes + self._v.nbytes
+        return self._state.stores.nbytes
 
     def held(self, sequence: SupportsIndex) -> range:
         """The positions of a sequence whose keys and values are stored.
@@ -156,8 +148,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        number = self._sequence(sequence)
-        return range(int(self._held.first[number]) * PAGE, int(self._held.lengths[number]))
+        return held(self._state, self._sequence(sequence))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -168,7 +159,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return self._rows_of(self._k, sequence)
+        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -179,81 +170,69 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return self._rows_of(self._v, sequence)
+        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
-    def append(self, k: ArrayLike, v: ArrayLike, rows: ArrayLike | None = None) -> None:
-        """Appends keys and values to each sequence.
+    def append(
+        self,
+        k: ArrayLike,
+        v: ArrayLike,
+        rows: ArrayLike | None = None,
+        *,
+        sequences: SupportsIndex | ArrayLike | None = None,
+    ) -> None:
+        """Appends keys and values to each sequence, or to some of them.
 
         Args:
-            k: (…, G, new, D) keys in the dtype of the cache; the axes before the heads are the B sequences.
+            k: (…, G, new, D) keys in the dtype of the cache; the axes before the heads are the B sequences, or the n
+                chosen ones.
             v: (…, G, new, E) values in the dtype of the cache.
-            rows: (B,) the number of new rows of each sequence, if they differ; the rest is padding and not read.
+            rows: (B,) or (n,) the number of new rows of each sequence, if they differ; the rest is padding and not
+                read.
+            sequences: the numbers of n different sequences, which k, v and rows are for; the others do not change.
+                None means all.
 
         Raises:
-            Refused: an array does not fit the cache, `rows` is not in 0 … new, or the storage is full. The cache is
-                then unchanged.
+            Refused: an array does not fit the cache, `rows` is not in 0 … new, a sequence is missing or listed twice,
+                or the storage is full. The cache is then unchanged, as after any other exception or interrupt.
         """
-        sizes = len(self), self.heads, self.depth, self.value_depth
-        new_k, new_v, taken = checked_append(k, v, rows, sizes, self.dtype)
-        width = new_k.shape[2]
-        self._make_room(width, taken)
-        start = self._start = self._held.lengths
-        self._held.append(width if taken is None else taken, width)
-        if width > FEW:
-            for sequence, page, places, part in self._held.runs(start):
-                self._k.write(page, places, new_k[sequence, :, part])
-                self._v.write(page, places, new_v[sequence, :, part])
-        else:
-            sequences, ahead = np.arange(len(start))[:, None], np.arange(width)
-            by_row_k, by_row_v = new_k.swapaxes(1, 2), new_v.swapaxes(1, 2)
-            if taken is not None:
-                sequences, ahead = np.nonzero(ahead < taken[:, None])
-                by_row_k, by_row_v = by_row_k[sequences, ahead], by_row_v[sequences, ahead]
-            where = self._held.place(sequences, start[sequences] + ahead)
-            self._k.write(*where, by_row_k)
-            self._v.write(*where, by_row_v)
-        self._newest, self._ragged = width, rows is not None
+        state = self._now
+        sizes = len(state.lengths), self.heads, self.depth, self.value_depth
+        new = checked_append(k, v, rows, sequences, sizes, self.dtype)
+        after, room = appended(state, new, self.window, self.pages)
+        if room is not None:
+            if len(room.reused):
+                self._state = state._replace(saved=(room.reused, state.stores.content(room.reused)))
+            after.stores.copy(room.source, room.target)
+        write(after, new)
+        self._state = after
 
-    def _make_room(self, width: int, taken: np.ndarray | None) -> None:
-        """Allocates pages for the new rows; raises `Refused` without any change if there are too few."""
-        held = self._held
-        unseen = None if self.window is None else held.lengths - self.window + 1
-        if held.fit(width, unseen):
-            return
-        taken = np.full(len(self), width) if taken is None else taken
-        longest = int((held.lengths + taken).max(initial=0))
-        if longest >= LIMIT:
-            raise refuse(
-                "KVCache.append",
-                "a sequence is too long",
-                given=f"{longest} positions",
-                expected="fewer than 2**31 positions",
-                fix="start a new sequence",
-            )
-        change = held.change(taken, np.zeros_like(taken) if unseen is None else unseen)
-        known = len(held.holders)
-        missing = change.wanted - len(held.free) - len(change.freed)
-        if missing > 0 and self.pages is not None:
-            raise refuse(
-                "KVCache.append",
-                "the storage is full",
-                given=f"{change.wanted} pages needed, {change.wanted - missing} free",
-                expected=f"at most the {self.pages} pages of {PAGE} positions that were allocated",
-                fix="drop a sequence, or create the cache with more pages=, or with pages=None to let it grow",
-            )
-        if missing > 0:
-            self._grow(max(known + missing, 2 * known))
-        source, target = held.carry_out(change)
-        if len(source):
-            self._k.copy(source, target)
-            self._v.copy(source, target)
+    def truncate(self, lengths: ArrayLike) -> None:
+        """Removes the last rows of sequences, as after speculative decoding.
 
-    def _grow(self, pages: int) -> None:
-        self._held.grow(pages)
-        self._k.grow(pages)
-        self._v.grow(pages)
+        A length within the last append is always possible. With a window, the keys before a shorter one may have been
+        released.
+
+        Args:
+            lengths: how many positions remain, one integer for all sequences or (B,).
+
+        Raises:
+            Refused: a length is negative or longer than the sequence, or the next row would attend to released keys.
+                Every problem is listed.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> cache = rg.KVCache(heads=2, depth=8, batch=2)
+            >>> cache.append(*np.zeros((2, 2, 2, 5, 8), np.float32))  # five guessed tokens for each sequence
+            >>> cache.truncate([3, 5])  # three and five of them were right
+            >>> cache.lengths.tolist()
+            [3, 5]
+        """
+        state = self._now
+        first = state.pages.first * PAGE
+        target = checked_lengths(lengths, state.lengths, self.window, first, "KVCache.truncate")
+        self._state = truncated(state, target)
 
     # ---- attending ---------------------------------------------------------------------------------------------------
 
@@ -267,6 +246,7 @@ class KVCache:
         query_start: SupportsIndex | ArrayLike | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
+        sequences: SupportsIndex | ArrayLike | None = None,
     ) -> ArrayT:
         """Attention of rows to the keys of their own sequences.
 
@@ -274,23 +254,25 @@ class KVCache:
         were appended.
 
         Args:
-            q: (…, H, Q, D) queries; the axes before the heads are the B sequences.
+            q: (…, H, Q, D) queries; the axes before the heads are the B sequences, or the n chosen ones.
             mask: which keys a row may attend to, as for `rg.attention`.
             score: changes the logits, as for `rg.attention`.
             scale: the factor of q·k, by default 1/√D.
-            query_start: the position of the first row, one integer or (B,). None means the rows of the last append,
-                padding included, whose output is 0.
-            sinks: extra logits in the denominator, (H,) or (H, n).
+            query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
+                append, padding included, whose output is 0.
+            sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
+            sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
+                reads the batch counts the chosen ones.
 
         Returns:
             (…, H, Q, E) in the type and dtype of `q`.
 
         Raises:
-            Refused: as for `rg.attention`; also another number of rows than in the last append without query_start, or
-                rows that attend to released keys. Every problem is listed.
+            Refused: as for `rg.attention`; also another number of rows or other sequences than in the last append
+                without query_start, or rows that attend to released keys. Every problem is listed.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine)[0]
+        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)[0]
 
     def attend_with_lse(
         self,
@@ -302,6 +284,7 @@ class KVCache:
         query_start: SupportsIndex | ArrayLike | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
+        sequences: SupportsIndex | ArrayLike | None = None,
     ) -> tuple[ArrayT, ArrayT]:
         """`attend`, and the log-sum-exp of each row, for `rg.merge` with the results for other keys.
 
@@ -311,8 +294,9 @@ class KVCache:
             score: changes the logits.
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row.
-            sinks: extra logits in the denominator, (H,) or (H, n).
+            sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
+            sequences: which sequences q is for.
 
         Returns:
             out (…, H, Q, E) and lse (…, H, Q) in nats.
@@ -320,28 +304,11 @@ class KVCache:
         Raises:
             Refused: as for `attend`.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine)
+        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)
 
     @watched("regard.KVCache.attend")
-    def _attend(self, q, arguments: Arguments, engine):
-        reader, start, query_start = self._reader, self._start, arguments.query_start
-        arguments = traced(arguments)
-        q = q if hasattr(q, "shape") else np.asarray(q)
-        rows = read_array(q, "KVCache.attend")
-        # A tensor that requires gradients is rejected in `prepare`, with all other problems.
-        ready = None if query_start is not None or requires_gradients(q) else reader.again(rows, arguments, engine)
-        if ready is None:
-            reasons: list[Reason] = []
-            last = self._start, self._newest
-            start = first_positions(rows.shape, query_start, self._held, self.window, last, reasons)
-            ready = reader.prepare(q, start, arguments, engine, reasons)
-        out, lse = reader.answer(ready, rows, start)
-        if query_start is None and self._ragged:
-            real = self._held.lengths - start
-            padding = np.broadcast_to((np.arange(self._newest) >= real[:, None])[:, None], lse.shape)
-            out[padding], lse[padding] = 0, -np.inf
-        lead = ready.problem.lead
-        return tuple(like(q, found.reshape(*lead, *found.shape[2:])) for found in (out, lse))
+    def _attend(self, q, arguments: Arguments, engine, sequences):
+        return self._reader.attend(self._now, q, arguments, engine, sequences)
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
@@ -351,10 +318,7 @@ class KVCache:
         Args:
             count: how many.
         """
-        more = _whole(count)
-        self._held.add(more)
-        self._start = np.pad(self._start, (0, more))
-        self._ragged = True  # a new sequence has none of the rows of the last append
+        self._state = added(self._now, _whole(count))
 
     def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Removes sequences and releases their pages; the remaining ones are renumbered.
@@ -363,7 +327,7 @@ class KVCache:
             sequences: one number or several, from 0, or negative from the end.
         """
         gone = self._sequences(sequences)
-        self._select(np.setdiff1d(np.arange(len(self)), gone))
+        self._state = selected(self._now, np.setdiff1d(np.arange(len(self)), gone))
 
     def reorder(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Selects sequences in a new order, as beam search needs.
@@ -372,23 +336,59 @@ class KVCache:
             sequences: the numbers of the new sequences. A repeated one becomes several, which share their pages until
                 they write to them; omitted ones are removed.
         """
-        self._select(self._sequences(sequences))
+        self._state = selected(self._now, self._sequences(sequences))
 
-    def _select(self, sequences: np.ndarray) -> None:
-        self._held.select(sequences)
-        self._start = self._start[sequences]
+    # ---- files -------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves the cache in a safetensors file, which replaces an existing file when it is complete.
+
+        Args:
+            path: the file.
+
+        Raises:
+            Refused: the file cannot be written.
+        """
+        kept = ("heads", "depth", "value_depth", "window", "pages", "storage")
+        described = {name: getattr(self, name) for name in kept} | {"dtype": str(self.dtype)}
+        files.save(Path(path), type(self).__name__, described, self._now)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A cache that was saved: it holds the same bits and goes on as the saved one would have.
+
+        Args:
+            path: the file.
+
+        Raises:
+            Refused: the file is missing, damaged, or not a saved cache of this class. Nothing in it is executed.
+
+        Examples:
+            >>> import numpy as np, regard as rg, tempfile
+            >>> cache = rg.KVCache(heads=2, depth=8)
+            >>> cache.append(*np.ones((2, 2, 5, 8), np.float32))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     cache.save(f"{folder}/cache.safetensors")
+            ...     rg.KVCache.load(f"{folder}/cache.safetensors")
+            KVCache(2 heads × 8, float32; lengths [5], 16,384 bytes)
+        """
+        described, arrays = files.load(Path(path), cls.__name__)
+        options = {name: described[name] for name in ("dtype", "window", "storage")}
+        cache = cls._sized(described["heads"], described["depth"], described["value_depth"], options)
+        cache.pages = described["pages"]
+        cache._state = files.state_of(described, arrays, cache._state.stores)
+        return cache
+
+    @classmethod
+    def _sized(cls, heads: int, depth: int, value_depth: int, options: dict[str, Any]) -> Self:
+        """An empty cache of these sizes."""
+        return cls(heads, depth, value_depth, **options)
 
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
 
     def _sequence(self, number: SupportsIndex) -> int:
         return int(self._sequences(number)[0])
-
-    def _rows_of(self, store: Rows, sequence: SupportsIndex) -> np.ndarray:
-        number, held = self._sequence(sequence), self.held(sequence)
-        found = store.read(self._held.table[number, held.start // PAGE : -(-held.stop // PAGE)]).swapaxes(0, 1)
-        G, columns, _, depth = found.shape
-        return found.reshape(G, columns * PAGE, depth)[:, : len(held)].copy()
 
 
 def _whole(value) -> int:

@@ -3,23 +3,91 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from ...common.arrays import read_array
 from ...common.dtypes import FLOATS
 from ...common.errors import Reason, Refused, refuse
-from .pages import PAGE, Pages
+from ...language.checks.numbers import count
+from .pages import PAGE
+from .state import Appended, State
 
-__all__ = ["checked_append", "checked_sequences", "first_positions", "known_dtype", "requires_gradients"]
+__all__ = [
+    "checked_append",
+    "checked_cache",
+    "checked_choice",
+    "checked_lengths",
+    "checked_sequences",
+    "first_positions",
+    "requires_gradients",
+    "rows_taken",
+]
+
+SHOWN = 4  # sequences that a reason lists
 
 
-def checked_append(k, v, rows, sizes: tuple[int, int, int, int], dtype):
-    """The arguments of an append to a cache of these sizes (B, G, D, E): k and v as (B, G, new, depth), and the number
-    of rows that each sequence takes, or None.
-    """
+class Sizes(NamedTuple):
+    """The checked arguments of a cache."""
+
+    heads: int
+    depth: int
+    value_depth: int
+    batch: int
+    dtype: np.dtype
+    window: int | None
+    pages: int | None
+
+
+def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, storage) -> Sizes:
+    """The arguments of a new cache; storage is checked only."""
+    reasons: list[Reason] = []
+
+    def whole(value, what: str, least: int) -> int:
+        try:
+            return count(value, "KVCache", what, least)
+        except Refused as refused:
+            reasons.extend(refused.reasons)
+            return least
+
+    G, D = whole(heads, "heads", 1), whole(depth, "depth", 1)
+    E = D if value_depth is None else whole(value_depth, "value_depth", 1)
+    B = whole(batch, "batch", 0)
+    window = None if window is None else whole(window, "window", 1)
+    pages = None if pages is None else whole(pages, "pages", 0)
+    known = known_dtype(dtype)
+    if known is None:
+        reasons.append(
+            Reason(
+                "this dtype is not supported",
+                given=f"dtype={dtype!r}",
+                expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
+                fix="omit it for float32",
+            )
+        )
+    if storage not in (None, "int8"):
+        reasons.append(
+            Reason(
+                "unknown storage",
+                given=f"storage={storage!r}",
+                expected="None, or 'int8'",
+                fix="omit it to store rows unchanged",
+            )
+        )
+    if reasons or known is None:
+        raise Refused("KVCache", reasons)
+    return Sizes(G, D, E, B, known, window, pages)
+
+
+def checked_append(k, v, rows, sequences, sizes: tuple[int, int, int, int], dtype) -> Appended:
+    """The arguments of an append to a cache of these sizes (B, G, D, E)."""
     reasons: list[Reason] = []
     B, G, D, E = sizes
+    chosen = None if sequences is None else checked_choice(sequences, B, reasons)
+    if chosen is not None:
+        B = len(chosen)
     new_k = new_rows("k", k, (B, G, D), dtype, reasons)
     new_v = new_rows("v", v, (B, G, E), dtype, reasons)
     if new_k is not None and new_v is not None and new_k.shape[2] != new_v.shape[2]:
@@ -36,7 +104,7 @@ def checked_append(k, v, rows, sizes: tuple[int, int, int, int], dtype):
     taken = None if rows is None else rows_taken(rows, B, new_k.shape[2], reasons)
     if reasons:
         raise Refused("KVCache.append", reasons)
-    return new_k, new_v, taken
+    return Appended(new_k, new_v, taken, chosen)
 
 
 def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list[Reason]) -> np.ndarray | None:
@@ -86,7 +154,7 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
                 f"{name} and the cache differ in sequences",
                 given=shown,
                 expected=f"B = {B} before the heads",
-                fix="pass rows for every sequence; rows= marks the padding",
+                fix="pass rows for every sequence, or name theirs with sequences=; rows= marks the padding",
             )
         )
     if heads != G:
@@ -126,59 +194,135 @@ def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
     return given.astype(np.int64)
 
 
-def first_positions(
-    shape: tuple[int, ...],
-    query_start,
-    held: Pages,
-    window: int | None,
-    last: tuple[np.ndarray, int],
-    reasons: list[Reason],
-):
-    """The positions of the first rows of a q of this shape; reasons why it does not fit the cache are appended.
-
-    last: the position of the first row of the last append in each sequence, and how many rows it had.
-    """
+def first_positions(shape: tuple[int, ...], query_start, state: State, window: int | None, reasons: list[Reason]):
+    """The positions of the first rows of a q of this shape; reasons why it does not fit the cache are appended."""
     if len(shape) < 2:
         return None  # rejected with all other problems
-    B, Q = len(held.lengths), shape[-2]
+    B, Q = len(state.lengths), shape[-2]
     if math.prod(shape[:-3]) != B:
         reasons.append(
             Reason(
                 "q and the cache differ in sequences",
                 given=f"q ({', '.join(map(str, shape))})",
                 expected=f"B = {B} before the heads",
-                fix="pass rows for every sequence",
+                fix="pass rows for every sequence, or name theirs with sequences=",
             )
         )
         return None
     if query_start is None:
-        if last[1] != Q:
+        if state.width != Q:
             reasons.append(
                 Reason(
                     "q does not have the rows of the last append",
                     given=f"{Q} rows",
-                    expected=f"the {last[1]} rows appended last",
+                    expected=f"the {state.width} rows appended last",
                     fix="append their keys first, or pass their positions: query_start=…",
                 )
             )
-        return last[0]
+        if state.stepped is not None:
+            reasons.append(
+                Reason(
+                    "the last append was for other sequences",
+                    given=f"q with rows for {B} sequences, {int(state.stepped.sum())} of them in the last append",
+                    expected="only sequences of the last append",
+                    fix="pass the sequences= of the last append, or the positions of the rows: query_start=…",
+                )
+            )
+        return state.start
     given = read_array(query_start, "query_start")
     if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
         return given  # rejected with all other problems
     start = np.broadcast_to(given, (B,)).astype(np.int64)
     reach = start if window is None else np.maximum(start - window + 1, 0)
-    gone = np.flatnonzero(reach < held.first * PAGE)
+    held = state.pages.first * PAGE
+    gone = np.flatnonzero(reach < held)
     if len(gone):
         first = int(gone[0])
         reasons.append(
             Reason(
                 "a row attends to keys that were released",
                 given=f"sequence {first}: a window from position {reach[first]}",
-                expected=f"positions from {held.first[first] * PAGE}",
+                expected=f"positions from {held[first]}",
                 fix="attend these rows before appending more",
             )
         )
     return start
+
+
+def checked_lengths(lengths, known: np.ndarray, window: int | None, first: np.ndarray, where: str) -> np.ndarray:
+    """(B,) the lengths that sequences of the known lengths (B,) are truncated to.
+
+    window: of the cache. first (B,): the first positions that were not released.
+    """
+    B = len(known)
+    given = read_array(lengths, "lengths")
+    if given.shape not in ((), (B,)) or (given.dtype.kind not in "iu" and given.size):
+        raise refuse(
+            where,
+            "lengths must be one integer, or one per sequence",
+            given=f"{lengths!r}",
+            expected=f"an integer, or {B} of them",
+            fix="pass cache.lengths with the lengths to change reduced",
+        )
+    target = np.broadcast_to(given, (B,))
+    seen = np.zeros_like(known) if window is None else np.maximum(target - window + 1, 0)
+    faults = (
+        (
+            target < 0,
+            "a length is negative",
+            lambda one: f"{target[one]}",
+            lambda one: "0 or more",
+            "pass how many positions remain, not how many are removed",
+        ),
+        (
+            target > known,
+            "a sequence is shorter than the length",
+            lambda one: f"{target[one]}",
+            lambda one: f"at most {known[one]}",
+            "append the missing rows instead",
+        ),
+        (
+            (target >= 0) & (target < known) & (seen < first),
+            "the next row would attend to keys that were released",
+            lambda one: f"length {target[one]}, a window from position {seen[one]}",
+            lambda one: f"positions from {first[one]}",
+            "truncate less, or drop the sequence and append its rows to a new one",
+        ),
+    )
+    reasons = [
+        Reason(what, given=_listed(wrong, shown), expected=_listed(wrong, wanted), fix=fix)
+        for wrong, what, shown, wanted, fix in faults
+        if wrong.any()
+    ]
+    if reasons:
+        raise Refused(where, reasons)
+    return target.astype(np.int64)
+
+
+def _listed(wrong: np.ndarray, words: Callable[[int], str]) -> str:
+    """Words for each of these sequences, the first few of them."""
+    numbers = np.flatnonzero(wrong).tolist()
+    rest = [f"{len(numbers) - SHOWN} more"] if len(numbers) > SHOWN else []
+    return "; ".join([f"sequence {one}: {words(one)}" for one in numbers[:SHOWN]] + rest)
+
+
+def checked_choice(chosen, B: int, reasons: list[Reason]) -> np.ndarray:
+    """Numbers of different sequences, counted from 0; a reason is appended if they are not."""
+    try:
+        found = checked_sequences(chosen, B)
+    except Refused as refused:
+        reasons += refused.reasons
+        return np.zeros(np.size(chosen) if B else 0, np.int64)
+    if len(np.unique(found)) < len(found):
+        reasons.append(
+            Reason(
+                "a sequence is listed twice",
+                given=f"sequences={chosen!r}",
+                expected="each sequence at most once",
+                fix="list it once, with all its rows",
+            )
+        )
+    return found
 
 
 def checked_sequences(chosen, B: int) -> np.ndarray:

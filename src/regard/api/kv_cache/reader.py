@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common.arrays import like, read_array
 from ...common.errors import Reason, Refused
 from ...engines.dispatch import choose, solve
 from ...engines.plan import STEP
@@ -16,10 +17,12 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, tables_of
 from ...language.masks import lengths, window
 from ...language.problem import Problem
-from .pages import PAGE, Pages
+from .checks import checked_choice, first_positions, requires_gradients
+from .pages import PAGE
+from .state import State, shown
 from .storage import Rows
 
-__all__ = ["Reader", "traced"]
+__all__ = ["Reader"]
 
 # Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1
@@ -30,9 +33,9 @@ class Ready(NamedTuple):
     """A checked call.
 
     arguments, engine: of the call, with traced rules. shape, dtype, step: of q, where step is the bytes between its
-    elements. problem: the checked call over stand-ins for keys and values. choice, until: the sequences for which it is
-    valid, and how far they may advance (`Pages`). decoder: the kernel over pages, or None if keys are gathered for
-    another engine.
+    elements. problem: the checked call over stand-ins for keys and values. sequences: those of the cache that it is
+    for; None means all. choice, until: the numbering of sequences for which it is valid, and how far they may advance
+    (`State`). decoder: the kernel over pages, or None if keys are gathered for another engine.
     """
 
     arguments: Arguments
@@ -41,6 +44,7 @@ class Ready(NamedTuple):
     dtype: np.dtype
     step: int
     problem: Problem
+    sequences: np.ndarray | None
     choice: int
     until: int
     decoder: Any
@@ -54,51 +58,79 @@ def traced(arguments: Arguments) -> Arguments:
 
 
 class Reader:
-    """Attention over the pages of a cache. size: the window of the cache, which is part of every mask."""
+    """Attention over the pages of a cache in a given state. size: its window, which is part of every mask."""
 
-    def __init__(self, held: Pages, k: Rows, v: Rows, size: int | None):
-        self.held, self.k, self.v = held, k, v
+    def __init__(self, size: int | None):
+        self.size = size
         self.window = None if size is None else window(size)
         self.ready: Ready | None = None
 
     def __getstate__(self):
         return self.__dict__ | {"ready": None}  # compiled code is not copied
 
-    def again(self, q: np.ndarray, arguments: Arguments, engine) -> Ready | None:
+    def attend(self, state: State, q, arguments: Arguments, engine, sequences) -> tuple[Any, Any]:
+        """(out (…, H, Q, E), lse (…, H, Q)) of rows of the given sequences, or of all, in the type of q."""
+        reasons: list[Reason] = []
+        query_start = arguments.query_start
+        if sequences is not None:
+            sequences = checked_choice(sequences, len(state.lengths), reasons)
+            state = shown(state, sequences)
+        arguments = traced(arguments)
+        q = q if hasattr(q, "shape") else np.asarray(q)
+        rows = read_array(q, "KVCache.attend")
+        # A tensor that requires gradients is rejected in `prepare`, with all other problems.
+        known = query_start is None and not reasons and not requires_gradients(q)
+        ready = self.again(state, sequences, rows, arguments, engine) if known else None
+        start = state.start
+        if ready is None:
+            start = first_positions(rows.shape, query_start, state, self.size, reasons)
+            ready = self.prepare(state, q, start, arguments, engine, sequences=sequences, reasons=reasons)
+        out, lse = self.answer(state, ready, rows, start)
+        if query_start is None and state.ragged:
+            real = state.lengths - start
+            padding = np.broadcast_to((np.arange(state.width) >= real[:, None])[:, None], lse.shape)
+            out[padding], lse[padding] = 0, -np.inf
+        lead = ready.problem.lead
+        return like(q, out.reshape(*lead, *out.shape[2:])), like(q, lse.reshape(*lead, *lse.shape[2:]))
+
+    def again(self, state: State, sequences, q: np.ndarray, arguments: Arguments, engine) -> Ready | None:
         """The last prepared call, if this call has the same arguments and the sequences have not advanced too far."""
-        ready, held = self.ready, self.held
-        if ready is None or held.choice != ready.choice or held.moved > ready.until:
+        ready, shape = self.ready, q.shape
+        if ready is None or state.choice != ready.choice or state.moved > ready.until or state.stepped is not None:
             return None
-        if q.shape != ready.shape or q.dtype != ready.dtype or q.strides[-1] != ready.step:
+        if shape != ready.shape or shape[-2] != state.width or q.dtype != ready.dtype or q.strides[-1] != ready.step:
+            return None
+        if sequences is not ready.sequences and not _equal(sequences, ready.sequences):
             return None
         old, new = ready.arguments, arguments
         same = old.mask is new.mask and old.score is new.score and old.sinks is new.sinks and ready.engine == engine
         same = same and (old.scale is new.scale or (type(new.scale) is float and old.scale == new.scale))
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 
-    def prepare(self, q, start, arguments: Arguments, engine, reasons: list[Reason]) -> Ready:
+    def prepare(
+        self, state: State, q, start, arguments: Arguments, engine, *, sequences, reasons: list[Reason]
+    ) -> Ready:
         """The checked call; a refusal lists the given reasons and all others.
 
         start (B,) int64: the positions of the first rows; or the invalid query_start, which is then rejected.
         """
-        held = self.held
         steady = arguments.query_start is None and not reasons and _steady(arguments)
         ahead = AHEAD if steady and q.shape[-2] <= FEW else 0
         try:
-            problem = self._problem(q, start, ahead, arguments, reasons)
+            problem = self._problem(state, q, start, ahead, arguments, reasons)
         except Refused:
             if not ahead:
                 raise
             ahead = 0  # a table may cover the positions of this step and not later ones
-            problem = self._problem(q, start, ahead, arguments, reasons)
+            problem = self._problem(state, q, start, ahead, arguments, reasons)
         name, _ = choose(problem, engine)
         decoder = None
-        if name == "jit" and self.k.in_place and problem.q.size:
+        if name == "jit" and state.stores.k.in_place and problem.q.size:
             from ...engines.jit.decode import Decoder
 
-            decoder = Decoder(problem, held.lengths, ahead, PAGE)
+            decoder = Decoder(problem, state.lengths, ahead, PAGE)
         # A sequence may be behind by as many positions as there are rows, and catch up.
-        until = held.moved + max(ahead - problem.q.shape[2], 0)
+        until = state.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
         step = problem.q.strides[-1]
         ready = Ready(
@@ -108,29 +140,30 @@ class Reader:
             dtype=problem.dtype,
             step=step,
             problem=problem,
-            choice=held.choice,
+            sequences=sequences,
+            choice=state.choice,
             until=until,
             decoder=decoder,
         )
         self.ready = ready if steady else None
         return ready
 
-    def answer(self, ready: Ready, q: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def answer(self, state: State, ready: Ready, q: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """out (B, H, Q, E), lse (B, H, Q)."""
-        problem, held = ready.problem, self.held
+        problem = ready.problem
         q = q.reshape(problem.q.shape)
         if ready.decoder is not None:
-            k, v = self.k.array, self.v.array
-            return ready.decoder(q, k, v, table=held.table, start=start, ends=held.lengths, sinks=problem.sinks)
-        return solve(self._gathered(problem, q, start), ready.engine)
+            k, v = state.stores.k.array, state.stores.v.array
+            table, ends = state.pages.table, state.lengths
+            return ready.decoder(q, k, v, table=table, start=start, ends=ends, sinks=problem.sinks)
+        return solve(_gathered(state, problem, q, start), ready.engine)
 
-    def _problem(self, q, start, ahead: int, arguments: Arguments, reasons: list[Reason]) -> Problem:
+    def _problem(self, state: State, q, start, ahead: int, arguments: Arguments, reasons: list[Reason]) -> Problem:
         """The problem of rows and keys that may advance by `ahead`; keys and values are stand-ins of that shape."""
-        K = int(self.held.lengths.max(initial=0)) + ahead
+        K = int(state.lengths.max(initial=0)) + ahead
         lead = tuple(q.shape[:-3])
         k, v = (
-            np.broadcast_to(np.zeros((), store.dtype), (*lead, store.heads, K, store.depth))
-            for store in (self.k, self.v)
+            np.broadcast_to(np.zeros((), store.dtype), (*lead, store.heads, K, store.depth)) for store in state.stores
         )
         last = start + ahead if ahead else start
         try:
@@ -143,20 +176,26 @@ class Reader:
         mask = own[0] & own[1] if len(own) == 2 else own[0] if own else None
         return dataclasses.replace(problem, query_start=problem.query_start - ahead, mask=mask)
 
-    def _gathered(self, problem: Problem, q: np.ndarray, start: np.ndarray) -> Problem:
-        """The problem with a contiguous copy of all keys; entries are arbitrary where a sequence has no row."""
-        ends = self.held.lengths
-        K = int(ends.max(initial=0))
 
-        def gathered(store: Rows) -> np.ndarray:
-            found = store.read(self.held.table[:, : -(-K // PAGE)]).swapaxes(1, 2)
-            B, G, columns, _, depth = found.shape
-            return found.reshape(B, G, columns * PAGE, depth)[:, :, :K]
+def _gathered(state: State, problem: Problem, q: np.ndarray, start: np.ndarray) -> Problem:
+    """The problem with a contiguous copy of all keys; entries are arbitrary where a sequence has no row."""
+    ends = state.lengths
+    K = int(ends.max(initial=0))
 
-        mask = problem.mask
-        if (ends != K).any():
-            mask = lengths(ends) if mask is None else mask & lengths(ends)
-        return dataclasses.replace(problem, q=q, query_start=start, k=gathered(self.k), v=gathered(self.v), mask=mask)
+    def gathered(store: Rows) -> np.ndarray:
+        found = store.read(state.pages.table[:, : -(-K // PAGE)]).swapaxes(1, 2)
+        B, G, columns, _, depth = found.shape
+        return found.reshape(B, G, columns * PAGE, depth)[:, :, :K]
+
+    mask = problem.mask
+    if (ends != K).any():
+        mask = lengths(ends) if mask is None else mask & lengths(ends)
+    k, v = (gathered(store) for store in state.stores)
+    return dataclasses.replace(problem, q=q, query_start=start, k=k, v=v, mask=mask)
+
+
+def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    return one is not None and other is not None and np.array_equal(one, other)
 
 
 def _traced(rule, read: Callable) -> Any:

@@ -5,11 +5,15 @@ The rows of one head are contiguous within a page, (pages, heads, PAGE, depth), 
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from .pages import PAGE
 
-__all__ = ["Rows", "Rows8"]
+__all__ = ["Rows", "Rows8", "Stores"]
 
 
 class Rows:
@@ -22,15 +26,15 @@ class Rows:
         self.array = np.zeros((0, heads, PAGE, depth), dtype)
 
     @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All that is stored, each (pages, heads, PAGE, …)."""
+        return (self.array,)
 
-    def grow(self, pages: int) -> None:
-        """Grows to this number of pages; new pages are zero, and take memory only when they are written."""
-        self.array = _longer(self.array, pages)
-
-    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
-        self.array[target] = self.array[source]
+    def over(self, arrays: Sequence[np.ndarray]) -> Rows:
+        """The same kind of rows in other arrays."""
+        other = copy.copy(self)
+        (other.array,) = arrays
+        return other
 
     def write(self, pages: np.ndarray | int, places: np.ndarray | slice, rows: np.ndarray) -> None:
         """rows (…, heads, depth) at row `places` (…) of `pages` (…); or (heads, n, depth) at a slice of one page."""
@@ -55,16 +59,13 @@ class Rows8(Rows):
         self.scales = np.zeros((0, heads, PAGE), np.float32)
 
     @property
-    def nbytes(self) -> int:
-        return self.array.nbytes + self.scales.nbytes
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.array, self.scales
 
-    def grow(self, pages: int) -> None:
-        super().grow(pages)
-        self.scales = _longer(self.scales, pages)
-
-    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
-        super().copy(source, target)
-        self.scales[target] = self.scales[source]
+    def over(self, arrays: Sequence[np.ndarray]) -> Rows8:
+        other = copy.copy(self)
+        other.array, other.scales = arrays
+        return other
 
     def write(self, pages: np.ndarray | int, places: np.ndarray | slice, rows: np.ndarray) -> None:
         rows = rows.astype(np.float32)
@@ -77,6 +78,43 @@ class Rows8(Rows):
 
     def read(self, pages: np.ndarray) -> np.ndarray:
         return (self.array[pages] * self.scales[pages][..., None]).astype(self.dtype)
+
+
+class Stores(NamedTuple):
+    """The stored keys and the stored values of all pages."""
+
+    k: Rows
+    v: Rows
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return *self.k.arrays, *self.v.arrays
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    def over(self, arrays: Sequence[np.ndarray]) -> Stores:
+        """The same kind of stores in other arrays, in the order of `arrays`."""
+        count = len(self.k.arrays)
+        return type(self)(self.k.over(arrays[:count]), self.v.over(arrays[count:]))
+
+    def grown(self, pages: int) -> Stores:
+        """A copy with this number of pages; new pages are zero, and take memory only when they are written."""
+        return self.over([_longer(array, pages) for array in self.arrays])
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        for array in self.arrays:
+            array[target] = array[source]
+
+    def content(self, pages: np.ndarray) -> list[np.ndarray]:
+        """A copy of everything in these pages."""
+        return [array[pages] for array in self.arrays]
+
+    def restore(self, pages: np.ndarray, content: list[np.ndarray]) -> None:
+        """Sets these pages to an earlier content."""
+        for array, earlier in zip(self.arrays, content):
+            array[pages] = earlier
 
 
 def _longer(array: np.ndarray, pages: int) -> np.ndarray:

@@ -19,11 +19,11 @@ import numpy as np
 from ...api.attention import attention
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import refuse
+from ...common.tensor_files import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
 from ..runs.axis import Axis
 from ..runs.run import Run
-from ..storage.tensors import mapped
 from .axes import Axes
 from .keeper import Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of

@@ -168,8 +168,9 @@ class Recorder(Observer):
 
     def _keys_of_cache(self, seen: ObservedCall) -> tuple[Any, Any]:
         cache = seen.given["cache"]
-        held = cache.held(self.entry)
-        return (cache.keys(self.entry)[None], cache.values(self.entry)[None]) if held.start == 0 else (None, None)
+        chosen = seen.given.get("sequences")
+        entry = self.entry if chosen is None else int(np.atleast_1d(chosen)[self.entry])
+        return (cache.keys(entry)[None], cache.values(entry)[None]) if cache.held(entry).start == 0 else (None, None)
 
     def _layer_input(self, layout: Layout, rows: int) -> np.ndarray | None:
         """The input of the layer, (Q, d): the first (B, Q, d) argument of the innermost module that has one."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason
+from ...common.strict_json import FIX
 from ..runs.call import Call, Overview
-from .strict_json import FIX
 
 __all__ = ["arrays_of", "faults", "fields_of"]
 

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from ...common import tensor_files as tensors
 from ...common.arrays import elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step
 from . import arrays as layout
-from . import manifest, tensors
+from . import manifest
 from . import rules_json as rules
 from .byte_sizes import shown, size_of
 from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of

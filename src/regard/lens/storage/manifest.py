@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.strict_json import FIX, Each, dumps, loads, wrong
 from ..runs.axis import Axis, Segment
 from ..runs.call import Call
 from ..runs.run import Step
 from .byte_sizes import shown
-from .strict_json import FIX, Each, dumps, loads, wrong
 
 __all__ = [
     "FORMAT",

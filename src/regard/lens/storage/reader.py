@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from ...common import tensor_files as tensors
 from ...common.errors import Reason, Refused, refuse
+from ...common.strict_json import FIX
 from ...language.expr import Table, frozen_table, table
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.labels import words
 from ..runs.run import Run
 from . import arrays as layout
-from . import manifest, tensors
+from . import manifest
 from . import rules_json as rules
 from .byte_sizes import shown
-from .strict_json import FIX
 
 __all__ = [
     "DRAFT",

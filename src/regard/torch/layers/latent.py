@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...api.kv_cache import KVCache
-from ...api.kv_cache.reader import Reader
-from ...api.kv_cache.storage import Rows
+from ...api.kv_cache.storage import Rows, Stores
 from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
@@ -266,8 +265,12 @@ class LatentCache(KVCache):
         super().__init__(
             1, kv_rank + rope_dim, kv_rank, batch=batch, dtype=dtype, window=window, pages=pages, storage=storage
         )
-        self._v = First(self._k, kv_rank)
-        self._reader = Reader(self._held, self._k, self._v, self.window)
+        k = self._state.stores.k
+        self._state = self._state._replace(stores=LatentStores(k, First(k, self.value_depth)))
+
+    @classmethod
+    def _sized(cls, heads: int, depth: int, value_depth: int, options: dict[str, Any]) -> LatentCache:
+        return cls(value_depth, depth - value_depth, **options)
 
     def __repr__(self):
         return (
@@ -276,8 +279,16 @@ class LatentCache(KVCache):
         )
 
 
+class LatentStores(Stores):
+    """The stored rows; their values are a part of them."""
+
+    def over(self, arrays: Sequence[np.ndarray]) -> LatentStores:
+        k = self.k.over(arrays)
+        return LatentStores(k, First(k, self.v.depth))
+
+
 class First(Rows):
-    """A view of the first `depth` components of other rows."""
+    """A view of the first `depth` components of other rows, which are written there."""
 
     def __init__(self, whole: Rows, depth: int):
         self.whole, self.depth = whole, depth
@@ -288,14 +299,8 @@ class First(Rows):
         return self.whole.array[..., : self.depth]
 
     @property
-    def nbytes(self) -> int:
-        return 0
-
-    def grow(self, pages: int) -> None:
-        """Does nothing: the viewed rows grow."""
-
-    def copy(self, source, target) -> None:
-        """Does nothing: the viewed rows are copied."""
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return ()
 
     def write(self, pages, places, rows) -> None:
         """Does nothing: the viewed rows are written."""

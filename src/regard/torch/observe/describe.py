@@ -121,17 +121,17 @@ def _of_cache(call: ObservedCall, read) -> Problem:
     """The newest rows over the keys of their own sequences; the contents of the cache are not copied."""
     given, cache = call.given, call.given["cache"]
     q, dtype = read(call.q), stand_in(call.q).dtype
-    K = int(cache.lengths.max(initial=0))
+    chosen = slice(None) if given.get("sequences") is None else np.atleast_1d(given["sequences"])
+    ends, newest = cache.lengths[chosen], cache.newest_start[chosen]
+    K = int(ends.max(initial=0))
     lead = (*q.shape[:-3], cache.heads, K)
     k, v = (np.broadcast_to(np.zeros((), dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
     start = given.get("query_start")
     rules = {name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks")}
-    problem = Problem.of(
-        q, k, v, **rules, query_start=cache.newest_start if start is None else start, where=CACHE, gradients=True
-    )
+    problem = Problem.of(q, k, v, **rules, query_start=newest if start is None else start, where=CACHE, gradients=True)
     own: list[Expr] = [problem.mask] if problem.mask is not None else []
     own += [window(cache.window)] if cache.window else []
-    own += [lengths(cache.lengths)] if (cache.lengths != K).any() else []
+    own += [lengths(ends)] if (ends != K).any() else []
     mask = None
     for rule in own:
         mask = rule if mask is None else mask & rule

@@ -29,7 +29,7 @@ __all__ = ["Observer", "arguments", "clock", "left_alone", "module_of"]
 
 ARGUMENTS = {
     REGARD: ("q", "k", "v", "arguments", "engine"),
-    CACHE: ("cache", "q", "arguments", "engine"),
+    CACHE: ("cache", "q", "arguments", "engine", "sequences"),
     HF: ("module", "q", "k", "v", "attention_mask"),
     SDPA: ("q", "k", "v", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
     FLEX: ("q", "k", "v", "score_mod", "block_mask", "scale", "kernel_options", "score_buffers", "mask_buffers"),

@@ -13,17 +13,18 @@ import math
 import mmap
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...common.dtypes import FLOATS, row_of
-from ...common.errors import Reason, Refused
+from .dtypes import FLOATS, row_of
+from .errors import Reason, Refused
 from .strict_json import FIX, loads, wrong
 
-__all__ = ["dtype_name", "header_of", "mapped", "opened", "write"]
+__all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "write"]
 
 PLAIN = {
     "BOOL": "?",
@@ -38,6 +39,7 @@ PLAIN = {
 }
 ADDED = {row.stored: row for row in FLOATS.values() if row.added}  # floats that ml_dtypes adds to NumPy
 PLAIN |= {row.stored: f"<f{row.itemsize}" for row in sorted(FLOATS.values(), key=lambda row: row.bits) if not row.added}
+SUM = "sum"  # the name of the checksum in the metadata
 LONGEST = 100_000_000  # bytes of a header, from the format
 LARGEST = 2**60  # elements of an array: more than fits on any disk
 ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
@@ -59,10 +61,14 @@ def _dtype_of(name: str) -> np.dtype:
     return ADDED[name].numpy if name in ADDED else np.dtype(PLAIN[name])
 
 
-def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes these arrays to a new file and syncs it. Wide dtypes come first, so that each array is aligned."""
+def write(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Writes these arrays to a new file and syncs it. Wide dtypes come first, so that each array is aligned.
+
+    With metadata the file has a checksum of the metadata, the names and the numbers, which `read` compares.
+    """
     ordered = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
-    header, end = {}, 0
+    header: dict[str, Any] = {}
+    end = 0
     for name in ordered:
         begin, end = end, end + arrays[name].nbytes
         header[name] = {
@@ -70,6 +76,12 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             "shape": list(arrays[name].shape),
             "data_offsets": [begin, end],
         }
+    if metadata is not None:
+        total = _sum(header, metadata)
+        for name in ordered:
+            for block in blocks(arrays[name]):
+                total = zlib.crc32(block, total)
+        header["__metadata__"] = metadata | {SUM: str(total)}
     text = json.dumps(header).encode()
     text += b" " * ((56 - len(text)) % 64)  # with the 8 bytes of its length, the arrays begin at a multiple of 64
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
@@ -130,8 +142,51 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
     }
 
 
+def read(path: Path, where: str, fix: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """The metadata and the arrays of a file that `write` has written with metadata. Refused: any other content."""
+
+    def damaged(how: str) -> Refused:
+        return Refused(where, [Reason("the file is damaged", given=how, expected="an unchanged file", fix=fix)])
+
+    try:
+        handle = opened(path)
+    except ValueError as error:
+        raise Refused(
+            where, [Reason("a file that cannot be read", given=str(error), expected="a regular file", fix=fix)]
+        ) from error
+    with open(handle, "rb", buffering=0) as file:
+        try:
+            header, start, metadata = _header(handle, str(path), where, fix)
+            if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+                raise damaged(f"{path} without metadata")
+            total, arrays = _sum(header, {name: metadata[name] for name in metadata if name != SUM}), {}
+            for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+                arrays[name] = np.empty(entry["shape"], _dtype_of(entry["dtype"]))
+                memory = arrays[name].reshape(-1).view(np.uint8).data
+                file.seek(start + entry["data_offsets"][0])
+                while len(memory) and (count := file.readinto(memory)):
+                    total, memory = zlib.crc32(memory[:count], total), memory[count:]
+                if len(memory):
+                    raise damaged(f"{path} ends early")
+        except OSError as error:
+            raise damaged(f"{path}: {error.strerror}") from error
+    if metadata.pop(SUM, None) != str(total):
+        raise damaged(f"{path}: the checksum differs")
+    return metadata, arrays
+
+
+def _sum(header: dict[str, Any], metadata: dict[str, str]) -> int:
+    """The checksum of everything but the numbers."""
+    return zlib.crc32(json.dumps([header, metadata], sort_keys=True).encode())
+
+
 def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
     """(the validated header, the offset of the arrays). The header is checked against the size of the file."""
+    return _header(handle, name, where, FIX)[:2]
+
+
+def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any], int, Any]:
+    """`header_of`, and the metadata, which may be anything."""
     size = os.fstat(handle).st_size
     length = int.from_bytes(os.pread(handle, 8, 0), "little")
     room = min(LONGEST, size - 8)
@@ -143,7 +198,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
                     "not a safetensors file",
                     given=f"{name}: a header of {length} bytes in a file of {size}",
                     expected=f"2 to {max(room, 2)} bytes",
-                    fix=FIX,
+                    fix=fix,
                 )
             ],
         )
@@ -151,31 +206,30 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
         header = loads(os.pread(handle, length, 8))
     except ValueError as error:
         raise Refused(
-            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=FIX)]
+            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=fix)]
         ) from error
-    if isinstance(header, dict):
-        header.pop("__metadata__", None)
-    reasons = list(_faults(header, size - 8 - length, name))
+    metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
+    reasons = list(_faults(header, size - 8 - length, name, fix))
     if reasons:
         raise Refused(where, reasons)
-    return header, 8 + length
+    return header, 8 + length, metadata
 
 
-def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
+def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
     if not isinstance(header, dict):
-        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=FIX)
+        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=fix)
         return
     spans = []
     for key, entry in header.items():
         at = f"{name}: {key[:80]}"
-        if found := list(wrong(entry, ENTRY, at)):
+        if found := list(wrong(entry, ENTRY, at, fix)):
             yield from found
         elif entry["dtype"] not in (*ADDED, *PLAIN):
             yield Reason(
                 "an unknown dtype",
                 given=f"{at} of {entry['dtype'][:20]}",
                 expected=f"one of {', '.join((*ADDED, *PLAIN))}",
-                fix=FIX,
+                fix=fix,
             )
         elif (
             len(entry["data_offsets"]) != 2
@@ -187,7 +241,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "an impossible array",
                 given=f"{at}: {str(entry)[:200]}",
                 expected="two offsets, and a shape that fits in a file",
-                fix=FIX,
+                fix=fix,
             )
         else:
             begin, end = entry["data_offsets"]
@@ -197,7 +251,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                     "the offsets do not match the shape",
                     given=f"{at} of {claimed} bytes from {begin} to {end}",
                     expected="as many bytes as its shape has",
-                    fix=FIX,
+                    fix=fix,
                 )
             spans.append((begin, end, key))
     at_byte = 0
@@ -207,7 +261,7 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
                 "arrays that overlap" if begin < at_byte else "a gap between arrays",
                 given=f"{name}: {key[:80]} begins at {begin}",
                 expected=f"the end of the one before, {at_byte}",
-                fix=FIX,
+                fix=fix,
             )
         at_byte = max(end, begin)
     if at_byte != size:
@@ -215,5 +269,5 @@ def _faults(header: Any, size: int, name: str) -> Iterator[Reason]:
             "a file that is too short" if size < at_byte else "a file that is too long",
             given=f"{name} has {size} bytes of arrays",
             expected=f"{at_byte}, as in its header",
-            fix=FIX,
+            fix=fix,
         )

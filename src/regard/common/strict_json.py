@@ -10,12 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ...common.errors import Reason, refuse
+from .errors import Reason, refuse
 
-__all__ = ["Each", "dumps", "loads", "wrong"]
+__all__ = ["FIX", "Each", "dumps", "loads", "wrong"]
 
 NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 EXACT = 1 << 53  # integers up to here are exact as floats
+FIX = "use the unchanged files of the run, or record it again"  # of a recorded run, unless another is passed
 SHOWN = 80  # characters of an untrusted value in a message
 
 
@@ -43,53 +44,50 @@ def loads(raw: bytes) -> Any:
         raise ValueError("it is nested too deep") from error
 
 
-def wrong(value: Any, form: Any, at: str) -> Iterator[Reason]:
+def wrong(value: Any, form: Any, at: str, fix: str = FIX) -> Iterator[Reason]:
     """A reason for every place where a value does not match a form.
 
     A type matches its values (float also integers, object everything), None matches null, (a, b) either form, [a] a
     list of that form, {"name": a} an object with exactly these names, `Each(a)` an object with any names.
     """
     if isinstance(form, tuple):
-        if not any(next(wrong(value, one, at), None) is None for one in form):
-            yield from wrong(value, form[0], at)
+        if not any(next(wrong(value, one, at, fix), None) is None for one in form):
+            yield from wrong(value, form[0], at, fix)
     elif isinstance(form, type) or form is None:
         if not _is(value, form):
-            yield _reason(at, value, "null" if form is None else form.__name__)
+            yield _reason(at, value, "null" if form is None else form.__name__, fix)
     elif isinstance(form, list):
         if not isinstance(value, list):
-            yield _reason(at, value, "a list")
+            yield _reason(at, value, "a list", fix)
         elif not (isinstance(form[0], type) and all(_is(one, form[0]) for one in value)):
             for number, one in enumerate(value):
-                yield from wrong(one, form[0], f"{at}[{number}]")
+                yield from wrong(one, form[0], f"{at}[{number}]", fix)
     elif not isinstance(value, dict):
-        yield _reason(at, value, "an object")
+        yield _reason(at, value, "an object", fix)
     elif isinstance(form, Each):
         for name, one in value.items():
-            yield from wrong(one, form.form, f"{at}.{name[:SHOWN]}")
+            yield from wrong(one, form.form, f"{at}.{name[:SHOWN]}", fix)
     else:
         for name in form.keys() - value.keys():
             yield Reason(
                 "a missing name",
                 given=f"{at} without {name!r}",
                 expected=f"an object with {', '.join(form)}",
-                fix=FIX,
+                fix=fix,
             )
         for name in value.keys() - form.keys():
             yield Reason(
                 "an unknown name",
                 given=f"{at}.{name[:SHOWN]}",
                 expected=f"an object with {', '.join(form)}",
-                fix=FIX,
+                fix=fix,
             )
         for name in form.keys() & value.keys():
-            yield from wrong(value[name], form[name], f"{at}.{name}")
+            yield from wrong(value[name], form[name], f"{at}.{name}", fix)
 
 
-FIX = "use the unchanged files of the run, or record it again"
-
-
-def _reason(at: str, value: Any, expected: str) -> Reason:
-    return Reason("an unexpected value", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=FIX)
+def _reason(at: str, value: Any, expected: str, fix: str) -> Reason:
+    return Reason("an unexpected value", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=fix)
 
 
 def _is(value: Any, kind: type | None) -> bool:

@@ -1,0 +1,252 @@
+"""A cache whose methods fail or are interrupted, at any line: it is as before, and goes on as if nothing had been."""
+
+import copy
+import functools
+import itertools
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.api.kv_cache.pages import PAGE
+from tests.support.engines import normal, same_bits
+from tests.support.interrupts import ends_before
+
+G, H, D, E = 2, 4, 8, 4
+KINDS = {
+    "growing": {},
+    "window": {"window": 130},
+    "small window": {"window": 5, "pages": 8},
+    "int8": {"storage": "int8"},
+    "int8, window": {"storage": "int8", "window": 60, "pages": 9},
+    "fixed": {"pages": 16},
+}
+
+
+def lived(kind: str, random) -> rg.KVCache:
+    """A cache of three sequences after random appends, with sequences that share pages."""
+    cache = rg.KVCache(G, D, E, batch=2, **KINDS[kind])
+    few = 90 if cache.pages else 300
+    for width in random.integers(1, few, 2).tolist():
+        rows = random.integers(0, width + 1, len(cache))
+        cache.append(normal(2, G, width, D, seed=width), normal(2, G, width, E, seed=width + 1), rows=rows)
+    if random.random() < 0.7:
+        cache.reorder([0, 1, int(random.integers(2))])
+    if random.random() < 0.5:
+        width = int(random.integers(1, 3))
+        new = normal(len(cache), G, width, D, seed=5), normal(len(cache), G, width, E, seed=6)
+        cache.append(*new)
+    return cache
+
+
+def operations(cache: rg.KVCache, random) -> dict:
+    """Calls that change a cache, by name; each may be made on any copy of it."""
+    B, wide = len(cache), 40 if cache.pages else 300
+    one, many, some = ((normal(n, G, w, D, seed=w), normal(n, G, w, E, seed=w)) for n, w in ((B, 1), (B, wide), (2, 3)))
+    rows, chosen = random.integers(0, wide + 1, B), random.permutation(B)[:2]
+    least = np.maximum(cache.newest_start, 0)
+    lengths = random.integers(least, np.maximum(cache.lengths, least) + 1)
+    order = random.integers(0, B, 4)
+    return {
+        "append one": lambda cache: cache.append(*one),
+        "append many": lambda cache: cache.append(*many),
+        "append ragged": lambda cache: cache.append(*many, rows=rows),
+        "append to some": lambda cache: cache.append(*some, sequences=chosen),
+        "append to some, ragged": lambda cache: cache.append(*some, sequences=chosen, rows=[3, 1]),
+        "truncate": lambda cache: cache.truncate(lengths),
+        "reorder": lambda cache: cache.reorder(order),
+        "drop": lambda cache: cache.drop(-1),
+        "add": lambda cache: cache.add(2),
+    }
+
+
+def stored(cache) -> list:
+    """All that a cache shows besides attention: its text, sizes and rows."""
+    found = [repr(cache), cache.nbytes, cache.lengths, cache.newest_start]
+    for number in range(len(cache)):
+        found += [cache.held(number), cache.keys(number), cache.values(number)]
+    return found
+
+
+def seen(cache) -> list:
+    """All that a cache shows, with the bits of attention."""
+    width = cache._state.width
+    return [*stored(cache), *cache.attend_with_lse(normal(len(cache), H, width, D, seed=9), mask=rg.causal())]
+
+
+def same(found: list, expected: list) -> None:
+    for one, other in zip(found, expected, strict=True):
+        same_bits(one, other) if isinstance(one, np.ndarray) else None
+        assert isinstance(one, np.ndarray) or one == other
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_is_as_before_whatever_line_raises(kind, error):
+    """Every method, interrupted before each of its lines, leaves the cache as it was; afterwards it does what it does
+    to a cache that was never interrupted, and so does the append that follows.
+    """
+    random = np.random.default_rng([*map(ord, kind), len(error.__name__)])
+    for _ in range(2):
+        cache = lived(kind, random)
+        before = seen(cache)
+        for name, call in operations(cache, random).items():
+            tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
+            for line in itertools.count(1):
+                if ends_before(line, error, functools.partial(call, tried)):
+                    break
+                if line % 3:  # otherwise interrupted again, before anything has been read
+                    same(stored(tried), before[:-2])
+                if line % 7 == 0:
+                    same(seen(tried), before)
+            assert line > 5, name
+            call(twin)
+            if name.startswith("append to some"):
+                stepped = twin._state.stepped
+                chosen = np.arange(2) if stepped is None else np.flatnonzero(stepped)
+                q = normal(2, H, 3, D, seed=9)
+                same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in (tried, twin)))
+            for each in (tried, twin):
+                each.append(normal(len(each), G, 2, D, seed=3), normal(len(each), G, 2, E, seed=4))
+            same(seen(tried), seen(twin))
+
+
+def full(storage=None) -> rg.KVCache:
+    """A cache with a window in which no page is free, and whose next row releases one that it then needs."""
+    cache = rg.KVCache(G, D, E, batch=2, window=PAGE, pages=4, storage=storage)
+    cache.append(normal(2, G, 2 * PAGE, D, seed=1), normal(2, G, 2 * PAGE, E, seed=2))
+    assert len(cache._state.pages.free) == 0
+    return cache
+
+
+@pytest.mark.parametrize("storage", [None, "int8"])
+@pytest.mark.parametrize("width", [1, 20, PAGE])
+def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
+    """With a fixed number of pages, an append writes over pages that it releases: if it is interrupted, and so is the
+    call that writes them back, they are as before.
+    """
+    cache = full(storage)
+    k, v = normal(2, G, width, D, seed=3), normal(2, G, width, E, seed=4)
+    twin, before, overwritten = copy.deepcopy(cache), seen(cache), 0
+    for line in itertools.count(1):
+        if ends_before(line, KeyboardInterrupt, lambda: cache.append(k, v)):
+            break
+        if cache._state.saved is not None:
+            overwritten += 1
+            for again in (1, 2, 3, 4, 5, 6, 7, 8):
+                ends_before(again, KeyboardInterrupt, lambda: cache.keys(0))
+        same(seen(cache), before)
+    assert overwritten > 3
+    twin.append(k, v)
+    same(seen(cache), seen(twin))
+    assert cache._state.saved is None
+
+
+def test_one_page_with_readers_of_different_lengths():
+    """Sequences that share a page and end at different rows of it append to it, each behind its own rows."""
+    k, v = normal(1, G, 100, D, seed=1), normal(1, G, 100, E, seed=2)
+    for lengths in itertools.permutations((100, 60, 30)):
+        cache = rg.KVCache(G, D, E)
+        cache.append(k, v)
+        cache.reorder([0, 0, 0])
+        cache.truncate(lengths)
+        new_k, new_v = normal(3, G, 5, D, seed=3), normal(3, G, 5, E, seed=4)
+        before = seen(cache)
+        for line in itertools.count(1):
+            if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, new_k, new_v)):
+                break
+            same(seen(cache), before)
+        for number, length in enumerate(lengths):
+            same_bits(cache.keys(number), np.concatenate([k[0, :, :length], new_k[number]], 1))
+            same_bits(cache.values(number), np.concatenate([v[0, :, :length], new_v[number]], 1))
+
+
+def run(program: str) -> str:
+    """What a program prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory, and how much is used, are read as on Linux")
+@pytest.mark.parametrize("storage", [None, "int8"])
+def test_a_process_out_of_memory(storage):
+    """Where the system refuses memory, MemoryError is raised and the cache still attends with the same bits; with more
+    memory it appends.
+    """
+    printed = run(f"""
+        import resource
+        import numpy as np
+        import regard as rg
+
+        k = np.random.default_rng(0).standard_normal((2, 8, 4000, 64), dtype=np.float32)
+        q = k[:, :, :1]
+        cache = rg.KVCache(8, 64, batch=2, storage={storage!r})
+        cache.append(k[:, :, :1000], k[:, :, :1000])
+        seen = lambda: (cache.keys(1), cache.values(0), cache.attend(q, query_start=cache.lengths - 1), cache.lengths)
+        before = seen()
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        failed = 0
+        for spare in range(0, 120, 4):
+            resource.setrlimit(resource.RLIMIT_AS, (used + (spare << 20), hard))
+            try:
+                cache.append(k, k)
+                break
+            except MemoryError:
+                failed += 1
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+            assert cache.lengths.tolist() == [1000, 1000]
+            for one, other in zip(seen(), before):
+                assert np.array_equal(one, other)
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        assert failed > 2, failed
+        if cache.lengths[0] == 1000:
+            cache.append(k, k)
+        assert np.array_equal(cache.keys(1)[:, :1000], before[0])
+        assert {storage!r} or np.array_equal(cache.keys(1)[:, 1000:], k[1])
+        print("done")
+        """)
+    assert printed == "done\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as on Unix")
+def test_interrupts_of_large_prefills():
+    """Ctrl-C at random times of a prefill: a sequence has all of the new rows or none, never rows of zeros."""
+    printed = run("""
+        import os, random, signal, threading, time
+        import numpy as np
+        import regard as rg
+
+        random.seed(0)
+        k = np.random.default_rng(0).standard_normal((1, 4, 40_000, 64), dtype=np.float32)
+        first, interrupted, took = 1000, 0, 0.0
+        for attempt in range(25):
+            cache = rg.KVCache(4, 64)
+            cache.append(k[:, :, :first], k[:, :, :first])
+            begin = time.perf_counter()
+            sender = threading.Timer(random.uniform(0, took), os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                if attempt:
+                    sender.start()
+                cache.append(k, k)
+                took = time.perf_counter() - begin
+                if attempt:
+                    sender.join()
+                    time.sleep(0.01)
+            except KeyboardInterrupt:
+                interrupted += cache.lengths[0] == first
+            held = int(cache.lengths[0])
+            assert held in (first, first + 40_000)
+            assert np.array_equal(cache.keys(0)[:, first:], k[0, :, : held - first])
+            assert np.array_equal(cache.values(0)[:, first:], k[0, :, : held - first])
+            if held == first:
+                cache.append(k, k)
+                assert np.array_equal(cache.keys(0)[:, first:], k[0])
+        assert interrupted > 5, interrupted
+        print("done")
+        """)
+    assert printed == "done\n"

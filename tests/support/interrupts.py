@@ -1,0 +1,37 @@
+"""Exceptions that come from outside, raised before any chosen line of regard: an interrupt, or no memory."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import regard as rg
+
+__all__ = ["ends_before"]
+
+FOLDER = str(Path(rg.__file__).parent)
+
+
+def ends_before(number: int, error: type[BaseException], call) -> bool:
+    """Whether the call ends before it reaches this line, counted from 1 in the order of execution; if not, `error` is
+    raised there, and has to leave the call.
+    """
+    lines = itertools.count(1)
+
+    def line(frame, event, arg):
+        if event == "line" and next(lines) == number:
+            raise error
+        return line
+
+    def enter(frame, event, arg):
+        return line if frame.f_code.co_filename.startswith(FOLDER) else None
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        call()
+    except error:
+        return False
+    finally:
+        sys.settrace(before)
+    assert next(lines) <= number, "the exception was swallowed"
+    return True

@@ -1,0 +1,110 @@
+"""`TensorCache`: whatever raises, at any line, it is as before; and rows can be taken back."""
+
+import copy
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="this is about tensors")
+
+import regard as rg  # noqa: E402
+from regard import Refused  # noqa: E402
+from regard.torch.cache import TensorCache  # noqa: E402
+from tests.support.interrupts import ends_before  # noqa: E402
+
+G, H, D, E = 2, 4, 8, 4
+
+
+def drawn(*shape, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape))
+
+
+def lived(window) -> TensorCache:
+    cache = TensorCache(G, D, E, batch=3, window=window, dtype=torch.float64)
+    cache.append(drawn(3, G, 9, D), drawn(3, G, 9, E), rows=[9, 2, 5])
+    cache.append(drawn(3, G, 2, D, seed=1), drawn(3, G, 2, E, seed=2))
+    return cache
+
+
+def seen(cache) -> list:
+    """All that a cache shows, as arrays."""
+    k, v, lengths, start = cache._held
+    rows = [kept[number, :, :length] for kept in (k, v) for number, length in enumerate(lengths)]
+    return [lengths, start, *rows, cache.attend(drawn(len(cache), H, 2, D, seed=3), mask=rg.causal())]
+
+
+def same(found, expected) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_cache_of_tensors_is_as_before_whatever_line_raises(window, error):
+    """Every method, interrupted before each of its lines; afterwards it does what it does to a cache that was never
+    interrupted.
+    """
+    cache = lived(window)
+    before = seen(cache)
+    one, many = ((drawn(3, G, n, D, seed=4), drawn(3, G, n, E, seed=5)) for n in (1, 40))
+    calls = [
+        lambda cache: cache.append(*one),
+        lambda cache: cache.append(*many),
+        lambda cache: cache.append(*many, rows=[3, 40, 0]),
+        lambda cache: cache.truncate([4, 4, 6]),
+        lambda cache: cache.drop(1),
+        lambda cache: cache.reorder([2, 2, 0, 1]),
+    ]
+    for call in calls:
+        tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
+        for line in itertools.count(1):
+            if ends_before(line, error, functools.partial(call, tried)):
+                break
+            same(seen(tried), before)
+        assert line > 2
+        call(twin)
+        for each in (tried, twin):
+            each.append(drawn(len(each), G, 2, D, seed=6), drawn(len(each), G, 2, E, seed=7))
+        same(seen(tried), seen(twin))
+
+
+def test_what_fails_changes_nothing():
+    """Tensors of different rows, of another device or with more rows than there are, are refused, and the cache
+    is as before.
+    """
+    cache = lived(None)
+    before = seen(cache)
+    k, v = drawn(3, G, 2, D), drawn(3, G, 2, E)
+    with pytest.raises(Refused, match="k and v differ in rows"):
+        cache.append(k, drawn(3, G, 3, E))
+    for rows in ([3, 0, 0], [-1, 0, 0], [1, 1]):
+        with pytest.raises(Refused, match="rows must be one row count per sequence"):
+            cache.append(k, v, rows=rows)
+    with pytest.raises(Refused, match="k is on another device than the cache"):
+        cache.append(k.to("meta"), v.to("meta"))
+    for lengths in (-1, [12, 0, 0], [1, 1]):
+        with pytest.raises(Refused):
+            cache.truncate(lengths)
+    with pytest.raises(IndexError):
+        cache.reorder([7])
+    same(seen(cache), before)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_rows_are_taken_back_as_from_the_cache(window):
+    """Truncated to any lengths and appended to, it attends as rg.KVCache does, removed rows included."""
+    random = np.random.default_rng(0)
+    ours = TensorCache(G, D, E, batch=3, window=window, dtype=torch.float64)
+    law = rg.KVCache(G, D, E, batch=3, window=window, dtype="float64")
+    for step in range(12):
+        width = int(random.integers(1, 6))
+        k, v, q = (drawn(3, heads, width, depth, seed=step + depth) for heads, depth in ((G, D), (G, E), (H, D)))
+        lengths = random.integers(law.lengths, law.lengths + width + 1)
+        for change in ("append", "truncate"):
+            for cache in (ours, law):
+                cache.append(k, v) if change == "append" else cache.truncate(lengths)
+            found = [cache.attend(q, mask=rg.causal()) for cache in (ours, law)]
+            assert torch.allclose(*found, rtol=0, atol=1e-12)
+        assert ours.lengths.tolist() == law.lengths.tolist()
