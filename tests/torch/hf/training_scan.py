@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from regard.common.errors import first_line
-from regard.torch.hf import register
+from regard.torch.hf import record, register
 from regard.torch.hf.comparison import ALLOWED, Doubled, doubled, floats, perturbed, worst
 from regard.torch.hf.readiness import assigned
 from regard.torch.hf.recorder import NAME
@@ -32,7 +32,7 @@ WORDS = {
     "worse": "worse than its own",
     "fails": "its own fails too",
     "better": "regard only",
-    "noise": "not reproducible",
+    "noise": "no exact result",
 }
 
 
@@ -108,12 +108,12 @@ def labelled(model, given) -> tuple[dict[str, torch.Tensor], bool]:
 
 
 def cannot(model, given) -> str:
-    """Why the model does not run on regard at all, or nothing."""
+    """Why the model does not run on regard at all, or makes no attention call there, or nothing."""
     try:
         model.set_attn_implementation(NAME)
         if reasons := assigned(model):
             return f"refused: {reasons[0].what}"
-        with torch.no_grad():
+        with torch.no_grad(), record(model):
             run(model, {name: part for name, part in given.items() if name != "labels"})
     except Exception as error:  # what it raises is the subject of regard.torch.hf.architectures
         return f"refused: {first_line(error)}"
