@@ -61,13 +61,14 @@ def scanned(name: str, kinds=KINDS) -> Found:
         given = accepted(model)
     except Exception as error:  # third-party code, on a configuration that it was not written for
         return Found(name, left_out=f"not tried: {first_line(error)[:80]}")
+    if reason := cannot(model, given):
+        return Found(name, left_out=reason)
+    model.set_attn_implementation("eager")
     given, labels = labelled(model, given)
     own = "sdpa" if all(part._supports_sdpa for part in parts(model)) else "eager"
     with Doubled():
         exact = step(copy.deepcopy(model).double(), doubled(given), "eager", "plain")
     steps = {(own, kind): step(model, given, own, kind) for kind in kinds}
-    if reason := cannot(model, given):
-        return Found(name, left_out=reason)
     steps |= {(NAME, kind): step(model, given, NAME, kind) for kind in kinds}
     moved = [step(model, given, "eager", "plain"), step(perturbed(model), given, "eager", "plain")]
     usual = [run.gradients for run in (*moved, *(steps[own, kind] for kind in kinds)) if not run.error]
