@@ -87,7 +87,7 @@ lens.recording.layout              lens.recording.tensor_layout
 lens.recording.observing           lens.recording.observer
 lens.recording.opening             torch.hf.load_model
 lens.recording.pictures            lens.recording.images
-lens.recording.quiet               torch.hf.load_model
+lens.recording.quiet               torch.hf.quiet
 lens.recording.spelling            lens.recording.token_text
 lens.recording.steps               lens.recording.passes
 lens.recording.taken               lens.recording.recorded_call

@@ -5,7 +5,7 @@ import torch
 import transformers as T
 
 from regard.torch.hf import attention as hf
-from regard.torch.hf.architectures import Doubled
+from regard.torch.hf.comparison import Doubled
 from tests.support.hf_models import GROUPED, sharpened
 
 T.logging.set_verbosity_error()

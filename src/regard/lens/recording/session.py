@@ -9,6 +9,7 @@ from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
 from ...torch.hf import attention as hf
+from ...torch.hf.readiness import assigned
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
 from ..runs.run import Run, Step
@@ -87,7 +88,8 @@ def on_regard(model) -> Iterator[None]:
     before = {key: getattr(config, "_attn_implementation", None) for key, config in configs.items()}
     model.set_attn_implementation(NAME)
     try:
-        hf.check(model)
+        if reasons := assigned(model):
+            raise Refused("look", reasons)
         yield
     finally:
         for key, config in configs.items():

@@ -1,8 +1,11 @@
 """Transformers models on regard: call `register()` once, then use `attn_implementation="regard"`.
 
 attention       the attention function that transformers calls; lazy_mask: its masks as expressions
+call_arguments  which arguments of a model reach its attention; collected_weights: whether the weights are wanted
+readiness       checks that a model can run on regard
 recorder        records the attention calls of a model
-load_model      loads models and tokenizers from folders and hub ids
+load_model      loads models and tokenizers from folders and hub ids; quiet: without transformers' messages
+comparison      how far two runs of a model are apart, next to what rounding does
 architectures   compares every architecture of transformers with its own code; tiny_models: small random models
 """
 

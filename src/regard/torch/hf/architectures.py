@@ -11,24 +11,25 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...common.errors import Refused, first_line, refuse
+from ...common.errors import Reason, Refused, first_line, refuse
 from . import attention as hf
-from .recorder import NAME
-from .tiny_models import families, inputs, model_class, tiny_model
+from .comparison import ALLOWED, Doubled, difference, doubled, floats, perturbed, worst
+from .readiness import assigned, check
+from .recorder import NAME, record
+from .tiny_models import accepted, families, model_class, tiny_model
 
-__all__ = ["FIRST", "LAST", "RESULTS", "Counted", "Doubled", "Row", "compare", "families", "marked", "placed", "table"]
+__all__ = ["FIRST", "LAST", "RESULTS", "Counted", "Row", "compare", "families", "marked", "placed", "table"]
 
 RESULTS = ("matches", "differs", "refused", "not tried")
 FIRST, LAST = "<!-- regard models: from here -->", "<!-- regard models: to here -->"
 
-ALLOWED = 4  # times eager's own error
 WRITTEN = 6  # tokens per prompt
 ROUGH = 1e-3  # if eager's error exceeds this, its float64 and float32 results are not comparable
 
@@ -72,17 +73,6 @@ class Row:
         )
 
 
-class Doubled(TorchFunctionMode):
-    """Inside the mode, what a model explicitly computes in float32 (rotary angles, norms, softmax) uses float64."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is torch.Tensor.float:
-            return args[0].double()
-        wide = [torch.float64 if arg is torch.float32 else arg for arg in args]
-        named = {name: torch.float64 if arg is torch.float32 else arg for name, arg in (kwargs or {}).items()}
-        return function(*wide, **named)
-
-
 class Counted(TorchFunctionMode):
     """Inside the mode, counts softmaxes over four axes: attention that a model computes itself."""
 
@@ -123,33 +113,37 @@ def compare(name: str, seed: int = 0) -> Row:
         if not kind._can_set_attn_implementation():
             return row("refused", "computes its attention itself, outside transformers' interface")
         model = tiny_model(name)
-        given = _accepted(model)
-        usual, moved = _ran(model, given), _ran(_perturbed(model), given)
+        given = accepted(model)
+        usual, moved = _ran(model, given), _ran(perturbed(model), given)
         with Doubled():
-            exact = _ran(copy.deepcopy(model).double(), _doubled(given))
+            exact = _ran(copy.deepcopy(model).double(), doubled(given))
     except Exception as error:  # third-party code, on a configuration that it was not written for
         message = re.sub(r"'?/[\w./-]+'?", "…", first_line(error, "no message"))  # without local paths
         return row("not tried", f"{type(error).__name__}: {message}"[:140])
-    if not _difference(usual.outputs, exact.outputs) < ROUGH:
+    if not difference(usual.outputs, exact.outputs) < ROUGH:
         return row(
             "not tried",
             "its float64 and float32 results are not comparable (random numbers, or choices between near-equal values)",
         )
-    try:
-        model.set_attn_implementation(NAME)
-        hf.check(model)
-        with torch.no_grad(), hf.record(model) as calls, Counted() as counted:
-            model(**given)
-        ours = _ran(model, given)
-    except Refused as refused:
-        return row("refused", refused.reasons[0].what + ": " + refused.reasons[0].given)
-    figures = {
+    model.set_attn_implementation(NAME)
+    if reasons := assigned(model):
+        return row("refused", _title(reasons[0]))
+    said = _error(lambda: check(model))
+    calls: list = []
+    counted = Counted()
+    happened = _error(lambda: _recorded(model, given, calls, counted))
+    if said is None and happened is not None:
+        return row("differs", f"check is silent, but the forward raises {first_line(happened)}")
+    if isinstance(said, Refused):
+        return row(*("refused", _title(said.reasons[0])) if happened else ("differs", "check refuses what runs"))
+    ours = _ran(model, given)
+    figures: dict[str, Any] = {
         "calls": len(calls),
         "own": counted.found,
-        "error": _difference(ours.outputs, exact.outputs),
-        "usual": max(_difference(each.outputs, exact.outputs) for each in (usual, moved)),
-        "gradient": _worst(ours.gradients, exact.gradients),
-        "usual_gradient": max(_worst(each.gradients, exact.gradients) for each in (usual, moved)),
+        "error": difference(ours.outputs, exact.outputs),
+        "usual": max(difference(each.outputs, exact.outputs) for each in (usual, moved)),
+        "gradient": worst(ours.gradients, exact.gradients),
+        "usual_gradient": max(worst(each.gradients, exact.gradients) for each in (usual, moved)),
     }
     if not _wrong_scale(model, given, exact) > ALLOWED * figures["usual"]:
         return row("not tried", "its attention does not matter for this input", **figures)
@@ -158,6 +152,10 @@ def compare(name: str, seed: int = 0) -> Row:
     for part, own in (("error", "usual"), ("gradient", "usual_gradient")):
         if not figures[part] <= ALLOWED * figures[own]:
             return row("differs", f"{part} {figures[part]:.1e}, eager {figures[own]:.1e}", **figures)
+    for how in ("argument", "configuration"):
+        weights = [_collected(model, given, implementation, how) for implementation in ("eager", NAME)]
+        if weights[0] != weights[1]:
+            return row("differs", f"output_attentions as {how} gives other weights", **figures)
     try:
         expected, tokens = (_generated(model, given, implementation) for implementation in ("eager", NAME))
     except Refused as refused:
@@ -167,6 +165,53 @@ def compare(name: str, seed: int = 0) -> Row:
     return row("matches", **figures, tokens=None if expected is None else len(expected) * WRITTEN)
 
 
+def _title(reason: Reason) -> str:
+    return f"{reason.what}: {reason.given}"
+
+
+def _error(run: Callable[[], None]) -> Exception | None:
+    """What stops `run`, if anything: what regard refuses, or any error of third-party code."""
+    try:
+        run()
+    except Exception as error:  # third-party code may raise anything
+        return error
+    return None
+
+
+def _recorded(model, given, calls: list, counted: Counted) -> None:
+    """Runs the model and adds to `calls` and `counted`."""
+    with torch.no_grad(), record(model) as found, counted:
+        model(**given)
+    calls += found
+
+
+def _collected(model, given, implementation: str, how: str) -> list[tuple[str, list]] | None:
+    """The shapes of the weights that the model returns; None if it cannot return them.
+
+    how: whether they are wanted by the argument `output_attentions`, or by the configurations of all parts.
+    """
+    model.set_attn_implementation(implementation)
+    configs = {id(part.config): part.config for part in model.modules() if hasattr(part, "config")}.values()
+    requested = {"output_attentions": True} if how == "argument" else {}
+    try:
+        for config in configs:
+            config._output_attentions = how == "configuration"  # transformers allows to set it on eager only
+        with torch.no_grad():
+            output = model(**given, **requested)
+    except Refused:
+        raise
+    except Exception:  # third-party code: some models do not take the argument
+        return None
+    finally:
+        for config in configs:
+            config._output_attentions = False
+    return [
+        (name, [list(part.shape) for part in floats(output[name])])
+        for name in (output if isinstance(output, Mapping) else ())
+        if "attentions" in name
+    ]
+
+
 def _family(name: str, kind) -> str:
     family = families()[name][0]
     if family != "other":
@@ -174,20 +219,6 @@ def _family(name: str, kind) -> str:
     main = kind.main_input_name
     takes = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
     return takes.get(main if isinstance(main, str) else main[0], "other")
-
-
-def _accepted(model) -> dict[str, torch.Tensor]:
-    """The first inputs that the model accepts on its own code."""
-    failed: Exception | None = None
-    for given in inputs(model):
-        try:
-            with torch.no_grad():
-                model(**given)
-        except Exception as error:  # third-party code may reject an input with any error
-            failed = failed or error
-        else:
-            return given
-    raise failed or LookupError("no inputs are known for it")
 
 
 def _ran(model, given) -> Ran:
@@ -213,58 +244,8 @@ def _outputs(model, given) -> list[torch.Tensor]:
         part * mask.reshape(*mask.shape, *[1] * (part.ndim - 2))
         if mask is not None and part.shape[:2] == mask.shape
         else part
-        for part in _floats(model(**given))
+        for part in floats(model(**given))
     ]
-
-
-def _floats(output: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of floats in a model's output."""
-    if isinstance(output, torch.Tensor):
-        if output.is_floating_point():
-            yield output
-    elif isinstance(output, Mapping):
-        for part in output.values():
-            yield from _floats(part)
-    elif isinstance(output, list | tuple):
-        for part in output:
-            yield from _floats(part)
-
-
-def _perturbed(model):
-    """The same model with every weight moved by one unit in its last place, to measure the effect of rounding."""
-    made = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for weight in made.parameters():
-            if weight.is_floating_point():
-                weight.copy_(torch.nextafter(weight, torch.randn(weight.shape, generator=generator) * torch.inf))
-    return made
-
-
-def _doubled(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: part.double() if part.is_floating_point() else part for name, part in given.items()}
-
-
-def _difference(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
-    """The largest difference of an output, relative to its largest value."""
-    return max(
-        float((a - b).abs().max() / b.abs().max().clamp(min=1e-6))
-        for a, b in zip(outputs, exact, strict=True)
-        if b.numel()
-    )
-
-
-def _worst(gradients: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
-    """The largest difference of a gradient, relative to the largest of its parameter or a hundredth of the largest of
-    all, whichever is larger.
-    """
-    largest = {name: float(part.abs().max()) for name, part in exact.items() if part.numel()}
-    floor = max(largest.values()) / 100
-    return max(
-        float((gradients[name] - exact[name]).abs().max()) / max(largest[name], floor)
-        for name in largest
-        if name in gradients
-    )
 
 
 def _wrong_scale(model, given, exact: Ran) -> float:
@@ -280,7 +261,7 @@ def _wrong_scale(model, given, exact: Ran) -> float:
     try:
         with torch.no_grad():
             torch.manual_seed(1)
-            return _difference(_outputs(model, given), exact.outputs)
+            return difference(_outputs(model, given), exact.outputs)
     finally:
         hf.register()
 

@@ -25,44 +25,15 @@ from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ..functional import attention
+from .call_arguments import unsupported
+from .collected_weights import wanted
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
-from .recorder import NAME, implementations, note, record
+from .readiness import check
+from .recorder import NAME, note, record
 
 __all__ = ["attend", "check", "record", "register"]
 
 DTYPES = torch_dtypes()
-
-# Arguments that do not affect the result: they control what the model returns, or were applied before the call.
-HARMLESS = {
-    "cache_params",
-    "cache_position",
-    "deterministic",
-    "layer_idx",
-    "logits_to_keep",
-    "num_items_in_batch",
-    "output_hidden_states",
-    "output_router_logits",
-    "past_key_values",
-    "position_embeddings",
-    "position_ids",
-    "return_dict",
-    "use_cache",
-}
-
-# Arguments that affect the result and are not supported: what they are, and the fix.
-REFUSED = {
-    "cache": ("a paged cache of continuous batching", "use model.generate instead of generate_batch"),
-    "indices": ("keys chosen per query by an indexer (sparse attention)", 'use attn_implementation="eager"'),
-    "block_indices": (
-        "key blocks chosen per query by an indexer (sparse attention)",
-        'use attn_implementation="eager"',
-    ),
-    "sinks": ("sinks that differ per query", 'use attn_implementation="eager"'),
-    **dict.fromkeys(
-        ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"),
-        ("a packed batch described by cumulative lengths", "pack with position_ids that restart at each document"),
-    ),
-}
 
 
 def register(*, engine: Engine = "auto") -> None:
@@ -93,53 +64,6 @@ def register(*, engine: Engine = "auto") -> None:
     AttentionMaskInterface.register(NAME, lazy_mask)
 
 
-def check(model: torch.nn.Module) -> None:
-    """Checks that every part of a model is set to regard and calls transformers' attention interface.
-
-    transformers accepts any registered name for any model. Use `record` to verify that calls reach regard.
-
-    Args:
-        model: a transformers model.
-
-    Returns:
-        None, if every part runs on regard.
-
-    Raises:
-        Refused: a part of the model uses another implementation, or computes its attention itself; the error lists
-            every problem.
-
-    Examples:
-        >>> from transformers import AutoModel, BertConfig
-        >>> from regard.torch.hf import check, register
-        >>> register()
-        >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-        >>> check(AutoModel.from_config(config, attn_implementation="regard"))
-    """
-    reasons = []
-    found = implementations(model)
-    if found != {NAME}:
-        reasons.append(
-            Reason(
-                "a part of the model does not run on regard",
-                given=f"attn_implementation {', '.join(sorted(found))}",
-                expected=f"{NAME!r} everywhere",
-                fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
-            )
-        )
-    for kind in {type(module) for module in model.modules() if hasattr(module, "_can_set_attn_implementation")}:
-        if not kind._can_set_attn_implementation():
-            reasons.append(
-                Reason(
-                    "this model computes its attention itself",
-                    given=kind.__name__,
-                    expected="a model that calls transformers' attention interface",
-                    fix='load it with attn_implementation="eager"',
-                )
-            )
-    if reasons:
-        raise Refused("check", reasons)
-
-
 @watched("regard, for transformers")
 @between_graphs
 def attend(
@@ -157,7 +81,7 @@ def attend(
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
     position_bias: torch.Tensor | None = None,
-    output_attentions: bool = False,
+    output_attentions: bool | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The attention function that transformers calls for attn_implementation="regard".
@@ -185,8 +109,9 @@ def attend(
         softcap: c, caps the scores by c · tanh(s / c).
         s_aux: (H,) sinks, logits that are added to the denominator only.
         position_bias: (1 or B, H, Q, K) floats that are added to the scores.
-        output_attentions: whether to return the weights.
-        kwargs: arguments of transformers without effect on the result, or None.
+        output_attentions: whether to return the weights; None means if the model collects them, or its configuration
+            says so.
+        kwargs: arguments without effect on the result, which belong to other parts of the model, or None.
 
     Returns:
         out (B, Q, H, E), and the weights (B, H, Q, K) with `output_attentions`, otherwise None. Both are
@@ -207,7 +132,7 @@ def attend(
     """
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
-    reasons = _unsupported(query, key, value, kwargs)
+    reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
     if reasons:
         raise Refused(NAME, reasons)
     grid = (*query.shape[:3], key.shape[2])
@@ -244,11 +169,10 @@ def attend(
         out = query.new_empty(B, Q, H, value.shape[3])
         dispatch.attend(query, key, value, arguments, engine, out=out.transpose(1, 2), where=NAME)
     note(module, query, key, rules)
-    return out, _weights(query, key, arguments, needs_grad, engine) if output_attentions else None
+    return out, _weights(query, key, arguments, needs_grad, engine) if wanted(module, output_attentions) else None
 
 
-def _unsupported(query, key, value, kwargs) -> list[Reason]:
-    """Unsupported dtypes and arguments of a call."""
+def _unsupported_dtypes(query, key, value) -> list[Reason]:
     reasons = []
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if tensor.dtype not in DTYPES:
@@ -260,18 +184,6 @@ def _unsupported(query, key, value, kwargs) -> list[Reason]:
                     fix="call model.float()",
                 )
             )
-    for name, argument in kwargs.items():
-        if argument is None or name in HARMLESS:
-            continue
-        what, fix = REFUSED.get(name, ("an unknown argument", 'use attn_implementation="eager"'))
-        reasons.append(
-            Reason(
-                f"the argument {name} is not supported",
-                given=what,
-                expected="arguments that regard supports, or that do not affect the result",
-                fix=fix,
-            )
-        )
     return reasons
 
 

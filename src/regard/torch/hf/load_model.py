@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import Refused, first_line, refuse
+from .quiet import quiet
 
 __all__ = ["Opened", "opened"]
 
@@ -101,7 +100,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
     try:
-        with _quiet():
+        with quiet():
             config = transformers.AutoConfig.from_pretrained(source, **common)
             reader = _reader(transformers, needs)
             tokenizer = None if reader is None else reader.from_pretrained(source, **common)
@@ -155,7 +154,7 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
     """(model, loading report) on regard, or on its own attention if it does not use transformers' interface."""
     import torch
 
-    from . import attention as hf
+    from .readiness import assigned
     from .recorder import NAME
 
     mapped = getattr(kind, "_model_mapping", None)
@@ -175,10 +174,8 @@ def _loaded(kind, source: str, config, common: dict[str, bool]):
     if all(each._can_set_attn_implementation() for each in (known if isinstance(known, tuple) else (known,))):
         try:
             model, report = load(NAME)
-            hf.check(model)
-            return model, report
-        except Refused:
-            pass  # a part of it does not use the interface
+            if not assigned(model):  # otherwise a part of it does not use the interface
+                return model, report
         except KeyError as error:
             if error.args != (NAME,):  # the model has its own table of implementations
                 raise
@@ -190,24 +187,3 @@ def _reader(transformers, needs: Needs):
     if needs.sees:
         return transformers.AutoProcessor if needs.reads else transformers.AutoImageProcessor
     return transformers.AutoTokenizer if needs.reads else None
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences transformers and the hub inside the block; errors are reported by `Refused` only."""
-    import huggingface_hub.utils as hub
-    import transformers.utils.logging as own
-
-    levels = own.get_verbosity(), hub.logging.get_verbosity()
-    bars = own.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
-    own.set_verbosity_error()
-    hub.logging.set_verbosity_error()
-    own.disable_progress_bar()  # those of the hub as well
-    try:
-        yield
-    finally:
-        own.set_verbosity(levels[0])
-        hub.logging.set_verbosity(levels[1])
-        if bars[0]:
-            own.enable_progress_bar()
-        (hub.enable_progress_bars if bars[1] else hub.disable_progress_bars)()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -242,13 +242,16 @@ def note(module, query, key, rules: dict[str, Any]) -> None:
         listener.add(module, problem)
 
 
-def implementations(model) -> set[str]:
-    """The attention implementations that the model and the models inside it are set to.
+def implementations(model, besides: Collection[torch.nn.Module] = ()) -> set[str]:
+    """The attention implementations that the model and the models inside it are set to, apart from those of `besides`.
 
     Modules without parameters, such as rotary angles, are ignored: they compute no attention.
     """
+    left_out = {inner for part in besides for inner in part.modules()}
     configs = [
-        getattr(module, "config", None) for module in model.modules() if next(module.parameters(), None) is not None
+        getattr(module, "config", None)
+        for module in model.modules()
+        if module not in left_out and next(module.parameters(), None) is not None
     ]
     return {name for config in configs if isinstance(name := getattr(config, "_attn_implementation", None), str)}
 

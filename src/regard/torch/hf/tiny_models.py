@@ -17,7 +17,7 @@ import torch
 
 from ...common.errors import refuse
 
-__all__ = ["FAMILIES", "families", "inputs", "model_class", "tiny_config", "tiny_model"]
+__all__ = ["FAMILIES", "accepted", "families", "inputs", "model_class", "random_model", "tiny_config", "tiny_model"]
 
 LARGEST = 8_000_000  # parameters
 
@@ -88,11 +88,13 @@ SPECIAL: dict[str, dict[str, Any]] = {
     # With short chunks its eager code adds the booleans of its chunk mask to the scores, which masks nothing.
     "seamless_m4t_v2": {"speech_encoder_chunk_size": 20000},
     "esm": {"vocab_size": 64},
+    "gemma4": {"audio_config": None},  # an architecture of its own, which computes its attention itself
     "qwen2_5_vl_vision": {"window_size": 16},
     "step3p7": {"sliding_window": 4},
     "speech_to_text": {"input_feat_per_channel": 16},
     "mimi": {"upsample_groups": 32},
     "videomae": {"num_frames": 2},
+    "yolos": {"image_size": [32, 32]},
     "dbrx": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
     "deepseek_v2": {"n_group": 1, "topk_group": 1, "num_experts_per_tok": 2},
     "zamba": {"num_hidden_layers": 2, "layer_types": ["linear_attention", "hybrid"]},
@@ -123,22 +125,34 @@ def families() -> dict[str, tuple[str, Any]]:
     return found
 
 
-def tiny_config(kind: Any, **more: Any):
-    """The configuration `kind` with every size made small."""
+def tiny_config(kind: Any, like: Any = None, **more: Any):
+    """The configuration `kind` with every size made small. like: a configuration whose options (words and booleans) it
+    has; without one, those are the default.
+    """
     own = {field.name: field.default for field in dataclasses.fields(kind)}
     small = {name: found for name, value in own.items() if (found := _small(name, value, own)) is not value}
+    small |= {} if like is None else _options(like, own)
     special = {**SPECIAL.get(kind.model_type, {}), **more}
-    parts = {}
+    parts: dict[str, Any] = {}
     for name, part in getattr(kind, "sub_configs", {}).items():
-        if name in own:
-            chosen = part if dataclasses.is_dataclass(part) else type(getattr(kind(**small), name))
-            if dataclasses.is_dataclass(chosen):  # otherwise the default is None
-                parts[name] = tiny_config(chosen, **special.pop(name, {}))
+        if name in own and not (name in special and special[name] is None):
+            sub = getattr(like, name, None)
+            chosen = part if dataclasses.is_dataclass(part) else type(sub or getattr(kind(**small), name))
+            if like is not None and sub is None:
+                parts[name] = None  # a part that the model does not have
+            elif dataclasses.is_dataclass(chosen):  # otherwise the default is None
+                parts[name] = tiny_config(chosen, sub, **special.pop(name, {}))
     made = kind(**{**small, **parts, **special})
     layers = getattr(made, "layer_types", None)
     if isinstance(layers, list) and len(layers) > 1 and all("linear" in layer or "mamba" in layer for layer in layers):
         made.layer_types = [*layers[:-1], "full_attention"]  # as in the last of many layers
     return made
+
+
+def _options(like: Any, own: dict[str, Any]) -> dict[str, Any]:
+    """The words and booleans of a configuration, except the dtype of its weights."""
+    options = {name: getattr(like, name, None) for name in own if name != "dtype"}
+    return {name: value for name, value in options.items() if isinstance(value, str | bool)}
 
 
 def _small(name: str, value: Any, own: dict[str, Any]) -> Any:
@@ -168,17 +182,20 @@ def model_class(name: str):
     return found[0] if isinstance(found, tuple) else found
 
 
-def tiny_model(name: str):
-    """A random model of the architecture, from torch's generator; its parameters are large, so attention matters."""
-    config = tiny_config(families()[name][1])
-    kind = model_class(name)
+def tiny_model(name: str, **more: Any):
+    """A random model of the architecture; `more` are settings of its configuration."""
+    return random_model(model_class(name), tiny_config(families()[name][1], **more))
+
+
+def random_model(kind: Any, config: Any):
+    """A random model of a class, from torch's generator; its parameters are large, so attention matters."""
     with torch.device("meta"):
         size = sum(weight.numel() for weight in kind._from_config(copy.deepcopy(config)).parameters())
     if size > LARGEST:
         raise refuse(
             "tiny_model",
             "the model cannot be made small",
-            given=f"{name} with {size / 1e6:.0f} million parameters",
+            given=f"{kind.__name__} with {size / 1e6:.0f} million parameters",
             expected=f"at most {LARGEST / 1e6:.0f} million",
             fix="add its sizes to SPECIAL",
         )
@@ -189,6 +206,20 @@ def tiny_model(name: str):
             if weight.is_floating_point():
                 weight.mul_(4 if weight.ndim > 1 else 1).add_(torch.randn(weight.shape) / 20)
     return model.eval()
+
+
+def accepted(model) -> dict[str, torch.Tensor]:
+    """The first inputs that the model accepts on the attention it is set to."""
+    failed: Exception | None = None
+    for given in inputs(model):
+        try:
+            with torch.no_grad():
+                model(**given)
+        except Exception as error:  # third-party code may reject an input with any error
+            failed = failed or error
+        else:
+            return given
+    raise failed or LookupError("no inputs are known for it")
 
 
 def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
@@ -208,7 +239,9 @@ def inputs(model) -> Iterator[dict[str, torch.Tensor]]:
         for name in ("pixel_values", "pixel_values_videos")
     }
     sound = [{"input_values": torch.randn(2, 1600)}, {"input_values": torch.randn(2, 1, 1600)}]
-    sound += [{"input_features": torch.randn(2, *shape)} for shape in ((16, 40), (40, 16), (40, 32), (32, 40))]
+    sound += [
+        {"input_features": torch.randn(2, *shape)} for shape in ((16, 40), (40, 16), (40, 32), (32, 40), (40, 128))
+    ]
     tried: list[dict[str, torch.Tensor]] = []
     if "input_ids" in takes and "pixel_values" in takes and hasattr(model, "get_image_features"):
         tried += _image_and_text(model, text, image)

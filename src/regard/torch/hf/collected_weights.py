@@ -1,0 +1,46 @@
+"""Whether a model wants the weights of an attention call.
+
+Some models pass `output_attentions` on to their attention. Most do not: they collect whatever weights their attention
+modules return, if the argument or the configuration of the model says so, and collect nothing if there are none.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+__all__ = ["wanted"]
+
+# What was decided last for each module. Gradient checkpointing repeats a call during the backward, where no model
+# collects, and the repetition must save the same tensors.
+_decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def wanted(module: Any, output_attentions: bool | None) -> bool:
+    """Whether to return the weights of this call of `module`. None: it passed on no `output_attentions`."""
+    if torch._C._current_graph_task_id() >= 0:  # inside a backward
+        return _decided.get(module, bool(output_attentions))
+    _decided[module] = decision = _decide(module, output_attentions)
+    return decision
+
+
+def _decide(module: Any, output_attentions: bool | None) -> bool:
+    collected = _collector()()
+    if output_attentions or collected is not None:
+        return bool(output_attentions) or any("attentions" in name for name in collected or ())
+    configured = getattr(getattr(module, "config", None), "output_attentions", False)
+    return output_attentions is None and bool(configured)
+
+
+@functools.cache
+def _collector() -> Callable[[], Mapping[str, list] | None]:
+    """What reads the outputs that the running model collects, by name; None outside a model that collects."""
+    try:
+        from transformers.utils.output_capturing import _active_collector
+    except ImportError:  # versions of transformers that collect in another way
+        return lambda: None
+    return _active_collector.get

@@ -1,0 +1,171 @@
+"""Whether a model can run on regard: what its parts are set to, and what happens when they run in miniature.
+
+transformers accepts any registered name for any model, and whether the code of a model works with it shows only when
+it runs. So `check` runs every kind of part once, as a random model of its class that is small in every size.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator
+
+import torch
+
+from ...common.errors import Reason, Refused, first_line
+from .quiet import quiet
+from .recorder import NAME, implementations, listening
+from .tiny_models import accepted, random_model, tiny_config
+
+__all__ = ["assigned", "check"]
+
+EAGER = 'load it with attn_implementation="eager"'
+
+
+def check(model: torch.nn.Module) -> None:
+    """Checks that every part of a model is set to regard and can run on it.
+
+    Each part runs once in miniature: a random model of the same class and the same options, small in every size, on
+    made-up inputs. Parts for which no such inputs are known are not tried. A part inside the model that cannot run on
+    regard may be set to another implementation. The model itself does not run; use `record` to verify that its calls
+    reach regard.
+
+    Args:
+        model: a transformers model.
+
+    Returns:
+        None, if every part is set to regard that can run on it, and no part that cannot.
+
+    Raises:
+        Refused: a part of the model uses another implementation, computes its attention itself, or fails on regard; the
+            error lists every problem.
+
+    Examples:
+        >>> from transformers import AutoModel, BertConfig
+        >>> from regard.torch.hf import check, register
+        >>> register()
+        >>> config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> check(AutoModel.from_config(config, attn_implementation="regard"))
+    """
+    apart = [part for part in _parts(model) if part is not model and _set_apart(part)]
+    reasons = assigned(model, apart) or tried(model, apart)
+    if reasons:
+        raise Refused("check", reasons)
+
+
+def assigned(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) -> list[Reason]:
+    """What is wrong with the implementations that the parts of a model are set to, apart from those of `besides`."""
+    reasons = []
+    found = implementations(model, besides)
+    if found != {NAME}:
+        reasons.append(
+            Reason(
+                "a part of the model does not run on regard",
+                given=f"attn_implementation {', '.join(sorted(found))}",
+                expected=f"{NAME!r} everywhere",
+                fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
+            )
+        )
+    for kind in {type(module) for module in model.modules() if hasattr(module, "_can_set_attn_implementation")}:
+        if not kind._can_set_attn_implementation():
+            reasons.append(
+                Reason(
+                    "this model computes its attention itself",
+                    given=kind.__name__,
+                    expected="a model that calls transformers' attention interface",
+                    fix=EAGER,
+                )
+            )
+    return reasons
+
+
+def tried(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) -> list[Reason]:
+    """What happens on regard, but not on the model's own attention, when its parts run in miniature."""
+    reasons, calls = [], Calls()
+    known = {type(part) for part in besides}
+    whole_ran = False
+    for part in _parts(model):
+        if type(part) in known:
+            continue
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), quiet(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            made = _miniature(part)
+            if made is None:
+                continue
+            small, given = made
+            reached: list[type] = []
+            for inner in _parts(small):
+                inner.register_forward_pre_hook(lambda inner, _, reached=reached: reached.append(type(inner)))
+            small.set_attn_implementation(NAME)
+            try:
+                with listening(calls):
+                    small(**given)
+            except Exception as error:  # the model's code may raise anything
+                reasons.append(_failed((reached or [type(part)])[-1], error, _fix(model, part)))
+            known.update(reached)
+            whole_ran |= part is model
+    if whole_ran and not calls.number and not reasons:
+        reasons.append(
+            Reason(
+                "no attention call reached regard",
+                given=f"{type(model).__name__}, run once in miniature",
+                expected="a model that calls transformers' attention interface",
+                fix=EAGER,
+            )
+        )
+    return reasons
+
+
+class Calls:
+    """A listener that counts the calls."""
+
+    number = 0
+
+    def add(self, module, problem) -> None:
+        """Called after each call."""
+        self.number += 1
+
+
+def _parts(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The model and the models inside it, the outer ones first."""
+    from transformers import PreTrainedModel
+
+    return (module for module in model.modules() if isinstance(module, PreTrainedModel))
+
+
+def _set_apart(part) -> bool:
+    """Whether a part is set to another implementation because it cannot run on regard."""
+    return part.config._attn_implementation not in (None, NAME) and bool(tried(part))
+
+
+def _miniature(part) -> tuple[torch.nn.Module, dict[str, torch.Tensor]] | None:
+    """A small random model of the same class on its own attention, and inputs that it accepts; None if none is known.
+
+    First with the options of the model's own configuration, then with those that are the default of its class.
+    """
+    for like in (part.config, None):
+        try:
+            small = random_model(type(part), tiny_config(type(part.config), like))
+            return small, accepted(small)
+        except Exception:  # third-party code, on a configuration and inputs that it was not written for
+            continue
+    return None
+
+
+def _fix(model, part) -> str:
+    """What to do about a part that cannot run on regard."""
+    own = next((name for name in model.config.sub_configs if getattr(model.config, name) is part.config), None)
+    if part is model or own is None:
+        return EAGER
+    return f'set only this part to its own attention: model.set_attn_implementation({{"{own}": "eager"}})'
+
+
+def _failed(kind: type, error: Exception, fix: str) -> Reason:
+    if isinstance(error, Refused):
+        reason = error.reasons[0]
+        return Reason(reason.what, given=f"{kind.__name__}: {reason.given}", expected=reason.expected, fix=fix)
+    return Reason(
+        "this model fails on regard",
+        given=f"{kind.__name__} raises {type(error).__name__}: {first_line(error, 'no message')[:100]}",
+        expected="a model that passes its mask to transformers' attention interface without computing with it",
+        fix=fix,
+    )
