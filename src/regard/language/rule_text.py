@@ -12,7 +12,7 @@ from typing import Any
 from ..common.errors import refuse
 from . import functions, masks, scores
 from .expr import Expr, Table, Var, lift, table
-from .tree.syntax import METHODS, SPELLINGS
+from .tree.syntax import METHODS, SPELLINGS, spelled
 from .tree.writing import frozen_at
 
 __all__ = ["read"]
@@ -60,6 +60,9 @@ def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
     tree = ast.parse(text)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     foreign = [name for name in names if name not in _functions() and not re.fullmatch(r"[xn]\d+", name)]
+    for name in foreign:
+        if name.startswith("called_"):
+            spelled(name.removeprefix("called_"), (), {})  # raises the error of the eager call
     plain = all(isinstance(node, SAFE) for node in ast.walk(tree)) and not foreign
     plain = plain and all(isinstance(node.func, ast.Name) for node in ast.walk(tree) if isinstance(node, ast.Call))
     if not plain or not tree.body or not isinstance(tree.body[-1], ast.Expr):

@@ -24,6 +24,7 @@ from .writing import operand, pieces
 __all__ = ["Traced", "called", "recorded", "tracing"]
 
 TEXTS = {row.name: row.text for row in OPERATORS.values()}
+TRUTH = "regard: a rule over positions has no truth value. Use & | ~ instead of and, or, not, and where instead of if."
 INFIX = {row.name: row.name for row in OPERATORS.values() if row.precedence != CALL}
 
 
@@ -58,6 +59,14 @@ class Traced(Syntax):
 
     def __getitem__(self, index):
         return read(self.parts, index)
+
+    def __bool__(self):
+        if compiling():  # which cannot trace how an error is worded
+            sys.modules["torch"]._dynamo.graph_break(msg=TRUTH)
+        return super().__bool__()
+
+    def __str__(self):
+        return "".join(part if isinstance(part, str) else "tensor" for part in self.parts)
 
     @property
     def dtype(self):

@@ -1,0 +1,225 @@
+"""torch.compile takes attention whole, with rules built outside, built inside, and written as callables."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import regard as rg
+import regard.torch as rt
+
+B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
+GENERATOR = torch.Generator().manual_seed(0)
+doc = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2])
+docb = torch.stack([doc, doc.flip(0)])
+npdoc = doc.numpy()
+slopes = torch.rand(H, generator=GENERATOR)
+bias = torch.randn(H, Q, K, generator=GENERATOR)
+ln = torch.tensor([7, 9])
+cap = torch.tensor(3.0)
+W, T, F, A = rg.causal() & rg.window(4), rg.table(doc), rg.documents(doc), rg.alibi(slopes)
+
+PROGRAMS = {
+    "doc[q]==doc[k]": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: doc[i] == doc[j]),
+    "doc[b,i]": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: docb[b, i] == docb[b, j]),
+    "slopes[h]": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s - slopes[h] * (i - j)),
+    "bias[h,i,j]": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + bias[h, i - 3, j]),
+    "table": lambda q, k, v: rg.attention(q, k, v, mask=rg.table(doc)[rg.query] == rg.table(doc)[rg.key]),
+    "outer table": lambda q, k, v: rg.attention(q, k, v, mask=T[rg.query] == T[rg.key]),
+    "documents": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(doc)),
+    "documents 2": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(docb) & rg.causal()),
+    "documents lengths": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(lengths=[3, 3, 3])),
+    "lengths": lambda q, k, v: rg.attention(q, k, v, mask=rg.lengths(ln)),
+    "lengths list": lambda q, k, v: rg.attention(q, k, v, mask=rg.lengths([7, 9])),
+    "alibi": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(slopes)),
+    "alibi n": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(H)),
+    "alibi(x.exp)": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(slopes.exp())),
+    "prefix": lambda q, k, v: rg.attention(q, k, v, mask=rg.prefix(ln)),
+    "prefix int": lambda q, k, v: rg.attention(q, k, v, mask=rg.prefix(3)),
+    "global": lambda q, k, v: rg.attention(q, k, v, mask=rg.causal() | rg.global_tokens(torch.tensor([0, 2]))),
+    "strided": lambda q, k, v: rg.attention(q, k, v, mask=rg.strided(3)),
+    "softcap": lambda q, k, v: rg.attention(q, k, v, score=rg.softcap(3.0, rg.alibi(slopes))),
+    "softcap tensor": lambda q, k, v: rg.attention(q, k, v, score=rg.softcap(cap)),
+    "relative": lambda q, k, v: rg.attention(q, k, v, score=rg.relative(torch.arange(7.0) / 7)),
+    "t5": lambda q, k, v: rg.attention(q, k, v, score=rg.t5_buckets(torch.ones(32, H), bidirectional=True)),
+    "gate": lambda q, k, v: rg.attention(q, k, v, score=rg.gate(bias.sigmoid())),
+    "bias": lambda q, k, v: rg.attention(q, k, v, score=rg.bias(bias, query_start=3)),
+    "tensor score": lambda q, k, v: rg.attention(q, k, v, score=bias * 2),
+    "tensor mask": lambda q, k, v: rg.attention(q, k, v, mask=bias > 0),
+    "numpy table": lambda q, k, v: rg.attention(q, k, v, mask=rg.table(npdoc)[rg.query] == rg.table(npdoc)[rg.key]),
+    "numpy closure": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: npdoc[i] == npdoc[j]),
+    "numpy documents": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(npdoc)),
+    "outer rules": lambda q, k, v: rg.attention(q, k, v, mask=W & F, score=A),
+    "mixed": lambda q, k, v: rg.attention(q, k, v, mask=(W | rg.documents(doc)) & (rg.key != 2)),
+    "where": lambda q, k, v: rg.attention(
+        q, k, v, score=lambda s, b, h, i, j: torch.where(i - j < 3, s, s - slopes[h])
+    ),
+    "tanh": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: 2 * torch.tanh(s / 2)),
+    "method": lambda q, k, v: rg.attention(
+        q, k, v, score=lambda s, b, h, i, j: s - (i - j).abs().to(torch.float32) * 0.1
+    ),
+    "tensor*i": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + slopes[0] * (j)),
+    "i*tensor": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + j * slopes[0]),
+    "logical": lambda q, k, v: rg.attention(
+        q, k, v, mask=lambda b, h, i, j: torch.logical_and(j <= i, torch.abs(i - j) < 4)
+    ),
+    "rg funcs": lambda q, k, v: rg.attention(
+        q,
+        k,
+        v,
+        score=rg.where(rg.key < 3, rg.exp(rg.score * 0.1), rg.clip(rg.score, -1.0, 1.0))
+        + rg.relu(rg.score)
+        + rg.softplus(rg.score),
+    ),
+    "dense": lambda q, k, v: rg.attention(q, k, v, mask=rg.dense(bias[0] > 0)),
+    "blocks": lambda q, k, v: rg.attention(q, k, v, mask=rg.blocks(torch.ones(3, 3, dtype=torch.bool).tril(), 3)),
+    "shift": lambda q, k, v: rg.attention(q, k, v, mask=(rg.key >> 1) <= (rg.query >> 1)),
+    "pow": lambda q, k, v: rg.attention(q, k, v, score=rg.score - 0.1 * (rg.query - rg.key) ** 2),
+    "neg index": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + slopes[-1]),
+    "neg index2": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + bias[h, -1, j]),
+    "inf": lambda q, k, v: rg.attention(q, k, v, score=rg.where(rg.key <= rg.query, rg.score, float("-inf"))),
+    "start tensor": lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), query_start=torch.tensor([1, 2])),
+    "sinks np": lambda q, k, v: rg.attention(q, k, v, sinks=np.ones(H, np.float32)),
+    "shape number": lambda q, k, v: rg.attention(q, k, v, mask=rg.window(q.shape[-2] // 2)),
+    "everything": lambda q, k, v: rg.attention(q, k, v, mask=rg.everything()),
+    "True": lambda q, k, v: rg.attention(q, k, v, mask=True),
+    "b in where": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: (b == 0) | (j <= i)),
+    "h%2": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: (h % 2 == 0) | (j <= i)),
+}
+
+
+def tensors(size=K):
+    generator = torch.Generator().manual_seed(1)
+    shapes = (B, H, Q, D), (B, G, size, D), (B, G, size, D)
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+def silent(call):
+    """The result of a call that may not warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return call()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_rules_in_one_graph(program, capfd):
+    """fullgraph=True, without a warning, bit-identical to the eager call."""
+    given = tensors()
+    expected = PROGRAMS[program](*given)
+    torch._dynamo.reset()
+    compiled = torch.compile(PROGRAMS[program], fullgraph=True, backend="aot_eager")
+
+    assert torch.equal(silent(lambda: compiled(*given)), expected)
+    assert "Exception ignored" not in capfd.readouterr().err
+
+
+class Model(torch.nn.Module):
+    """Rules over parameters, inputs and what the model computes from them."""
+
+    def __init__(self):
+        super().__init__()
+        self.slopes = torch.nn.Parameter(torch.rand(H))
+        self.bias = torch.nn.Parameter(torch.randn(H, K, K))
+        self.linear = torch.nn.Linear(D, D)
+
+    def forward(self, x, ids):
+        q = k = v = self.linear(x)
+        first = rg.attention(q, k, v, mask=lambda b, h, i, j: ids[i] == ids[j], score=rg.alibi(self.slopes.exp()))
+        return rt.attention(
+            first,
+            k,
+            v,
+            mask=rg.documents(ids) & rg.causal(),
+            score=lambda s, b, h, i, j: 3 * torch.tanh((s + self.bias[h, i, j]) / 3),
+            sinks=self.slopes,
+        )
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_training_in_one_graph(backend, dynamic):
+    """Forward and backward: every parameter that a rule reads, directly or through other operators, gets its gradient;
+    other documents and other sizes need no new rule.
+    """
+    torch.manual_seed(0)
+    model = Model()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=dynamic)
+    for ids in (doc, doc.flip(0), doc // 2):
+        x = torch.randn(B, H, K, D)
+        found = []
+        for step in (model, compiled):
+            model.zero_grad()
+            out = step(x, ids)
+            out.square().sum().backward()
+            found.append([out.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
+        for mine, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_in_rules():
+    """A number from a shape may be part of a rule, also when the shape changes."""
+
+    def call(q):
+        return rg.attention(q, q, q, mask=rg.window(q.shape[-2] // 2), score=rg.alibi(q.shape[-3]))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    for rows in (5, 9, 12, 5):
+        q = torch.randn(2, 4, rows, D)
+        assert torch.equal(compiled(q), call(q))
+
+
+REFUSED = {
+    "and": (lambda q: rg.attention(q, q, q, mask=lambda b, h, i, j: j <= i and i - j < 4), "has no truth value"),
+    "if": (lambda q: rg.attention(q, q, q, mask=lambda b, h, i, j: j if i > 3 else i), "has no truth value"),
+    "a score as mask": (lambda q: rg.attention(q, q, q, mask=rg.score), "a mask must be a condition"),
+    "shapes": (lambda q: rg.attention(q, q[..., :3], q), "q and k differ in depth"),
+    "a name": (lambda q: rg.attention(q, q, q, mask="causal"), r"write mask=regard.causal\(\)"),
+    "a negative window": (lambda q: rg.attention(q, q, q, mask=rg.window(-1)), "left is negative"),
+    "an engine": (lambda q: rg.attention(q, q, q, engine="nope"), "no such engine"),
+    "a function": (
+        lambda q: rg.attention(q, q, q, score=lambda s, b, h, i, j: torch.fft.fft(s)),
+        "fft_fft cannot be used in an expression",
+    ),
+}
+
+
+@pytest.mark.parametrize("program", REFUSED)
+def test_what_is_refused(program):
+    """The compiled call raises what the eager call raises, or torch's error with that sentence."""
+    call, message = REFUSED[program]
+    torch._dynamo.reset()
+
+    with pytest.raises((rg.Refused, torch._dynamo.exc.Unsupported), match=message):
+        torch.compile(call, fullgraph=True, backend="aot_eager")(torch.randn(2, 4, 9, D))
+
+
+OTHERS = {
+    "attention_stats": lambda q: rg.attention_stats(q, q, of=["entropy"])["entropy"] + 1,
+    "attention_weights": lambda q: rg.attention_weights(q, q, rows=0) + 1,
+    "attention_backward": lambda q: rg.attention_backward(q, q, q, q).q + 1,
+    "explain": lambda q: q + len(str(rg.explain(q, q, q))),
+    "merge": lambda q: rg.merge([rg.attention_with_lse(q, q, q)] * 2)[0] + 1,
+    "KVCache": lambda q: _decoded(q) + 1,
+}
+
+
+def _decoded(q):
+    cache = rg.KVCache(4, D, batch=2)
+    cache.append(q, q)
+    return cache.attend(q)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_operator_splits_the_graph(name, capfd):
+    """It runs between two graphs, without a warning; fullgraph=True says what to do instead."""
+    q = torch.randn(2, 4, 9, D)
+    torch._dynamo.reset()
+
+    assert torch.equal(silent(lambda: torch.compile(OTHERS[name], backend="aot_eager")(q)), OTHERS[name](q))
+    assert "Exception ignored" not in capfd.readouterr().err
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=f"regard: {name}.* cannot be in a graph"):
+        torch.compile(OTHERS[name], backend="aot_eager", fullgraph=True)(q)
