@@ -151,10 +151,6 @@ REFUSED = [
         ("q and k differ in depth", shown(k=(2, 2, 8, 7)), "D = 16 for both", f"check the last axis; {LAYOUT}"),
     ),
     (
-        {"v": zeros(B, G, K, 0)},
-        ("an array has depth 0", shown(v=(2, 2, 8, 0)), "a last axis of at least 1", f"check the last axis; {LAYOUT}"),
-    ),
-    (
         {"v": zeros(B, G, 9, E)},
         ("k and v differ in rows", shown(v=(2, 2, 9, 5)), "one value row per key row", f"check axis -2; {LAYOUT}"),
     ),

@@ -179,7 +179,7 @@ def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: boo
 
 def _is_recorded(q: Any) -> bool:
     """Whether the call has to be one operator of torch; a tensor of the meta device has no numbers to compute with."""
-    return intercepted(q) or getattr(q, "is_meta", False)
+    return (intercepted(q) and not q.is_nested) or getattr(q, "is_meta", False)
 
 
 def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:

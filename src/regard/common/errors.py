@@ -31,8 +31,10 @@ class Reason:
         vars(self).update({"fix" if name == "mend" else name: value for name, value in state.items()})
 
 
-class Refused(ValueError):
+class Refused(ValueError, RuntimeError):
     """A call that regard rejects, with every problem listed, not only the first.
+
+    It is a ValueError, as NumPy raises, and a RuntimeError, as torch raises for the same arguments.
 
     Args:
         where: the function that rejects the call, such as "attention".
@@ -57,7 +59,7 @@ class Refused(ValueError):
     def __init__(self, where: str, reasons: Iterable[Reason]):
         self.where = where
         self.reasons = tuple(reasons)
-        super().__init__("\n".join(f"{where}: {reason}" for reason in self.reasons))
+        super().__init__("\n".join([f"{where}: {reason}" for reason in self.reasons]))
 
     def __reduce__(self):
         return Refused, (self.where, self.reasons)

@@ -73,7 +73,7 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tup
 
 def _layout(arrays) -> tuple | None:
     """Shape, strides and dtype of each array; None unless all are plain arrays, or plain CPU tensors without lazy
-    negation.
+    negation and not nested.
     """
     first = type(arrays[0])
     if first is np.ndarray:
@@ -85,7 +85,13 @@ def _layout(arrays) -> tuple | None:
         return None
     plain = torch.Tensor, torch.nn.Parameter
     for array in arrays:
-        if type(array) not in plain or not array.is_cpu or array.layout is not torch.strided or array.is_neg():
+        if (
+            type(array) not in plain
+            or not array.is_cpu
+            or array.layout is not torch.strided
+            or array.is_neg()
+            or array.is_nested
+        ):
             return None
     return tuple([(array.shape, array.stride(), array.dtype) for array in arrays])
 

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..common.errors import Refused, did_you_mean, refuse
+from ..common.interception import compiling
 from ..common.types import ArrayLike
 from . import expr, masks, scores
 from .expr import Expr, Table, table
+from .rule_text import read
 from .tree.traced import Traced
 
 __all__ = ["Mask", "Score", "as_mask", "as_score"]
@@ -83,7 +85,9 @@ def as_score(rule) -> Expr | None:
 
 
 def _readable_now(rule, what: str) -> Expr | None:
-    """The rule; one of a program that torch records is rejected."""
+    """The rule; one over tensors of a program that torch records is rejected."""
+    if isinstance(rule, Traced) and compiling() and all(isinstance(part, str) for part in rule.parts):
+        return getattr(_built, _build("".join(rule.parts)))
     if isinstance(rule, Traced):
         raise refuse(
             what,
@@ -93,6 +97,23 @@ def _readable_now(rule, what: str) -> Expr | None:
             fix="use it in regard.attention inside the same program, or build it outside",
         )
     return rule
+
+
+class _Built:
+    """Rules that torch.compile built while it traced, as attributes, from which it can read them."""
+
+
+_built = _Built()
+
+
+def _build(text: str) -> str:
+    """Builds the rule of a text without tensors; returns the name of its attribute."""
+    rule = read(text, ())
+    setattr(_built, rule.digest, rule)
+    return rule.digest
+
+
+_build._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces
 
 
 def _of_scalar(rule, what: str) -> Expr:

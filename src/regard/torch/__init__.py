@@ -48,6 +48,7 @@ NAMES = {
             "LinearState",
             "Linformer",
             "MultiHeadAttention",
+            "MultiheadAttention",  # torch's spelling
             "Performer",
             "SegmentMemory",
             "SelfAttention",

@@ -28,8 +28,8 @@ def why_not(call: DeviceCall) -> list[str]:
         reasons.append("FlexAttention does not support dropout")
     if call.real == torch.float64:
         reasons.append("FlexAttention's kernels do not support float64")
-    if 0 in call.q.shape[:3] or not call.k.shape[2]:
-        reasons.append("the call is empty: FlexAttention needs at least one row and one key")
+    if 0 in problem.dims.values():
+        reasons.append("the call is empty: FlexAttention needs at least one row, one key and depth")
     return reasons
 
 

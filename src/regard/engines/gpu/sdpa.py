@@ -18,9 +18,8 @@ FUSED = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFI
 def why_not(call: DeviceCall, lse: bool) -> list[str]:
     """Every reason why SDPA's fused kernels cannot compute the call; empty if they can. lse: whether it is returned."""
     problem, reasons = call.problem, []
-    B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
-    if 0 in (B, H, Q, K):
-        reasons.append("the call is empty: SDPA needs at least one row and one key")
+    if 0 in problem.dims.values():
+        reasons.append("the call is empty: SDPA needs at least one row, one key and depth")
     if lse:
         reasons.append("SDPA does not return lse")
     for part, what in ((problem.score, "a score"), (problem.sinks, "sinks"), (problem.dropout, "seeded dropout")):
@@ -30,7 +29,7 @@ def why_not(call: DeviceCall, lse: bool) -> list[str]:
         reasons.append("SDPA's kernels support only the causal mask; any other would be a Q × K matrix")
     elif _keys(call) is None:
         reasons.append("SDPA's causal mask is aligned to the first key or to the last, and equal for all batch entries")
-    elif H != G and _arguments(call)[2] == "to the last key":
+    elif call.q.shape[1] != call.k.shape[1] and _arguments(call)[2] == "to the last key":
         reasons.append(
             "SDPA's kernels for rows that do not begin at the first key need as many key heads as query heads"
         )

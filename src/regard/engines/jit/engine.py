@@ -96,7 +96,8 @@ _SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and tota
 
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
-    return []
+    empty = 0 in (problem.q.shape[3], problem.v.shape[3])
+    return ["the compiled engine has no kernels for arrays of depth 0"] if empty else []
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:

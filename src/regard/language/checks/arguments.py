@@ -83,7 +83,7 @@ def _last_rows(B: int, start: int) -> np.ndarray:
 
 def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
-        return 1 / math.sqrt(D)
+        return 1 / math.sqrt(D) if D else 1.0  # without depth every q·k is 0
     given = _small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):

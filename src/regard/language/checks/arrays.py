@@ -29,6 +29,16 @@ def shape_text(array: np.ndarray) -> str:
 
 def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
     """The argument as a NumPy array that shares its memory, or None with a reason appended."""
+    if is_tensor(value) and value.is_nested:
+        reasons.append(
+            Reason(
+                f"{name} is a nested tensor",
+                given=f"a nested tensor of {value.size(0)} sequences",
+                expected="a tensor in which all sequences have the same size",
+                fix=f"pad it, and mask the padding: torch.nested.to_padded_tensor({name}, 0.0), mask=rg.lengths([…])",
+            )
+        )
+        return None
     if is_tensor(value) and not (value.is_cpu and value.dtype in torch_dtypes()):
         reasons.append(
             Reason(
@@ -132,15 +142,6 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
                 "q and k differ in depth",
                 given=shown,
                 expected=f"D = {D} for both",
-                fix=f"check the last axis; {layout}",
-            )
-        )
-    if D == 0 or v[-1] == 0:
-        reasons.append(
-            Reason(
-                "an array has depth 0",
-                given=shown,
-                expected="a last axis of at least 1",
                 fix=f"check the last axis; {layout}",
             )
         )

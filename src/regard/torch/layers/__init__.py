@@ -29,3 +29,5 @@ __all__ = [
 ]
 
 belong(__name__)
+
+MultiheadAttention = MultiHeadAttention  # torch's spelling

@@ -93,6 +93,8 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             device=device,
             dtype=dtype,
         )
+        # torch's encoder layer calls a layer that has a hook; otherwise it computes with its parameters itself.
+        self.register_forward_pre_hook(_called)
         self.attend = attention
 
     @classmethod
@@ -126,12 +128,6 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             made.register_parameter(name, parameter)
         made.out_proj = theirs.out_proj
         return made.train(theirs.training)
-
-    def _reset_parameters(self) -> None:
-        self._qkv_same_embed_dim = self.in_proj_weight is not None
-        super()._reset_parameters()
-        # torch's encoder layer checks this before it bypasses its layers and computes with their parameters itself.
-        self._qkv_same_embed_dim = False
 
     def forward(
         self,
@@ -321,3 +317,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
         out, matrix = self(rows, rows, rows, padding, **rest)
         return torch._nested_tensor_from_mask(out, ~padding), matrix
+
+
+def _called(module: torch.nn.Module, args: tuple) -> None:
+    """A hook that does nothing."""

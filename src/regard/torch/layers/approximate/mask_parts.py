@@ -15,6 +15,8 @@ from ....language.masks import causal, everything
 
 __all__ = ["MaskParts"]
 
+CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions
+
 
 @dataclass(frozen=True)
 class MaskParts:
@@ -41,14 +43,14 @@ class MaskParts:
         if isinstance(mask, list) or hasattr(mask, "shape"):
             return cls(False, None, _booleans(where, mask, q, len(keys)))
         mask = as_mask(mask)
-        if mask is None or mask is everything():
+        if mask is None or mask is EVERYTHING:
             return cls(False, None, None)
         order = False
         of_rows: list[tuple[Expr, set[str]]] = []
         of_keys: list[tuple[Expr, set[str]]] = []
         for part in _conjuncts(mask):
             names = {node.name for node in walk(part) if isinstance(node, Var)}
-            if part is causal():
+            if part is CAUSAL:
                 order = True
             elif {"query", "key"} <= names:
                 raise _unsupported(where, str(part))
