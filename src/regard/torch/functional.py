@@ -34,10 +34,10 @@ def attention(
 
     out = softmax(score(scale · q kᵀ) where mask) v
 
-    Under torch.compile a mask or score expression is part of the program: build it before the compiled function, or
-    inside it from numbers with rg.causal(), rg.window(n) and operators; arrays that it reads must exist before. A
-    tensor passed as `mask` or `score` is an ordinary input of the program. torch.vmap calls the operator once for each
-    entry. Under autocast, `q`, `k` and `v` are cast as torch casts the inputs of its own attention.
+    The operator is `torch.ops.regard.attention`; `rg.attention` becomes it as well where torch compiles, transforms,
+    traces or exports a call. Masks and scores may be built outside the compiled function or inside it, from numbers,
+    arrays and tensors, or be callables that capture them. torch.vmap calls the operator once for each entry. Under
+    autocast, `q`, `k` and `v` are cast as torch casts the inputs of its own attention; `rg.attention` does not cast.
 
     Args:
         q: (…, H, Q, D) queries: float32, float64, float16 or bfloat16.
