@@ -60,7 +60,7 @@ def _of_tensor(tensor) -> np.ndarray:
     if tensor._is_zerotensor():  # torch's zeros without memory
         tensor = tensor.new_zeros(tensor.shape)
     _check_memory(tensor)
-    tensor = tensor.resolve_neg()
+    tensor = tensor.resolve_neg() if tensor.is_neg() else tensor
     added = _added().get(tensor.dtype)
     return tensor.numpy() if added is None else tensor.view(added[0]).numpy().view(added[1])
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
+from typing import TypeVar
 
 from .interception import compiling
 from .types import Function
 
-__all__ = ["outside_programs"]
+__all__ = ["methods_outside_programs", "outside_programs"]
+
+Class = TypeVar("Class", bound=type)
 
 
 def outside_programs(function: Function) -> Function:
@@ -36,3 +40,11 @@ def outside_programs(function: Function) -> Function:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def methods_outside_programs(cls: Class) -> Class:
+    """Decorates the constructor and the public methods of a class with `outside_programs`."""
+    for name, member in list(vars(cls).items()):
+        if isinstance(member, types.FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, outside_programs(member))
+    return cls

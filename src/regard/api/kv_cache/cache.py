@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 
 from ...common.call_hooks import watched
-from ...common.compiled import outside_programs
+from ...common.compiled import methods_outside_programs
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
@@ -35,6 +35,7 @@ from .storage import Rows, Rows8, Stores
 __all__ = ["KVCache"]
 
 
+@methods_outside_programs
 class KVCache:
     """The key/value cache of one attention layer, for any number of sequences of any lengths.
 
@@ -73,7 +74,6 @@ class KVCache:
         True
     """
 
-    @outside_programs
     def __init__(
         self,
         heads: SupportsIndex,
@@ -141,7 +141,6 @@ class KVCache:
         """Bytes of the storage; pages that were never written take no memory yet."""
         return self._state.stores.nbytes
 
-    @outside_programs
     def held(self, sequence: SupportsIndex) -> range:
         """The positions of a sequence whose keys and values are stored.
 
@@ -153,7 +152,6 @@ class KVCache:
         """
         return held(self._state, self._sequence(sequence))
 
-    @outside_programs
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
 
@@ -165,7 +163,6 @@ class KVCache:
         """
         return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
-    @outside_programs
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
 
@@ -179,7 +176,6 @@ class KVCache:
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
-    @outside_programs
     def append(
         self,
         k: ArrayLike,
@@ -214,7 +210,6 @@ class KVCache:
         write(after, new)
         self._state = after
 
-    @outside_programs
     def truncate(self, lengths: ArrayLike) -> None:
         """Removes the last rows of sequences, as after speculative decoding.
 
@@ -243,7 +238,6 @@ class KVCache:
 
     # ---- attending ---------------------------------------------------------------------------------------------------
 
-    @outside_programs
     def attend(
         self,
         q: ArrayT,
@@ -282,7 +276,6 @@ class KVCache:
         """
         return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)[0]
 
-    @outside_programs
     def attend_with_lse(
         self,
         q: ArrayT,
@@ -321,7 +314,6 @@ class KVCache:
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
-    @outside_programs
     def add(self, count: int = 1) -> None:
         """Appends empty sequences.
 
@@ -330,7 +322,6 @@ class KVCache:
         """
         self._state = added(self._now, _whole(count))
 
-    @outside_programs
     def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Removes sequences and releases their pages; the remaining ones are renumbered.
 
@@ -340,7 +331,6 @@ class KVCache:
         gone = self._sequences(sequences)
         self._state = selected(self._now, np.setdiff1d(np.arange(len(self)), gone))
 
-    @outside_programs
     def reorder(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Selects sequences in a new order, as beam search needs.
 
@@ -352,7 +342,6 @@ class KVCache:
 
     # ---- files -------------------------------------------------------------------------------------------------------
 
-    @outside_programs
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves the cache in a safetensors file, which replaces an existing file when it is complete.
 

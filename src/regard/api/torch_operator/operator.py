@@ -223,7 +223,7 @@ def _backward_on_gpu(*given):
 def _tangent_on_gpu(tangents, *given):
     raise refuse(
         "attention",
-        "there is no forward-mode derivative on this device",
+        "this device has no forward-mode derivative",
         given=f"tensors on {given[0].device}",
         expected="tensors on the CPU",
         fix="use backward(), or move the tensors: tensor.cpu()",
