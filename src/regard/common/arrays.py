@@ -67,13 +67,14 @@ def _of_tensor(tensor) -> np.ndarray:
 
 def _check_memory(tensor) -> None:
     """Raises an error if the storage was freed or made smaller, as FSDP does: NumPy would read other memory."""
-    if tensor.numel():
-        last = tensor.storage_offset() + sum(
-            (count - 1) * step for count, step in zip(tensor.shape, tensor.stride(), strict=True)
-        )
-        needed, held = (last + 1) * tensor.element_size(), tensor.untyped_storage().nbytes()
-        if held < needed:
-            raise RuntimeError(f"its storage has {held} of {needed} bytes, because it was freed or made smaller")
+    last = tensor.numel() - 1
+    if last < 0:
+        return
+    if not tensor.is_contiguous():
+        last = sum((count - 1) * step for count, step in zip(tensor.shape, tensor.stride(), strict=True))
+    needed, held = (tensor.storage_offset() + last + 1) * tensor.itemsize, len(tensor.untyped_storage())
+    if held < needed:
+        raise RuntimeError(f"its storage has {held} of {needed} bytes, because it was freed or made smaller")
 
 
 @functools.cache

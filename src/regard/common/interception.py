@@ -17,10 +17,10 @@ def intercepted(tensor) -> bool:
         torch is not None
         and isinstance(tensor, torch.Tensor)
         and (
-            torch.compiler.is_compiling()
+            torch.compiler.is_dynamo_compiling()
             or torch._C._are_functorch_transforms_active()
             or torch._C._len_torch_dispatch_stack() > 0
-            or torch._C._get_tracing_state() is not None
+            or torch._C._is_tracing()
             or (torch.autograd.forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
             or type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
         )

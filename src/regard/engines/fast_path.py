@@ -59,12 +59,14 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tup
     jit = _jit()
     rest = (layout, scale, query_start, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out))
-    if kind.recipe is None or not _in_memory(arrays, kind.extents):
+    pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
+    if pointers is None:
         return None
     if out is None:
         out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
+        pointers.append(_address(out))
     sums = np.empty(kind.sums, kind.real)
-    jit.run(kind.recipe, tuple([_address(array) for array in (q, k, v, out)]), sums, (arrays, out))
+    jit.run(kind.recipe, tuple(pointers), sums, (arrays, out))
     if not lse:
         return (out,)
     found = sums[0].reshape(kind.lse)
@@ -104,14 +106,19 @@ def _jit():
     return jit
 
 
-def _in_memory(arrays, extents: tuple[int, ...]) -> bool:
-    """Whether all elements are in memory: FSDP frees the storage of tensors, and torch has zeros without memory."""
+def _pointers(arrays, extents: tuple[int, ...]) -> list[int] | None:
+    """The addresses of the arrays; None unless all elements are in memory: FSDP frees the storage of tensors, and torch
+    has zeros without memory.
+    """
     if type(arrays[0]) is np.ndarray:
-        return True
+        return [address(array) for array in arrays]
+    found = []
     for array, extent in zip(arrays, extents, strict=True):
-        if not array.data_ptr() or len(array.untyped_storage()) < array.storage_offset() * array.itemsize + extent:
-            return False
-    return True
+        pointer = array.data_ptr()
+        if not pointer or len(array.untyped_storage()) < array.storage_offset() * array.itemsize + extent:
+            return None
+        found.append(pointer)
+    return found
 
 
 def _address(array) -> int:

@@ -49,9 +49,9 @@ def read(text: str, tensors: Sequence) -> Any:
     code, known = _compiled(text)
     if known is not None:
         return known
-    scope = _functions() | {f"x{place}": each for place, each in enumerate(tensors)}
-    exec(code, scope)  # `_compiled` has checked every part of the text
-    return scope["rule"]
+    names = {f"x{place}": each for place, each in enumerate(tensors)}
+    exec(code, _functions(), names)  # `_compiled` has checked every part of the text
+    return names["rule"]
 
 
 @functools.lru_cache(256)
@@ -76,11 +76,11 @@ def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
     last = tree.body[-1]
     tree.body[-1] = ast.copy_location(ast.Assign([ast.Name("rule", ast.Store())], last.value), last)
     code = compile(ast.fix_missing_locations(tree), "<rule>", "exec")
-    scope = dict(_functions())
-    if any(name[0] == "x" and name not in scope for name in names):
+    if any(name[0] == "x" and name not in _functions() for name in names):
         return code, None
-    exec(code, scope)
-    return code, scope["rule"]
+    made: dict[str, Any] = {}
+    exec(code, _functions(), made)
+    return code, made["rule"]
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor,
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]
-    out, sums, _ = _Eager.apply(problem, call, *given, *tables)
+    out, sums = _Eager.apply(problem, call, *given, *tables)
     return out, sums[0]
 
 
@@ -75,15 +75,14 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, problem: Problem, call: Call, *tensors):
-        found = forward_of(problem, call.engine)
+        out, sums, lost = forward_of(problem, call.engine)
         ctx.call = call
-        ctx.save_for_backward(*tensors, *found)
-        ctx.mark_non_differentiable(found[2])
+        ctx.save_for_backward(*tensors, out, sums, lost)
         ctx.set_materialize_grads(False)
-        return found
+        return out, sums
 
     @staticmethod
-    def backward(ctx, dout, dsums, _):
+    def backward(ctx, dout, dsums):
         call, needs = ctx.call, ctx.needs_input_grad[2:]
         *tensors, out, sums, lost = ctx.saved_tensors
 
