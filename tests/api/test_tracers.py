@@ -226,6 +226,44 @@ def test_export_to_onnx_raises(exporter, tmp_path):
         torch.onnx.export(model, tuple(tensors()), tmp_path / "model.onnx", dynamo=new)
 
 
+OTHERS = {
+    "attention_stats": lambda q: rg.attention_stats(q, q, of=["entropy"])["entropy"],
+    "attention_weights": lambda q: rg.attention_weights(q, q, rows=0),
+    "attention_backward": lambda q: rg.attention_backward(q, q, q, q).q,
+    "merge": lambda q: rg.merge([rg.attention_with_lse(q, q, q)] * 2)[0],
+    "KVCache.append": lambda q: rg.KVCache(H, D, batch=B).append(q, q),
+}
+LOSING = {
+    "make_fx": lambda call, q: make_fx(call)(q),
+    "jit.trace": lambda call, q: traced(call, (q,)),
+    "a tangent": lambda call, q: _dual(call, q),
+    "jvp": lambda call, q: torch.func.jvp(call, (q,), (q,)),
+    "grad": lambda call, q: torch.func.grad(lambda q: call(q).sum())(q),
+    "vmap": lambda call, q: torch.func.vmap(call)(torch.stack([q, q])),
+}
+
+
+def _dual(call, q):
+    with forward_ad.dual_level():
+        return call(forward_ad.make_dual(q, q))
+
+
+@pytest.mark.parametrize("way", LOSING)
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_is_no_operator_raises_where_it_would_be_lost(other, way):
+    """What a trace would keep as a constant, and what would lose a derivative, raises an error; torch's own operations,
+    such as those of `merge`, are traced.
+    """
+    q = tensors()[0]
+    if other == "merge" and way != "jit.trace":
+        found = LOSING[way](OTHERS[other], q)
+        assert found is not None
+        return
+
+    with pytest.raises(rg.Refused):
+        LOSING[way](OTHERS[other], q)
+
+
 def test_programs_hold_their_rules_and_nothing_else_does():
     """A recorded program owns the arrays of its rules: they live as long as it does, and no longer."""
     given = tensors(seed=3)

@@ -7,6 +7,8 @@ import sys
 import types
 from typing import TypeVar
 
+from .arrays import is_tensor
+from .errors import refuse
 from .interception import compiling
 from .types import Function
 
@@ -32,6 +34,16 @@ def outside_programs(function: Function) -> Function:
             torch = sys.modules["torch"]
             torch._dynamo.graph_break(msg=f"{message}")
             return torch.compiler.disable(function)(*args, **kwargs)
+        if "torch" in sys.modules:
+            for each in (*args, *kwargs.values()):
+                if is_tensor(each) and _lost(each):
+                    raise refuse(
+                        function.__qualname__,
+                        "a program that torch records, or a derivative, would not contain this call",
+                        given="a tensor inside make_fx, torch.jit.trace or forward-mode differentiation",
+                        expected="a call outside; regard.attention and regard.attention_with_lse are recorded",
+                        fix="call it before or after, on tensor.detach()",
+                    )
         # Between the graphs of a program torch.compile would look at every function that is called.
         if "torch._dynamo" in sys.modules:
             torch = sys.modules["torch"]
@@ -40,6 +52,17 @@ def outside_programs(function: Function) -> Function:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def _lost(tensor) -> bool:
+    """Whether the result of a computation outside torch would be a constant for something that looks at its operators:
+    the programs of make_fx and torch.jit.trace, and a tangent.
+    """
+    torch = sys.modules["torch"]
+    if torch._C._is_tracing() or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None:
+        return True
+    level = torch.autograd.forward_ad._current_level
+    return level >= 0 and torch.autograd.forward_ad.unpack_dual(tensor, level=level).tangent is not None
 
 
 def methods_outside_programs(cls: Class) -> Class:
