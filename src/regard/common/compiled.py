@@ -51,7 +51,7 @@ def outside_programs(function: Function) -> Function:
                 return torch.compiler.disable(function)(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return call  # type: ignore[return-value]
+    return call  # type: ignore[return-value] # it takes what `function` takes
 
 
 def _lost(tensor) -> bool:

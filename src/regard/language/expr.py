@@ -203,7 +203,7 @@ def table(array: ArrayLike | Table, name: str = "table") -> Table:
     if isinstance(array, Table):
         return array
     if tracing(array):
-        return called("table", array, name)  # type: ignore[return-value]
+        return called("table", array, name)  # type: ignore[return-value] # Traced, in place of Expr
     with _lock:
         source: Any = array
         known = _tables.get(id(source))
@@ -321,7 +321,7 @@ class Op(Expr):
 
 def applied(name: str, *args) -> Expr:
     """An operator on expressions and numbers."""
-    return operated(name, *args) if tracing(*args) else Op(name, *args)  # type: ignore[return-value]
+    return operated(name, *args) if tracing(*args) else Op(name, *args)  # type: ignore[return-value] # Traced, in place of Expr
 
 
 batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "score"))
@@ -330,9 +330,9 @@ batch, head, query, key, score = map(Var, ("batch", "head", "query", "key", "sco
 def lift(value) -> Expr:
     """A Python or NumPy scalar, or a tensor with one element, as a node; an expression is returned unchanged."""
     if isinstance(value, Expr | Traced):
-        return value  # type: ignore[return-value]
+        return value  # type: ignore[return-value] # Traced, in place of Expr
     if tracing(value):
-        return Traced(*text_of(value))  # type: ignore[return-value]
+        return Traced(*text_of(value))  # type: ignore[return-value] # Traced, in place of Expr
     if isinstance(value, bool | int | float):
         return Const(value)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():

@@ -25,7 +25,7 @@ __all__ = ["Traced", "called", "recorded", "tracing"]
 
 TEXTS = {row.name: row.text for row in OPERATORS.values()}
 TRUTH = "regard: a rule over positions has no truth value. Use & | ~ instead of and, or, not, and where instead of if."
-INFIX = {row.name: row.name for row in OPERATORS.values() if row.precedence != CALL}
+INFIX = tuple(row.name for row in OPERATORS.values() if row.precedence != CALL)
 
 
 def tracing(*values) -> bool:
@@ -126,7 +126,7 @@ def recorded(function: Function) -> Function:
         traced = tracing(*args, *kwargs.values())
         return called(name, *args, **kwargs) if traced else function(*args, **kwargs)
 
-    return call  # type: ignore[return-value]
+    return call  # type: ignore[return-value] # it takes what `function` takes
 
 
 def text(value: Any) -> tuple:
