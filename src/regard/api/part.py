@@ -36,6 +36,9 @@ class Part(Generic[ArrayT]):
         unit: what converts m to nats: the scale of the call, or 1 if the call has a score.
         dtype: the name of the dtype of q, k and v. m, l and O are float32, and float64 for float64.
 
+    Raises:
+        Refused: arrays whose shapes or dtypes do not belong to one part.
+
     Examples:
         >>> import numpy as np, regard as rg
         >>> part = rg.attention_part(*np.zeros((3, 8, 64, 16), np.float32), mask=rg.causal())
@@ -50,6 +53,21 @@ class Part(Generic[ArrayT]):
     values: ArrayT
     unit: float
     dtype: str
+
+    def __post_init__(self) -> None:
+        shapes = [list(each.shape) for each in (self.maximum, self.total, self.values)]
+        kinds = {str(each.dtype).removeprefix("torch.") for each in (self.maximum, self.total, self.values)}
+        known = self.dtype in FLOATS
+        if not known or not shapes[0] == shapes[1] == shapes[2][:-1] or kinds != {FLOATS[self.dtype].sums}:
+            given = f"maximum {shapes[0]}, total {shapes[1]}, values {shapes[2]} of {', '.join(sorted(kinds))}"
+            sums = FLOATS[self.dtype].sums if known else "float32"
+            raise refuse(
+                "Part",
+                "the arrays do not belong to one part",
+                given=f"{given}; dtype {self.dtype!r}",
+                expected=f"(…, H, Q), (…, H, Q) and (…, H, Q, E), all {sums}; dtype one of {', '.join(FLOATS)}",
+                fix="keep the arrays of attention_part as they are, also when they are sent to another process",
+            )
 
     def __repr__(self) -> str:
         *rows, depth = self.values.shape
@@ -146,7 +164,7 @@ def attention_part(
             fix="use attention_with_lse, and merge its pairs (out, lse)",
         )
     arguments = Arguments(mask, score, scale, query_start, None, dropout, seed)
-    problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_part")
+    problem: Problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_part")
     state, unit = dispatch.attend_partly(problem)
     return _part(state, (*problem.lead, problem.dims["Q"]), unit, problem.dtype.name, q)
 
@@ -155,12 +173,13 @@ def merged(parts: list[Part]) -> Part:
     """The part over all keys of these parts, merged as a binary tree of them."""
     reasons = []
     for what, found, expected in (
-        ("shape", {tuple(part.values.shape) for part in parts}, "the same rows of the same heads"),
-        ("dtype", {part.dtype for part in parts}, "parts of one call"),
-        ("unit of their scores", {part.unit for part in parts}, "parts with the same scale, all or none with a score"),
+        ("shape", [tuple(part.values.shape) for part in parts], "the same rows of the same heads"),
+        ("dtype", [part.dtype for part in parts], "parts of one call"),
+        ("unit of their scores", [part.unit for part in parts], "parts with the same scale, all or none with a score"),
     ):
-        if len(found) > 1:
-            given = ", ".join(map(str, sorted(found)))
+        different = dict.fromkeys(map(str, found))
+        if len(different) > 1:
+            given = ", ".join(different)
             fix = "compute every part with the same arguments, except for its mask, k and v"
             reasons.append(Reason(f"the parts differ in {what}", given=given, expected=expected, fix=fix))
     if reasons:

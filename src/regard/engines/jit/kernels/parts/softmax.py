@@ -183,7 +183,7 @@ class Running:
 
     def normalizers(self) -> list[Callable]:
         """Per vector, a function of a value: α · value / l, rounded like a division; 0 for a fully masked row, with or
-        without sinks. A zero is +0, whatever its sign was.
+        without sinks.
         """
         return [
             self._normalizer(*(self._get(row, number) for row in ("total", "alpha", "seen")))
@@ -211,10 +211,11 @@ class Running:
             empty = code.and_(none, code.fcmp_ordered("==", value, zero))
             value = code.fmul(value, factor)
             rough = code.fmul(value, times)
-            # One Newton step removes the error of the rounded inverse; a value that is not finite is unchanged.
+            # One Newton step removes the error of the rounded inverse, and the sign of a zero; infinities and NaN are
+            # not changed.
             fine = code.fma(code.fma(code.fneg(rough), by, value), times, rough)
             finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
-            return code.fadd(code.select(empty, zero, code.select(finite, fine, rough)), zero)
+            return code.select(empty, zero, code.select(finite, fine, rough))
 
         return normalized
 
