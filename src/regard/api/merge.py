@@ -25,7 +25,7 @@ def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]: ...
 
 
 @outside_programs
-def merge(parts):
+def merge(parts: Iterable[Any]) -> Any:
     """Attention over all keys, from the results for disjoint sets of keys.
 
     lse = ln Σ exp(lseᵢ),  out = Σ exp(lseᵢ - lse) · outᵢ;  of parts (m, l, O):  m = max mᵢ,  l = Σ exp(mᵢ - m) · lᵢ,
@@ -34,7 +34,7 @@ def merge(parts):
     Sums are a binary tree over the parts in the given order: 0 and 1, 2 and 3, …, then pairs of these, and so on. Pairs
     (out, lse) of `attention_with_lse` are summed in float64 and rounded once; their order changes the rounding only.
     Parts of `attention_part` are summed by a compiled kernel with the operations of attention itself, so parts of
-    1024 · 2ⁿ keys each have the bits of a single call; see `attention_part`.
+    1024 · 2ⁿ keys each are bit-identical to a single call; see `attention_part`.
 
     A part without allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended
     to propagates. Tensors that require gradients get them, from pairs. Pass sinks to one pair only: every lse includes

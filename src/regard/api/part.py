@@ -1,4 +1,4 @@
-"""Attention over some of the keys, before the division by the denominator: parts that merge to the bits of one call."""
+"""Attention over some of the keys, before the division by the denominator."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def attention_part(
 
     m = max score,  l = Σ exp(score - m),  O = Σ exp(score - m) · v
 
-    Sums over keys are a binary tree over pieces of 1024 positions (law 11). So if the parts are subtrees, the merged
-    part has the bits of a single call: let each part cover 1024 · 2ⁿ keys that begin at a multiple of that number, and
+    Sums over keys are a binary tree over pieces of 1024 positions (law 11). So if the parts are subtrees, the result
+    is bit-identical to a single call: let each part cover 1024 · 2ⁿ keys that begin at a multiple of that number, and
     merge neighbors of one size first. Parts between any other borders agree to a rounding.
 
     Args:

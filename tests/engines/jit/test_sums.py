@@ -14,8 +14,8 @@ import regard as rg
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.jit.run import threads
-from tests.support.engines import DTYPES_IN_CI, normal, qkv, same_bits
-from tests.support.machine import each_isa
+from tests.support.engines import DTYPES, DTYPES_IN_CI, normal, qkv, same_bits
+from tests.support.machine import OFFERED, each_isa
 from tests.support.strategies import LAYOUTS, Dims, laid_out, masks, scores
 
 EACH_DTYPE = pytest.mark.parametrize("dtype", DTYPES_IN_CI, ids=lambda dtype: np.dtype(dtype).name)
@@ -214,6 +214,24 @@ def test_law_11_on_every_instruction_set(isa):
             same_results(whole, rg.attention_with_lse(q, k, v, **rule))
         alone = rg.attention_with_lse(q[:, :, [4]], k, v, query_start=4995, **rule)
         same_results([each[:, :, [4]] for each in whole], alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_law_11_between_instruction_sets(dtype):
+    """Instruction sets with fused multiply-add have the same bits, unless they multiply pairs of bfloat16."""
+    fused = [isa for isa in OFFERED if isa in ("avx512bf16", "avx512", "avx2")]
+    if np.dtype(dtype).name == "bfloat16":
+        fused = [isa for isa in fused if isa != "avx512bf16"]
+    if len(fused) < 2:
+        pytest.skip(f"this machine offers {', '.join(OFFERED)}: nothing to compare")
+    q, k, v = case(dtype, K=5000, Q=20)
+    rule = {"mask": rg.causal(), "score": rg.softcap(5.0)}
+    results = []
+    for isa in fused:
+        with limited(isa):
+            results.append(rg.attention_with_lse(q, k, v, **rule))
+    for other in results[1:]:
+        same_results(results[0], other)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

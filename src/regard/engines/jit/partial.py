@@ -1,4 +1,4 @@
-"""Partial results: attention over some of the keys before the division, merged with the bits of a single call."""
+"""Partial results: attention over some of the keys before the division, merged bit-identically to a single call."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     out = O / l        lse = m + ln l     with sinks in l
 
 A task is as many rows as a vector has lanes. The operations and their order are those of the forward kernel, number by
-number, so the parts of a call merge to the bits of the call.
+number, so merged parts are bit-identical to a single call.
 """
 
 from __future__ import annotations
