@@ -22,7 +22,6 @@ from .code.target import host
 from .engine import SMALL, aligned, rules, specify, work
 from .kernels import forward
 from .kernels.forward import PIECE
-from .kernels.parts.tile import Memory, regions
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, splits, tiling
@@ -65,7 +64,7 @@ class Decoder:
         self.kernel = build.compiled(
             repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
         )
-        self.scratch = Memory.total(regions(spec, target))
+        self.scratch = forward.scratch_bytes(spec, target, problem.dims["K"])
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
         self.workers = 1 if work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
         self.found, self.problem = found, problem

@@ -21,7 +21,7 @@ from .code.target import host
 from .kernels import forward
 from .kernels.forward import PIECE
 from .kernels.parts import dropout
-from .kernels.parts.tile import Memory, Specification, regions
+from .kernels.parts.tile import Specification
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
@@ -277,7 +277,7 @@ def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ..
     kernel = build.compiled(
         repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
     )
-    return Prepared(kernel, spec, constants, tables, Memory.total(regions(spec, target)))
+    return Prepared(kernel, spec, constants, tables, forward.scratch_bytes(spec, target, _reach(problem)[0]))
 
 
 def _reach(problem: Problem) -> tuple[int, int, int]:

@@ -9,11 +9,11 @@ A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][l
     m, α, p, l                        softmax.py     the running softmax; no operations across lanes
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
-Keys are summed in pieces of PIECE, each starting from zero, and the pieces are merged in order. In a call with few rows
-and many keys every piece is a separate task ("split"), and the thread that finishes the last piece of a tile merges
-them: the same sums in the same order, so decoding is bit-identical to a prefill of the full sequence. Blocks begin at
-multiples of BLOCK keys, and a row sums its keys sequentially, so its result does not depend on other rows, the batch,
-or the number of threads.
+Keys are summed in pieces of PIECE, each starting from zero, and the pieces are merged in a binary tree over their
+positions (tree.py). In a call with few rows and many keys every piece is a separate task ("split"), and the thread that
+finishes the last piece of a tile merges them: the same tree, so decoding is bit-identical to a prefill of the full
+sequence. Blocks begin at multiples of BLOCK keys, and a row sums the keys of a piece sequentially, so its result does
+not depend on other rows, the batch, or the number of threads.
 
 The kernel reads only the rows of q, k and v that the plan visits, in place, with any strides.
 
@@ -33,14 +33,21 @@ from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
 from .parts.rules import Rules
-from .parts.softmax import Running
+from .parts.softmax import Running, merged
 from .parts.tasks import begun, each_task
-from .parts.tile import BLOCK, Memory, Specification, Tile, regions
+from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
+from .parts.tree import END, merge_all, merge_complete, stack_entries
 
-__all__ = ["PIECE", "write"]
+__all__ = ["PIECE", "scratch_bytes", "write"]
 
 # Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.
 PIECE = 1024
+
+
+def scratch_bytes(spec: Specification, target: Target, keys: int) -> int:
+    """Working memory of one thread in a call over this many keys; the stack of partial results comes last."""
+    entries = 0 if spec.split else stack_entries(-(-keys // PIECE))
+    return Memory.total(regions(spec, target)) + entries * state_bytes(spec, target)
 
 
 def write(
@@ -54,7 +61,7 @@ def write(
     """The kernel `forward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""
     module, code, (arguments, scratch, budget) = begun("forward")
     arg = Block(code, arguments, constants, tables, spec.wide)
-    tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target)))
+    tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target) | {"stack": 0}))
     rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
     kernel = _Forward(code, arg, tile, rules)
     with each_task(code, arg, budget) as number:
@@ -69,9 +76,7 @@ class _Forward:
     def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules):
         self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
-        # The softmax of the current piece, and of all pieces so far.
-        self.running = lambda memory: Running(code, memory, tile.type, tile.vectors, exponent, unit)
-        self.run, self.whole = (self.running(tile.memory[name]) for name in ("running", "final"))
+        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys, self.values = Keys(code, tile), Values(code, tile)
         self.dropout = None
         if tile.spec.dropout:
@@ -101,70 +106,83 @@ class _Forward:
         self.head = h
         self.rows_before = code.add(code.mul(pair, arg["rows"]), row)
         if split:
-            self.piece(runs, code.mul(part, code.index(PIECE)))
-            self.store_piece(number, part)
+            self.one_piece(number, part, runs)
         else:
             self.all_pieces(runs)
 
     # pieces -----------------------------------------------------------------------------------------------------------
 
     def all_pieces(self, runs) -> None:
-        """All pieces of a tile, each merged into the total; a single piece is used directly."""
+        """All pieces of a tile that have keys to visit, merged as soon as a subtree of them is complete."""
         code, tile = self.code, self.tile
-        some = code.icmp_signed("<", *runs)
-        first = self.read_run(code.select(some, runs[0], code.index(0)))[0]
-        last = self.read_run(code.select(some, code.sub(runs[1], code.index(1)), code.index(0)))[1]
-        begin = code.mul(code.sdiv(first, code.index(PIECE)), code.index(PIECE))
-        alone = code.and_(some, code.icmp_signed("<=", last, code.add(begin, code.index(PIECE))))
-        with code.when(code.not_(alone)):
-            self.begin_whole()
-        with code.loop(begin, code.select(some, last, code.index(0)), PIECE, [runs[0]]) as piece:
-            piece.carry(self.piece((piece.carried[0], runs[1]), piece.index))
-            with code.when(code.not_(alone)):
-                self.merge(tile.o, [self.run.state(number) for number in range(tile.vectors)])
-        places = [
-            code.select(alone, self.tile.memory[one], self.tile.memory[all])
-            for one, all in (("running", "final"), ("o", "whole"))
-        ]
-        self.finish(self.running(places[0]), places[1])
+        stack, piece = tile.memory["stack"], code.index(PIECE)
 
-    def begin_whole(self) -> None:
-        self.whole.begin()
-        self.tile.clear(self.tile.memory["whole"])
+        def exists(run):
+            return code.icmp_signed("<", run, runs[1])
 
-    def merge(self, output, states) -> None:
-        """Merges the Oᵀ, m and l of a piece into the total."""
-        code, tile, whole = self.code, self.tile, self.whole
-        factors = [whole.merge(number, *state) for number, state in enumerate(states)]
+        def entry(place):
+            return code.at(stack, code.mul(place, code.index(tile.state_bytes)))
+
+        def merge(place) -> None:
+            self.merge(entry(place), entry(code.add(place, code.index(1))))
+
+        with code.when(code.not_(exists(runs[0]))):
+            self.run.begin()
+            tile.o = stack
+            tile.clear(tile.o)
+            self.keep_softmax()
+        first = self.read_run(code.select(exists(runs[0]), runs[0], code.index(0)))[0]
+        carry = [runs[0], code.sdiv(first, piece), code.index(0)]
+        with code.repeat(lambda run, number, levels: exists(run), carry) as loop:
+            run, number, levels = loop.carried
+            tile.o = entry(code.intrinsic("ctpop", levels))
+            run = self.piece((run, runs[1]), code.mul(number, piece))
+            self.keep_softmax()
+            begins = code.sdiv(self.read_run(code.select(exists(run), run, code.index(0)))[0], piece)
+            begins = code.larger_int(begins, code.add(number, code.index(1)))
+            following = code.select(exists(run), begins, code.index(END))
+            loop.carry(run, following, merge_complete(code, levels, number, following, merge))
+        self.finish(stack)
+
+    def keep_softmax(self) -> None:
+        """Stores m and l of the piece after its Oᵀ."""
+        for number in range(self.tile.vectors):
+            for row, value in enumerate(self.run.state(number)):
+                self.tile.put(value, self.tile.state_row(self.tile.o, row), number)
+
+    def merge(self, left, right) -> None:
+        """Merges two partial results; the first, of earlier keys, becomes that of both."""
+        code, tile = self.code, self.tile
+        factors = []
+        for number in range(tile.vectors):
+            first, second = ([tile.get(tile.state_row(at, row), number) for row in (0, 1)] for at in (left, right))
+            maximum, total, *both = merged(code, first, second, self.run.exponent)
+            factors.append(both)
+            for row, value in enumerate((maximum, total)):
+                tile.put(value, tile.state_row(left, row), number)
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
-            source, target = tile.place(output, depth.index), tile.place(tile.memory["whole"], depth.index)
-            for number, factor in enumerate(factors):
-                before = code.fmul(tile.get(target, number), whole.factor(number))
-                tile.put(code.fma(tile.get(source, number), factor, before), target, number)
+            place, other = tile.place(left, depth.index), tile.place(right, depth.index)
+            for number, (a, b) in enumerate(factors):
+                before = code.fmul(tile.get(place, number), a)
+                tile.put(code.fma(tile.get(other, number), b, before), place, number)
 
-    def store_piece(self, number, part) -> None:
-        """Stores a piece in the shared memory of its tile; the thread that stores the last one merges all, in order."""
+    def one_piece(self, number, part, runs) -> None:
+        """A piece, in the shared memory of its tile; the thread that ends the last one merges all, as a tree."""
         code, arg, tile = self.code, self.arg, self.tile
-        E, vectors = tile.spec.E, tile.vectors
-        size = (E + 2) * tile.row_bytes
-        begin = code.mul(code.mul(number, arg["pieces"]), code.index(size))
-        mine = code.at(arg.address("parts"), code.add(begin, code.mul(part, code.index(size))))
-        with code.loop(code.index(0), code.index(E)) as depth:
-            source, target = tile.place(tile.o, depth.index), tile.place(mine, depth.index)
-            for place in range(vectors):
-                tile.put(tile.get(source, place), target, place)
-        for place in range(vectors):
-            for row, value in enumerate(self.run.state(place)):
-                tile.put(value, code.at(mine, (E + row) * tile.row_bytes), place)
+        begin = code.mul(code.mul(number, arg["pieces"]), code.index(tile.state_bytes))
+        parts = code.at(arg.address("parts"), begin)
+
+        def entry(place):
+            return code.at(parts, code.mul(place, code.index(tile.state_bytes)))
+
+        tile.o = entry(part)
+        self.piece(runs, code.mul(part, code.index(PIECE)))
+        self.keep_softmax()
         left = code.at(arg.address("left"), code.mul(number, code.index(8)))
         before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")
         with code.when(code.icmp_signed("==", before, code.index(1))):
-            self.begin_whole()
-            with code.loop(code.index(0), arg["pieces"]) as piece:
-                theirs = code.at(arg.address("parts"), code.add(begin, code.mul(piece.index, code.index(size))))
-                rows = [code.at(theirs, (E + row) * tile.row_bytes) for row in (0, 1)]
-                self.merge(theirs, [[tile.get(row, place) for row in rows] for place in range(vectors)])
-            self.finish(self.whole, tile.memory["whole"])
+            merge_all(code, arg["pieces"], lambda first, second: self.merge(entry(first), entry(second)))
+            self.finish(parts)
 
     def piece(self, runs, begin):
         """m, l and Oᵀ of the keys begin … begin + PIECE, with a second, careful attempt if the first is not finite.
@@ -281,9 +299,11 @@ class _Forward:
 
     # the end ----------------------------------------------------------------------------------------------------------
 
-    def finish(self, run: Running, output) -> None:
-        """out = Oᵀ / l, lse, and the sums that the backward pass needs."""
-        code, tile, arg = self.code, self.tile, self.arg
+    def finish(self, output) -> None:
+        """out = Oᵀ / l, lse, and the sums that the backward pass needs. output: the Oᵀ, m and l of all keys."""
+        code, tile, arg, run = self.code, self.tile, self.arg, self.run
+        for number in range(tile.vectors):
+            run.restore(number, *(tile.get(tile.state_row(output, row), number) for row in (0, 1)))
         run.add_sinks(self.sink, arg["sink_count"])
         normalizers = run.normalizers()
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:

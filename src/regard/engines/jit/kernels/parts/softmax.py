@@ -18,7 +18,26 @@ from ...code.ir import Code
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
-__all__ = ["Running"]
+__all__ = ["Running", "merged"]
+
+
+def merged(code: Code, left, right, exponent):
+    """m and l of two partial results, and the factors of their outputs.
+
+    m = max(m₁, m₂)    a = 2**(exponent · (m₁ - m))    b = 2**(exponent · (m₂ - m))    l = a l₁ + b l₂
+
+    left, right: m and l of each. exponent: that of `Running`. Merging with an empty one (m = -inf, l = 0) is exact.
+    """
+    maximum = code.larger(left[0], right[0])
+    shift = some_number(code, maximum)
+    a, b = (special.softmax_exp2(code, code.fsub(each, shift), *exponent) for each, _ in (left, right))
+    return maximum, code.fma(right[1], b, code.fmul(left[1], a)), a, b
+
+
+def some_number(code: Code, maximum):
+    """A maximum that can be subtracted: 0 instead of -inf."""
+    nothing = code.fcmp_ordered("==", maximum, code.number(-math.inf, maximum))
+    return code.select(nothing, code.number(0.0, maximum), maximum)
 
 
 class Running:
@@ -79,8 +98,7 @@ class Running:
         """Raises the maximum from `before` to at least `reached` and rescales l; returns the shift."""
         code = self.code
         after = code.larger(before, reached)
-        nothing = code.fcmp_ordered("==", after, code.number(-math.inf, after))
-        shift = code.select(nothing, code.number(0.0, after), after)
+        shift = some_number(code, after)
         alpha = special.softmax_exp2(code, code.fsub(before, shift), *exponent)
         self._put("maximum", number, after)
         self._put("shift", number, shift)
@@ -92,19 +110,14 @@ class Running:
         """α of a vector of lanes."""
         return self._get("alpha", number)
 
-    def merge(self, number: int, maximum, total):
-        """Merges m and l of another part of the same rows. Returns the factor of that part's output; `factor` returns
-        the factor of this part's.
-        """
-        code = self.code
-        shift = self._raise(number, self._get("maximum", number), maximum, self.exponent)
-        factor = special.softmax_exp2(code, code.fsub(maximum, shift), *self.exponent)
-        self._put("total", number, code.fma(total, factor, self._get("total", number)))
-        return factor
-
     def state(self, number: int):
         """m and l."""
         return self._get("maximum", number), self._get("total", number)
+
+    def restore(self, number: int, maximum, total) -> None:
+        """Sets m and l."""
+        self._put("maximum", number, maximum)
+        self._put("total", number, total)
 
     def exponentiate(self, scores, count, mark: bool, dropout: Dropout | None, pairs: bool) -> None:
         """Replaces scores by p in place, adds them to l, then applies dropout. mark: p of a masked key is -0, which

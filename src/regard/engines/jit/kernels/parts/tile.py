@@ -11,6 +11,7 @@ otherwise elements are loaded one by one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...code.arguments import Block
 from ...code.formats import LOST, Format
@@ -18,7 +19,7 @@ from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import Target
 from .dropout import room
 
-__all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions"]
+__all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions", "state_bytes"]
 
 # Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
@@ -55,13 +56,15 @@ def regions(spec: Specification, target: Target) -> dict[str, int]:
     return {
         "q": steps(spec.D, form) * row,
         "s": BLOCK * row,
-        "o": spec.E * row,
-        "whole": spec.E * row,
         "running": 5 * row,
-        "final": 5 * row,
         "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
         **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
     }
+
+
+def state_bytes(spec: Specification, target: Target) -> int:
+    """Bytes of a partial result: Oᵀ, and the rows m and l."""
+    return (spec.E + 2) * Format(spec.dtype, target).size * spec.rows
 
 
 def steps(depth: int, form: Format) -> int:
@@ -114,7 +117,9 @@ class Tile:
         self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
         self.type = vector(self.real, self.lanes)
         self.row_bytes = self.size * spec.rows
-        self.qt, self.s, self.o = memory["q"], memory["s"], memory["o"]
+        self.qt, self.s = memory["q"], memory["s"]
+        self.o: Any = None  # of the current piece: an entry of the stack of partial results
+        self.state_bytes = state_bytes(spec, target)
 
     def enter(self, b, h, first, count) -> None:
         """Sets the tile to the query rows first … first + count of a head (of all heads of a group, if folded), and to
@@ -177,6 +182,10 @@ class Tile:
         return self.code.at(
             base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(self.size)))
         )
+
+    def state_row(self, base, row: int):
+        """The address of m (row 0) or l (row 1) of a partial result."""
+        return self.code.at(base, (self.spec.E + row) * self.row_bytes)
 
     def get(self, place, number: int, rows: int = 0):
         """Vector `number`, `rows` rows after an address."""

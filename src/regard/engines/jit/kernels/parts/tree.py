@@ -17,7 +17,7 @@ from llvmlite import ir
 
 from ...code.ir import I1, Code
 
-__all__ = ["END", "merge_complete", "stack_entries"]
+__all__ = ["END", "merge_all", "merge_complete", "stack_entries"]
 
 END = 2**62  # beyond every block: what follows the last one
 
@@ -34,13 +34,33 @@ def merge_complete(code: Code, levels, this, following, merge: Callable):
     top of the others. merge(place): merges entry place + 1 into entry place. Returns `levels` with the new entry; the
     number of entries is the number of its bits.
     """
-    # The highest bit in which the two blocks differ is the level of the subtree that ends between them.
-    differ = code.xor(this, following)
-    top = code.sub(code.index(63), code.intrinsic("ctlz", differ, ir.Constant(I1, 1)))
-    one = code.index(1)
-    bit = code.shl(one, top)
-    below = code.sub(bit, one)
+    one, subtree = code.index(1), _subtree(code, this, following)
+    below = code.sub(subtree, one)
     depth = code.intrinsic("ctpop", levels)
     with code.loop(code.index(0), code.intrinsic("ctpop", code.and_(levels, below))) as loop:
         merge(code.sub(code.sub(depth, one), loop.index))
-    return code.or_(code.and_(levels, code.not_(below)), bit)
+    return code.or_(code.and_(levels, code.not_(below)), subtree)
+
+
+def merge_all(code: Code, count, merge: Callable) -> None:
+    """Merges the partial sums of blocks 0 … count - 1, each of which has its own place, into that of block 0.
+
+    merge(left, right): merges the subtree that begins with block `right` into the one that begins with block `left`.
+    """
+    last, one = code.sub(count, code.index(1)), code.index(1)
+    with code.loop(code.index(0), count) as block:
+        this = block.index
+        following = code.select(code.icmp_signed("==", this, last), code.index(END), code.add(this, one))
+        below = code.sub(_subtree(code, this, following), one)
+        # Without gaps the subtrees that wait are the bits of `this`, and begin where these bits end.
+        with code.loop(code.index(0), code.intrinsic("ctpop", code.and_(this, below)), 1, [this]) as loop:
+            right = loop.carried[0]
+            left = code.and_(right, code.sub(right, one))
+            merge(left, right)
+            loop.carry(left)
+
+
+def _subtree(code: Code, this, following):
+    """The number of blocks of the subtree that is complete between two blocks: the highest bit in which they differ."""
+    leading = code.intrinsic("ctlz", code.xor(this, following), ir.Constant(I1, 1))
+    return code.shl(code.index(1), code.sub(code.index(63), leading))
