@@ -50,8 +50,8 @@ class Sweep:
         self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
         self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
         self.rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
-        self.factors = tuple(arg.factor(name, tile.type) for name in ("exponent", "unit"))
-        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, *self.factors)
+        exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
+        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys = Keys(code, tile)
 
     def written(self) -> ir.Module:

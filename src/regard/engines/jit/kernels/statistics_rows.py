@@ -18,7 +18,7 @@ from ....common.dtypes import FLOATS
 from ..code import special
 from ..code.emit import Emitter
 from ..code.ir import F64, I1, I32, I64, Code, vector
-from .parts.row_sums import Lanes, PartialSums, Sums, lanes_of
+from .parts.row_sums import PartialSums, Sums, lanes_of
 from .parts.tile import Memory, regions
 from .score_sweep import Frame, Sweep
 
@@ -89,13 +89,14 @@ class _RowsKernel(Sweep):
         """An entry of the stack of partial sums."""
         code = self.code
         memory = code.at(self.tile.memory["stack"], code.mul(place, code.index(self.entry_bytes)))
-        return PartialSums(self.tile, memory, self.sums, self.real, self.factors)
+        return PartialSums(self.tile, memory, self.sums, self.real, self.run.exponent)
 
     def begin(self, place) -> None:
         """Begins a piece, whose sums are an entry of the stack."""
+        self.run.begin()
         self.piece = self.entry(place)
-        self.run, self.rows = self.piece.run, self.piece.rows | self.exact
         self.piece.begin()
+        self.rows = self.piece.rows | self.exact
 
     def merge(self, place) -> None:
         """Merges entry place + 1 of the stack into entry place."""
@@ -111,29 +112,27 @@ class _RowsKernel(Sweep):
         """Stores the sums of the whole tile; entries past the last row are never read."""
         code, arg, tile = self.code, self.arg, self.tile
         width = code.mul(arg["tiles"], code.index(tile.spec.rows))
-        final = self.entry(code.index(0))
-        rows: dict[str, Lanes] = final.rows | self.exact
+        rows = self.entry(code.index(0)).rows | self.exact
         for name, (count, dtype, _) in self.kept.items():
             with code.loop(code.index(0), code.index(count)) as row:
                 line = code.mul(code.add(code.mul(self.pair, code.index(count)), row.index), width)
                 begin = code.add(line, code.mul(which, code.index(tile.spec.rows)))
                 target = code.at(arg.address(f"sum_{name}"), code.mul(begin, code.index(dtype.itemsize)))
                 for number in range(tile.vectors):
-                    value = final.run.state(number)[0] if name == "maximum" else rows[name].get(number, row.index)
+                    value = rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
 
     # a block of keys --------------------------------------------------------------------------------------------------
 
     def block(self, first, count, mixed) -> None:
         """Adds some keys of a block to the sums."""
-        code, piece, tile = self.code, self.piece, self.tile
+        piece, tile = self.piece, self.tile
         self.scores(first, count, mixed)
-        before = [piece.shift(number) for number in range(tile.vectors)]
         self.run.end_block()
         for number in range(tile.vectors):
             if self.sums.best:
                 self.rank(number, first, count)
-            piece.rescale(number, self.run.factor(number), code.fsub(before[number], piece.shift(number)))
+            piece.raise_to(number, self.run.state(number)[0], self.run.factor(number))
             self.add(number, first, count)
 
     def add(self, number: int, first, count) -> None:

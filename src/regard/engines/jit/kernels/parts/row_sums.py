@@ -8,10 +8,10 @@ With d = s - m ≤ 0 and p = 2**(exponent · d), every lane accumulates those re
     best      the largest scores, in descending order, and their keys
     least, most   of the scores     counted   keys attended, NaN, +inf
 
-The first four depend on m and are rounded: they are partial sums on the stack of a tree (tree.py). The others are exact
-in any order, so there is one of each per row. When m grows by δ, d of earlier keys decreases by δ:
-Σ p (d - δ) = Σ p d - δ Σ p, and every sum is multiplied by α = 2**(-exponent · δ). Merging two partial sums is: raise
-both to the larger m, then add. An empty one (m = -inf, sums 0) has α = 0 and the other one 1, which is exact.
+The first four depend on m and are rounded, so they are partial sums on the stack of a tree (tree.py). The others are
+exact in any order, and every row has one of each. When m grows by δ, d of earlier keys decreases by δ:
+Σ p (d - δ) = Σ p d - δ Σ p, and all sums are multiplied by α = 2**(-exponent · δ). To merge two partial sums, both are
+rescaled to the larger m and added. An empty one (m = -inf, sums 0) has α = 0 and the other one 1, which is exact.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...code.ir import F32, F64, I32, Code, vector
-from .softmax import Running
+from .softmax import merged, some_number
 from .tile import Memory, Tile
 
 __all__ = ["Lanes", "PartialSums", "Sums", "lanes_of"]
 
-ROUNDED = ("total", "surprise", "moments", "sets")  # the sums that depend on m
+ROUNDED = ("maximum", "total", "surprise", "moments", "sets")  # m, and what depends on it
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,10 @@ class Sums:
         return {name: row for name, row in found.items() if row[0]}
 
     def bytes_of(self, real: np.dtype, rows: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Bytes by name for a tile of `rows` rows: of the exact accumulators, and of one entry of the stack."""
+        """Bytes by name for a tile of `rows` rows: of the exact accumulators, and of an entry of the stack."""
         sizes = {name: count * rows * dtype.itemsize for name, (count, dtype, _) in self.kept(real).items()}
-        entry = {"running": len(Running.ROWS) * rows * real.itemsize}
-        entry |= {name: size for name, size in sizes.items() if name in ROUNDED}
-        return {name: size for name, size in sizes.items() if name not in ("maximum", *ROUNDED)}, entry
+        exact = {name: size for name, size in sizes.items() if name not in ROUNDED}
+        return exact, {name: size for name, size in sizes.items() if name in ROUNDED}
 
 
 class Lanes(NamedTuple):
@@ -106,41 +105,44 @@ def lanes_of(tile: Tile, memory, dtype: np.dtype) -> Lanes:
 
 
 class PartialSums:
-    """The rounded sums of some keys, at an address: m, and the rows of lanes by name.
+    """The rounded sums of some keys, at an address: m and the sums, as rows of lanes by name.
 
-    factors: the exponent and the unit of the softmax, in every lane.
+    exponent: as `Running` has it.
     """
 
-    def __init__(self, tile: Tile, memory, sums: Sums, real: np.dtype, factors: tuple):
-        self.code, self.tile = tile.code, tile
+    def __init__(self, tile: Tile, memory, sums: Sums, real: np.dtype, exponent):
+        self.code, self.tile, self.exponent = tile.code, tile, exponent
         places = Memory(tile.code, memory, sums.bytes_of(real, tile.spec.rows)[1])
-        self.run = Running(tile.code, places["running"], tile.type, tile.vectors, *factors)
-        self.counts = {name: row[0] for name, row in sums.kept(real).items() if name in ROUNDED}
-        self.rows = {name: lanes_of(tile, places[name], sums.kept(real)[name][1]) for name in self.counts}
+        self.kept = {name: row for name, row in sums.kept(real).items() if name in ROUNDED}
+        self.rows = {name: lanes_of(tile, places[name], dtype) for name, (_, dtype, _) in self.kept.items()}
 
     def begin(self) -> None:
         """The sums of no keys."""
-        self.run.begin()
-        for name, count in self.counts.items():
-            self.rows[name].fill(0, count)
+        for name, (count, _, first) in self.kept.items():
+            self.rows[name].fill(first, count)
+
+    def count(self, name: str) -> int:
+        """The number of sums of a name; 0 if they are not requested."""
+        return self.kept[name][0] if name in self.kept else 0
 
     def shift(self, number: int):
         """m, or 0 if every key is masked."""
-        code, top = self.code, self.run.state(number)[0]
-        return code.select(code.fcmp_ordered("==", top, code.number(-math.inf, top)), code.number(0.0, top), top)
+        return some_number(self.code, self.rows["maximum"].get(number))
 
-    def rescale(self, number: int, alpha, decrease) -> None:
-        """Rescales the sums to a larger maximum; decrease: the old maximum minus the new one."""
-        code, rows, lowest = self.code, self.rows, self.run.exponent[1]
+    def raise_to(self, number: int, maximum, alpha) -> None:
+        """Sets m to a larger maximum and rescales the sums by α."""
+        code, rows, before = self.code, self.rows, self.shift(number)
+        rows["maximum"].put(maximum, number)
         total = code.fmul(rows["total"].get(number), alpha)
         rows["total"].put(total, number)
         if "surprise" in rows:
+            decrease, lowest = code.fsub(before, some_number(code, maximum)), self.exponent[1]
             # If the decrease is so large that α is 0, so is the total, and any finite number is correct.
             decrease = code.select(code.fcmp_ordered("<", decrease, lowest), lowest, decrease)
             surprise = code.fmul(rows["surprise"].get(number), alpha)
             rows["surprise"].put(code.fma(decrease, total, surprise), number)
         for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
-            for row in range(self.counts.get(name, 0)):
+            for row in range(self.count(name)):
                 rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
 
     def widened(self, value):
@@ -148,15 +150,15 @@ class PartialSums:
         return value if self.tile.real == F64 else self.code.fpext(value, vector(F64, self.tile.lanes))
 
     def merge(self, later: PartialSums) -> None:
-        """Merges the sums of later keys into these, and leaves `later` undefined."""
+        """Merges the sums of later keys into these; `later` is used up."""
         code = self.code
         for number in range(self.tile.vectors):
-            shifts = [part.shift(number) for part in (self, later)]
-            factor = self.run.merge(number, *later.run.state(number))
-            top = self.shift(number)
-            for part, alpha, shift in zip((self, later), (self.run.factor(number), factor), shifts, strict=True):
-                part.rescale(number, alpha, code.fsub(shift, top))
-            for name, count in self.counts.items():
-                mine, theirs = self.rows[name], later.rows[name]
-                for row in range(count):
-                    mine.put(code.fadd(mine.get(number, row), theirs.get(number, row)), number, row)
+            left, right = ([part.rows[name].get(number) for name in ("maximum", "total")] for part in (self, later))
+            maximum, total, *factors = merged(code, left, right, self.exponent)
+            for part, alpha in zip((self, later), factors, strict=True):
+                part.raise_to(number, maximum, alpha)
+            self.rows["total"].put(total, number)
+            for name in ("surprise", "moments", "sets"):
+                for row in range(self.count(name)):
+                    mine, theirs = (part.rows[name].get(number, row) for part in (self, later))
+                    self.rows[name].put(code.fadd(mine, theirs), number, row)
