@@ -171,6 +171,19 @@ def test_the_error_does_not_grow_with_the_number_of_pieces():
             assert error <= 4 * made, f"{name}: error {error:.1e}, usual {made:.1e}"
 
 
+def test_the_error_of_what_keys_receive_does_not_grow_with_the_rows():
+    """100,000 rows: at most the error of NumPy, which sums in pairs along the last axis."""
+    q, k = (np.random.default_rng(0).standard_normal((1, 1, rows, 8), dtype=np.float32) for rows in (100_000, 64))
+    request = checked_request(q, k, ["received"], query_start=0)
+    exact = statistics(checked_request(q.astype(np.float64), k.astype(np.float64), ["received"], query_start=0))
+    weights = rg.attention_weights(q, k, query_start=0)
+    made, error = (
+        np.sqrt(np.mean((found - exact["received"]) ** 2))
+        for found in (np.ascontiguousarray(weights.swapaxes(-1, -2)).sum(-1), statistics(request)["received"])
+    )
+    assert error <= made, f"error {error:.1e}, usual {made:.1e}"
+
+
 def test_a_kernel_serves_any_number_of_keys():
     """The stack of partial sums is not part of a kernel: more keys need memory, and no compilation."""
     call = in_base_2(3, 40_000, 5, 0)
@@ -241,10 +254,29 @@ def test_law_11_batch_and_heads(Q, K, rules):
     q, k, _ = arrays(Q=Q, K=K, D=16)
     whole = rg.attention_stats(q, k, of=ALL, engine="jit", **rules)
     same(parts(whole, entry=slice(1, None)), parts(rg.attention_stats(q[1:], k[1:], of=ALL, engine="jit", **rules)))
-    whole = rg.attention_stats(q, k, of=OF_ROWS, engine="jit", **rules)
     for head in range(4):
-        alone = rg.attention_stats(q[:, [head]], k[:, [head // 2]], of=OF_ROWS, engine="jit", **rules)
+        alone = rg.attention_stats(q[:, [head]], k[:, [head // 2]], of=ALL, engine="jit", **rules)
         same(parts(whole, heads=slice(head, head + 1)), parts(alone))
+
+
+@pytest.mark.parametrize("Q", [1, 6, 20, 300, 2500])
+@pytest.mark.parametrize("widths", [(20, 3000), (3000, 20), (150, 400)])
+def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q, widths):
+    """What keys receive, and maps: an entry whose own mask is wide or narrow has the same bits with others and alone,
+    though its tiles have other heights.
+    """
+    K = 2500
+    q, k, _ = arrays(Q=Q, K=K, D=8, H=2, G=1)
+    width, of = rg.table(np.array(widths), "width"), ["received", rg.pooled(1, 7)]
+    near = rg.causal() & (rg.query - rg.key < width[rg.batch])
+    whole = rg.attention_stats(q, k, of=of, mask=near, engine="jit")
+    for entry in range(2):
+        mask = rg.causal() & (rg.query - rg.key < widths[entry])
+        for head in range(2):
+            alone = rg.attention_stats(q[[entry]][:, [head]], k[[entry]], of=of, mask=mask, engine="jit")
+            same(parts(whole, slice(entry, entry + 1), slice(head, head + 1)), parts(alone))
+        columns = rg.attention_stats(q[[entry]], k[[entry]], of=["received"], mask=mask, engine="jit")
+        np.testing.assert_array_equal(whole.received[[entry]], columns.received)
 
 
 @cases
