@@ -43,8 +43,29 @@ def works() -> dict:
 
         return prepare
 
-    cached = {f"cache-{keys}": steps(8, keys) for keys in (64, 1024)}
-    return {each.name: case(each) for each in CASES} | cached
+    def keys(rows: int, count: int, dtype: str, mask):
+        def prepare():
+            q, k, v = (
+                np.random.default_rng(0).standard_normal((2, size, 128), dtype=np.float32)
+                for size in (rows, count, count)
+            )
+            if dtype == "bfloat16":
+                import ml_dtypes
+
+                q, k, v = (array.astype(ml_dtypes.bfloat16) for array in (q, k, v))
+            return lambda: rg.attention(q, k, v, mask=mask)
+
+        return prepare
+
+    cached = {f"cache-{count}": steps(8, count) for count in (64, 1024)}
+    # Calls in which many keys are summed: all rows, the last ones, and a decoding step.
+    sums = {
+        f"sums-{name}-{size}k-{dtype}": keys(rows, size * 1024, dtype, mask)
+        for name, rows, mask in (("dense", 1024, None), ("causal", 2048, rg.causal()), ("decode", 1, None))
+        for size in (2, 8, 32)
+        for dtype in ("float32", "bfloat16")
+    }
+    return {each.name: case(each) for each in CASES} | cached | sums
 
 
 def serve() -> None:

@@ -65,6 +65,7 @@ from .language.masks import (
 )
 from .language.measures import mass, pooled, top
 from .api.merge import merge
+from .api.part import Part, attention_part
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 from .api.statistics import Statistics, attention_stats
 
@@ -80,6 +81,7 @@ LAZY = {"Run": "lens", "audit": "audits", "heatmap": "lens", "look": "lens"}
 __all__ = [
     "Explanation",
     "KVCache",
+    "Part",
     "Refused",
     "Run",
     "Statistics",
@@ -88,6 +90,7 @@ __all__ = [
     "atan",
     "attention",
     "attention_backward",
+    "attention_part",
     "attention_stats",
     "attention_weights",
     "attention_with_lse",

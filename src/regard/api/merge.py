@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -11,30 +11,44 @@ from ..common.arrays import is_tensor
 from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
 from ..common.types import ArrayT
+from .part import Part, merged
 
 __all__ = ["merge"]
 
 
+@overload
+def merge(parts: Iterable[Part[ArrayT]]) -> Part[ArrayT]: ...
+
+
+@overload
+def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]: ...
+
+
 @outside_programs
-def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
+def merge(parts):
     """Attention over all keys, from the results for disjoint sets of keys.
 
-    lse = ln Σ exp(lseᵢ),  out = Σ exp(lseᵢ - lse) · outᵢ
+    lse = ln Σ exp(lseᵢ),  out = Σ exp(lseᵢ - lse) · outᵢ;  of parts (m, l, O):  m = max mᵢ,  l = Σ exp(mᵢ - m) · lᵢ,
+    O = Σ exp(mᵢ - m) · Oᵢ
 
-    Sums are float64. The order of the parts, and merging some of them first, changes the rounding only. A part without
-    allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended to propagates.
-    Tensors that require gradients get them. Pass sinks to one part only: every lse includes the sinks of its call, so
-    merging would count them again.
+    Sums are a binary tree over the parts in the given order: 0 and 1, 2 and 3, …, then pairs of these, and so on. Pairs
+    (out, lse) of `attention_with_lse` are summed in float64 and rounded once; their order changes the rounding only.
+    Parts of `attention_part` are summed by a compiled kernel with the operations of attention itself, so parts of
+    1024 · 2ⁿ keys each have the bits of a single call; see `attention_part`.
+
+    A part without allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended
+    to propagates. Tensors that require gradients get them, from pairs. Pass sinks to one pair only: every lse includes
+    the sinks of its call, so merging would count them again; with parts, pass them to `Part.result`.
 
     Args:
-        parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` returns them; all NumPy
-            arrays or all torch tensors.
+        parts: pairs of out (…, H, Q, E) and lse (…, H, Q) in nats, as `attention_with_lse` returns them; or results of
+            `attention_part` in the order of their keys. All NumPy arrays or all torch tensors.
 
     Returns:
-        out (…, H, Q, E) and lse (…, H, Q) in the types and dtypes of the parts.
+        out (…, H, Q, E) and lse (…, H, Q) in the types and dtypes of the pairs; or a `Part`.
 
     Raises:
-        Refused: `parts` is empty, or its pairs differ in shape, dtype or kind of array. Every problem is listed.
+        Refused: `parts` is empty, or its members differ in shape, dtype or kind. Every problem is listed.
 
     Source:
         Milakov and Gimelshein 2018 (softmax of parts); Dao et al. 2023 (decoding over parts of the keys).
@@ -49,6 +63,8 @@ def merge(parts: Iterable[tuple[ArrayT, ArrayT]]) -> tuple[ArrayT, ArrayT]:
         True
     """
     pairs: list[Any] = list(parts)
+    if pairs and all(isinstance(each, Part) for each in pairs):
+        return merged(pairs)
     _check(pairs)
     out, lse = pairs[0]
     if is_tensor(out):
@@ -68,15 +84,18 @@ def _merged(library, parts) -> tuple[Any, Any]:
         top = library.maximum(top, lse)
     nothing = top == -np.inf
     top = library.where(nothing, 0.0, top)  # −∞ − (−∞) would be NaN
-    total = weighted = 0.0
+    sums = []
     for out, lse in parts:
         empty = lse == -np.inf
         # Replaced before the exponential too: gradients are computed for both branches of a where.
         share = library.where(empty, 0.0, library.exp(library.where(empty, 0.0, lse) - library.where(empty, 0.0, top)))
         values = library.where(empty[..., None], 0.0, out)
         # An infinity whose share rounds to 0 was attended to, and must propagate.
-        weighted = weighted + library.where(library.isfinite(values), share[..., None] * values, values)
-        total = total + share
+        sums.append((library.where(library.isfinite(values), share[..., None] * values, values), share))
+    while len(sums) > 1:
+        pairs = [(one[0] + other[0], one[1] + other[1]) for one, other in zip(sums[::2], sums[1::2])]
+        sums = pairs + sums[2 * len(pairs) :]
+    weighted, total = sums[0]
     total = library.where(nothing, 1.0, total)
     return weighted / total[..., None], library.where(nothing, -np.inf, top + library.log(total))
 
@@ -105,7 +124,7 @@ def _check(parts: list) -> None:
                     f"part {number} is not a pair of arrays",
                     given=type(part).__name__,
                     expected="(out, lse)",
-                    fix="pass results of attention_with_lse",
+                    fix="pass results of attention_with_lse, or of attention_part only",
                 )
             )
             continue

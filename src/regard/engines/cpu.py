@@ -18,7 +18,20 @@ from ..language.problem import Gradients, Problem, Tangents
 from . import fast_path
 from .choice import Explained, choose
 
-__all__ = ["Saved", "attend", "explained", "keep", "pull_back", "push_forward", "solve", "statistics", "weights"]
+__all__ = [
+    "Saved",
+    "attend",
+    "attend_partly",
+    "divide",
+    "explained",
+    "keep",
+    "merge_states",
+    "pull_back",
+    "push_forward",
+    "solve",
+    "statistics",
+    "weights",
+]
 
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
@@ -162,6 +175,33 @@ def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.n
     from .reference import tangent
 
     return tangent.push_forward(problem, tangents)
+
+
+# ---- partial results -------------------------------------------------------------------------------------------------
+
+
+def attend_partly(problem: Problem) -> tuple[tuple[np.ndarray, ...], float]:
+    """((m, l, O), unit) of a checked problem without sinks, as `jit.partial.State` describes them."""
+    choose(problem, "jit", where="attention_part")
+    from .jit import partial
+
+    return partial.attend_partly(problem)
+
+
+def merge_states(states: list[tuple[np.ndarray, ...]], unit: float) -> tuple[np.ndarray, ...]:
+    """(m, l, O) over all keys, from those over consecutive sets of keys."""
+    from .jit import partial
+
+    return partial.merge_states([partial.State(*state) for state in states], unit)
+
+
+def divide(
+    state: tuple[np.ndarray, ...], unit: float, sinks: np.ndarray | None, dtype: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """(out, lse) of a state."""
+    from .jit import partial
+
+    return partial.divide(partial.State(*state), unit, sinks, dtype)
 
 
 # ---- torch tensors ---------------------------------------------------------------------------------------------------

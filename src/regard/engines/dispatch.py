@@ -2,7 +2,7 @@
 
 Tensors on another device are computed by gpu/entry.py, everything else by cpu.py. Both define the same four functions
 and choose an engine for each call. `solve`, `keep`, `pull_back` and `push_forward` compute a checked problem on the
-CPU.
+CPU, and `attend_partly`, `merge_states` and `divide` partial results.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import ENGINES, Explained, choose, why_not
-from .cpu import Saved, keep, pull_back, push_forward, solve
+from .cpu import Saved, attend_partly, divide, keep, merge_states, pull_back, push_forward, solve
 
 __all__ = [
     "ENGINES",
     "Explained",
     "Saved",
     "attend",
+    "attend_partly",
     "choose",
+    "divide",
     "explained",
     "keep",
+    "merge_states",
     "pull_back",
     "push_forward",
     "solve",

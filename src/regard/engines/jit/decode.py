@@ -60,7 +60,7 @@ class Decoder:
         target, (mask, score) = host(), rules(problem)
         _, constants, tables = signature(mask, score)
         unit = (problem.q.strides[3] == problem.q.itemsize, True, True, True)
-        spec = dataclasses.replace(specify(problem, shape, split, unit), paged=True)
+        spec = specify(problem, shape, split=split, unit=unit, paged=True)
         self.kernel = build.compiled(
             repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
         )

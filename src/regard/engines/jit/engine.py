@@ -30,6 +30,7 @@ __all__ = [
     "Prepared",
     "Saved",
     "aligned",
+    "fill",
     "keep",
     "needs_64_bits",
     "prepare",
@@ -110,7 +111,7 @@ def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, 
     B, H, Q, _ = problem.q.shape
     out = np.empty((B, H, Q, problem.v.shape[3]), problem.dtype) if out is None else out
     sums = np.empty((3, B, H, Q), problem.real)
-    _fill(problem, Saved(out, sums))
+    fill(problem, Saved(out, sums))
     return out, sums[0]
 
 
@@ -120,12 +121,12 @@ def keep(problem: Problem) -> Saved:
     shape = (B, H, Q, problem.v.shape[3])
     lost = None if problem.dtype == problem.real else np.empty(shape, np.int16)
     saved = Saved(np.empty(shape, problem.dtype), np.empty((3, B, H, Q), problem.real), lost)
-    _fill(problem, saved)
+    fill(problem, saved)
     return saved
 
 
-def _fill(problem: Problem, saved: Saved) -> None:
-    """Computes a call into the arrays of `saved`."""
+def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
+    """Computes a call into the arrays of `saved`. partial: out is O in the dtype of sums, top and total are m and l."""
     (B, H, Q, _), real, (out, sums, lost) = problem.q.shape, problem.real, saved
     if 0 in (B, H, Q):
         return
@@ -145,12 +146,12 @@ def _fill(problem: Problem, saved: Saved) -> None:
         problem.query_start.tobytes(),
         sinks if sinks is None else sinks.shape,
         problem.dropout is None,
+        partial,
         threads.count(),
         host(),
     )
-    recipe = _recipes(
-        (problem.mask, problem.score), kind, lambda: recipe_of(problem, out, 0 if sinks is None else sinks.shape[1])
-    )
+    count = 0 if sinks is None else sinks.shape[1]
+    recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, out, count, partial))
     rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
     rest |= {} if lost is None else {"lost": lost}
     if problem.dropout is not None:
@@ -178,7 +179,7 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
     launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
 
 
-def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
+def recipe_of(problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, Q, _ = problem.q.shape
     shape = tiling(problem)
@@ -186,7 +187,7 @@ def recipe_of(problem: Problem, out: np.ndarray, sink_count: int) -> Recipe:
     heads = problem.k.shape[1] if shape.folded else H
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())
-    ready = prepare(problem, shape, split, out)
+    ready = prepare(problem, shape, split, out, partial)
     pieces = -(-problem.dims["K"] // PIECE) if split else 1
     filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
     block = pack(
@@ -226,22 +227,22 @@ def work(problem: Problem, found: Plan) -> int:
     return B * H // len(found.order) * visited(found) * found.rows * (D + problem.v.shape[3])
 
 
-def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray) -> Prepared:
+def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray, partial: bool = False) -> Prepared:
     """The kernel for a problem, compiled or cached."""
     unit = tuple(array.strides[3] == array.itemsize for array in (problem.q, problem.k, problem.v, out))
+    kind = {"unit": unit, "split": split, "partial": partial}
     rest = (
         problem.q.shape,
         problem.v.shape[3],
         problem.dtype,
         shape,
-        split,
-        unit,
+        *kind.values(),
         plain(problem),
         problem.dropout is None,
         *_reach(problem),
         host(),
     )
-    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, split, unit))
+    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, kind))
 
 
 def rules(problem: Problem):
@@ -249,8 +250,8 @@ def rules(problem: Problem):
     return problem.mask, the_score if problem.score is None and not plain(problem) else problem.score
 
 
-def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Specification:
-    """The specification of the kernel for a problem."""
+def specify(problem: Problem, shape: Tiling, **kind) -> Specification:
+    """The specification of the kernel for a problem; kind: further fields of it."""
     mask, score = rules(problem)
     return Specification(
         shape=signature(mask, score)[0],
@@ -260,18 +261,17 @@ def specify(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]
         rows=shape.rows,
         lanes=shape.lanes,
         wide=needs_64_bits(problem),
-        unit=unit,
         score=score is not None,
         mask=mask is not None,
         folded=shape.folded,
-        split=split,
         dropout=problem.dropout is not None,
         stream=shape.rows >= problem.q.shape[2],
+        **kind,
     )
 
 
-def _compiled(problem: Problem, shape: Tiling, split: bool, unit: tuple[bool, ...]) -> Prepared:
-    spec, target = specify(problem, shape, split, unit), host()
+def _compiled(problem: Problem, shape: Tiling, kind: dict[str, Any]) -> Prepared:
+    spec, target = specify(problem, shape, **kind), host()
     mask, score = rules(problem)
     _, constants, tables = signature(mask, score)
     kernel = build.compiled(

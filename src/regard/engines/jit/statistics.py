@@ -90,7 +90,7 @@ class Runner(NamedTuple):
         shape, constants, tables = signature(mask, score, *sets)
         # The integers of the sets of keys must fit 32 bits too.
         every = functools.reduce(operator.and_, sets, everything() if mask is None else mask)
-        spec = engine.specify(replace(problem, mask=every), self.shape, False, (*unit, True, True))
+        spec = engine.specify(replace(problem, mask=every), self.shape, unit=(*unit, True, True))
         return Frame(replace(spec, shape=shape, mask=mask is not None), host(), mask, score, sets, constants, tables)
 
     def run(

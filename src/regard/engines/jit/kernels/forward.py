@@ -300,10 +300,17 @@ class _Forward:
     # the end ----------------------------------------------------------------------------------------------------------
 
     def finish(self, output) -> None:
-        """out = Oᵀ / l, lse, and the sums that the backward pass needs. output: the Oᵀ, m and l of all keys."""
+        """out = Oᵀ / l, lse, and the sums that the backward pass needs; Oᵀ, m and l themselves if partial.
+
+        output: the Oᵀ, m and l of all keys.
+        """
         code, tile, arg, run = self.code, self.tile, self.arg, self.run
         for number in range(tile.vectors):
             run.restore(number, *(tile.get(tile.state_row(output, row), number) for row in (0, 1)))
+        if tile.spec.partial:
+            tile.store_output(output, self.rows_before)
+            self.store_sums(("maximum", "top"), ("total", "total"))
+            return
         run.add_sinks(self.sink, arg["sink_count"])
         normalizers = run.normalizers()
         with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
@@ -312,8 +319,14 @@ class _Forward:
                 tile.put(normalized(tile.get(place, number)), place, number)
         tile.store_output(output, self.rows_before)
         run.finish()
-        for row, name in (("maximum", "lse"), ("seen", "top"), ("total", "total")):
-            run.store(row, code.at(arg.address(name), code.mul(self.rows_before, code.index(tile.size))), tile.count)
+        self.store_sums(("maximum", "lse"), ("seen", "top"), ("total", "total"))
+
+    def store_sums(self, *places: tuple[str, str]) -> None:
+        """Stores rows of the softmax in the caller's arrays: pairs of a row and an array."""
+        code, tile, arg = self.code, self.tile, self.arg
+        offset = code.mul(self.rows_before, code.index(tile.size))
+        for row, name in places:
+            self.run.store(row, code.at(arg.address(name), offset), tile.count)
 
     def sink(self, index, number: int):
         """A sink in every lane: that of the head, or of the head of each lane if heads share a tile."""

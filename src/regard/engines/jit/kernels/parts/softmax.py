@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from ...code import special
-from ...code.ir import Code
+from ...code.ir import Code, is_vector
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
@@ -190,17 +190,30 @@ class Running:
             for number in range(self.vectors)
         ]
 
+    def normalizer(self, lane) -> Callable:
+        """The same function for one lane, of one or more values."""
+        offset = self.code.mul(lane, self.code.index(self.bytes // self.lanes))
+        return self._normalizer(
+            *(
+                self.code.get(self.code.at(self._place(row, 0), offset), self.real, self.bytes // self.lanes)
+                for row in ("total", "alpha", "seen")
+            )
+        )
+
     def _normalizer(self, total, alpha, seen) -> Callable:
-        code, zero = self.code, self.code.number(0.0, total)
+        code = self.code
         inverse = code.fdiv(code.number(1.0, total), total)
         nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
 
         def normalized(value):
-            empty = code.and_(nothing, code.fcmp_ordered("==", value, zero))
-            value = code.fmul(value, alpha)
-            rough = code.fmul(value, inverse)
-            # One Newton step removes the error of the rounded inverse; a value that is not finite is unchanged.
-            fine = code.fma(code.fma(code.fneg(rough), total, value), inverse, rough)
+            lanes, zero = value.type.count if is_vector(value) else 1, code.number(0.0, value)
+            by, times, factor, none = (code.splat(each, lanes) for each in (total, inverse, alpha, nothing))
+            empty = code.and_(none, code.fcmp_ordered("==", value, zero))
+            value = code.fmul(value, factor)
+            rough = code.fmul(value, times)
+            # One Newton step removes the error of the rounded inverse, and the sign of a zero; infinities and NaN are
+            # not changed.
+            fine = code.fma(code.fma(code.fneg(rough), by, value), times, rough)
             finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
             return code.select(empty, zero, code.select(finite, fine, rough))
 

@@ -45,6 +45,7 @@ class Specification:
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
     paged: bool = False  # k and v are pools of pages, addressed by a block table
+    partial: bool = False  # the result is Oᵀ, m and l, in the type of sums
     stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
 
@@ -203,7 +204,8 @@ class Tile:
 
     def step(self, name: str):
         """Bytes from one element of a row to the next."""
-        return self.code.index(self.form.itemsize) if self.unit(name) else self.arg[f"{name}_depth"]
+        size = self.size if name == "out" and self.spec.partial else self.form.itemsize
+        return self.code.index(size) if self.unit(name) else self.arg[f"{name}_depth"]
 
     def row(self, name: str, number):
         """The address of a row of the block (of the tile, for q and out)."""
@@ -290,7 +292,7 @@ class Tile:
 
         def store(value, row, lane, depth) -> None:
             place = self.column(row, "out", depth)
-            if self.form.wide:
+            if self.form.wide or spec.partial:
                 code.put(value, place)
                 return
             bits = self.form.rounded(code, value)

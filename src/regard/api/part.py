@@ -1,0 +1,206 @@
+"""Attention over some of the keys, before the division by the denominator: parts that merge to the bits of one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, SupportsFloat, SupportsIndex
+
+import numpy as np
+
+from ..common.arrays import device_of, elsewhere, like, read_array
+from ..common.compiled import outside_programs
+from ..common.dtypes import FLOATS
+from ..common.errors import Reason, Refused, refuse
+from ..common.types import ArrayLike, ArrayT
+from ..engines import dispatch
+from ..language.callables import Mask, Score
+from ..language.checks.arguments import Arguments, checked_sinks
+from ..language.problem import Problem
+
+__all__ = ["Part", "attention_part", "merged"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Generic[ArrayT]):
+    """Attention of some rows over some keys, undivided: the result of `attention_part`, and of `merge`.
+
+    m = max score,  l = Σ exp(score - m),  O = Σ exp(score - m) · v;  then out = O / l and lse = m + ln l
+
+    It holds E + 2 numbers per row and head, whatever the number of keys, and is what has to be sent from where keys
+    are stored to where the result is needed.
+
+    Args:
+        maximum: m, (…, H, Q), in `unit` nats; −inf in a row that attends to no key.
+        total: l, (…, H, Q); 0 in such a row.
+        values: O, (…, H, Q, E).
+        unit: what converts m to nats: the scale of the call, or 1 if the call has a score.
+        dtype: the name of the dtype of q, k and v. m, l and O are float32, and float64 for float64.
+
+    Raises:
+        Refused: arrays whose shapes or dtypes do not belong to one part.
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> part = rg.attention_part(*np.zeros((3, 8, 64, 16), np.float32), mask=rg.causal())
+        >>> part
+        Part(rows [8, 64], depth 16, float32)
+        >>> part.total[0, :3]
+        array([1., 2., 3.], dtype=float32)
+    """
+
+    maximum: ArrayT
+    total: ArrayT
+    values: ArrayT
+    unit: float
+    dtype: str
+
+    def __post_init__(self) -> None:
+        shapes = [list(each.shape) for each in (self.maximum, self.total, self.values)]
+        kinds = {str(each.dtype).removeprefix("torch.") for each in (self.maximum, self.total, self.values)}
+        known = self.dtype in FLOATS
+        if not known or not shapes[0] == shapes[1] == shapes[2][:-1] or kinds != {FLOATS[self.dtype].sums}:
+            given = f"maximum {shapes[0]}, total {shapes[1]}, values {shapes[2]} of {', '.join(sorted(kinds))}"
+            sums = FLOATS[self.dtype].sums if known else "float32"
+            raise refuse(
+                "Part",
+                "the arrays do not belong to one part",
+                given=f"{given}; dtype {self.dtype!r}",
+                expected=f"(…, H, Q), (…, H, Q) and (…, H, Q, E), all {sums}; dtype one of {', '.join(FLOATS)}",
+                fix="keep the arrays of attention_part as they are, also when they are sent to another process",
+            )
+
+    def __repr__(self) -> str:
+        *rows, depth = self.values.shape
+        return f"Part(rows {rows}, depth {depth}, {self.dtype})"
+
+    @outside_programs
+    def result(self, sinks: ArrayLike | None = None) -> tuple[ArrayT, ArrayT]:
+        """Divides: out and lse of attention over the keys of this part.
+
+        out = O / (l + Σ exp(sink - m)),  lse = m + ln(l + Σ exp(sink - m))
+
+        Args:
+            sinks: extra logits in the denominator, (H,) or (H, n). They belong to all keys, so they are given here.
+
+        Returns:
+            out (…, H, Q, E) in the dtype of the call, and lse (…, H, Q) in nats.
+
+        Raises:
+            Refused: sinks that do not fit the heads.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> q = k = v = np.ones((8, 64, 16), np.float32)
+            >>> out, lse = rg.attention_part(q, k, v).result(sinks=np.zeros(8, np.float32))
+            >>> out.shape, lse.shape
+            ((8, 64, 16), (8, 64))
+        """
+        reasons: list[Reason] = []
+        state, lead = _state(self)
+        checked = checked_sinks(sinks, state[0].shape[1], reasons)
+        if reasons:
+            raise Refused("Part.result", reasons)
+        out, lse = dispatch.divide(state, self.unit, checked, FLOATS[self.dtype].numpy)
+        return like(self.values, out.reshape(*lead, out.shape[3])), like(self.values, lse.reshape(lead))
+
+
+@outside_programs
+def attention_part(
+    q: ArrayT,
+    k: ArrayT,
+    v: ArrayT,
+    *,
+    mask: Mask | None = None,
+    score: Score | None = None,
+    scale: SupportsFloat | None = None,
+    query_start: SupportsIndex | ArrayLike | None = None,
+    dropout: SupportsFloat = 0.0,
+    seed: SupportsIndex | None = None,
+) -> Part[ArrayT]:
+    """Attention over some of the keys, to be merged with that over the others by `merge`.
+
+    m = max score,  l = Σ exp(score - m),  O = Σ exp(score - m) · v
+
+    Sums over keys are a binary tree over pieces of 1024 positions (law 11). So if the parts are subtrees, the merged
+    part has the bits of a single call: let each part cover 1024 · 2ⁿ keys that begin at a multiple of that number, and
+    merge neighbors of one size first. Parts between any other borders agree to a rounding.
+
+    Args:
+        q: (…, H, Q, D) queries, as for `attention`.
+        k: (…, G, K, D) keys.
+        v: (…, G, K, E) values.
+        mask: which keys a row may attend to, as for `attention`; `(rg.key >= first) & (rg.key < last)` selects those
+            of a part, which costs nothing for the others.
+        score: changes the logits, as for `attention`.
+        scale: the factor of q·k, by default 1/√D.
+        query_start: the position of the first row on the key axis, by default K - Q.
+        dropout: the rate at which weights are dropped.
+        seed: an integer in [0, 2**64), required with dropout.
+
+    Returns:
+        A `Part`. Sinks are given to `Part.result`, because they belong to all keys.
+
+    Raises:
+        Refused: as for `attention`; also tensors that require gradients or are not on the CPU, and arrays of depth 0.
+
+    Source:
+        Milakov and Gimelshein 2018 (softmax of parts); Shyam et al. 2024 (decoding by a tree of parts).
+
+    Examples:
+        >>> import numpy as np, regard as rg
+        >>> q, k, v = np.random.default_rng(0).standard_normal((3, 8, 4096, 16), dtype=np.float32)
+        >>> q = q[:, -1:]
+        >>> parts = [rg.attention_part(q, k, v, mask=half) for half in (rg.key < 2048, rg.key >= 2048)]
+        >>> out, lse = rg.merge(parts).result()
+        >>> bool((out == rg.attention(q, k, v)).all())
+        True
+    """
+    if elsewhere(q):
+        raise refuse(
+            "attention_part",
+            "parts are computed on the CPU only",
+            given=f"a tensor on {device_of(q)}",
+            expected="arrays or tensors in CPU memory",
+            fix="use attention_with_lse, and merge its pairs (out, lse)",
+        )
+    arguments = Arguments(mask, score, scale, query_start, None, dropout, seed)
+    problem: Problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_part")
+    state, unit = dispatch.attend_partly(problem)
+    return _part(state, (*problem.lead, problem.dims["Q"]), unit, problem.dtype.name, q)
+
+
+def merged(parts: list[Part]) -> Part:
+    """The part over all keys of these parts, merged as a binary tree of them."""
+    reasons = []
+    for what, found, expected in (
+        ("shape", [tuple(part.values.shape) for part in parts], "the same rows of the same heads"),
+        ("dtype", [part.dtype for part in parts], "parts of one call"),
+        ("unit of their scores", [part.unit for part in parts], "parts with the same scale, all or none with a score"),
+    ):
+        different = dict.fromkeys(map(str, found))
+        if len(different) > 1:
+            given = ", ".join(different)
+            fix = "compute every part with the same arguments, except for its mask, k and v"
+            reasons.append(Reason(f"the parts differ in {what}", given=given, expected=expected, fix=fix))
+    if reasons:
+        raise Refused("merge", reasons)
+    states = [_state(part)[0] for part in parts]
+    first = parts[0]
+    state = dispatch.merge_states(states, first.unit)
+    return _part(state, tuple(first.maximum.shape), first.unit, first.dtype, first.values)
+
+
+def _state(part: Part) -> tuple[tuple[np.ndarray, ...], tuple[int, ...]]:
+    """The arrays of a part with axes (B, H, Q), and their leading axes as the caller has them."""
+    lead = tuple(part.maximum.shape)
+    heads, rows = (1, 1, *lead)[-2:]
+    arrays = [read_array(each, "Part") for each in (part.maximum, part.total, part.values)]
+    shape = (int(np.prod(lead[:-2])), heads, rows)
+    return (*(each.reshape(shape) for each in arrays[:2]), arrays[2].reshape(*shape, part.values.shape[-1])), lead
+
+
+def _part(state: tuple[np.ndarray, ...], lead: tuple[int, ...], unit: float, dtype: str, given: Any) -> Part:
+    """A part of arrays in the type of `given`."""
+    maximum, total, values = (like(given, array) for array in state)
+    depth = values.shape[-1]
+    return Part(maximum.reshape(lead), total.reshape(lead), values.reshape(*lead, depth), unit, dtype)
