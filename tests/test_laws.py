@@ -458,6 +458,27 @@ def test_law_11_repeated_runs(engine, dtype, rule):
             same_bits(old, new)
 
 
+@formats
+@local
+def test_law_11_statistics_of_rows(engine, dtype, rule):
+    """Statistics of a row over thousands of keys: neither other rows nor other entries of the batch change a bit."""
+    K, of = 2300, ["lse", "entropy", "maximum", "distance", "range", rg.mass(rg.key % 3 == 0)]
+    q, k, _ = qkv(dtype=dtype, B=2, H=4, G=2, Q=45, K=K)
+    whole = rg.attention_stats(q, k, of=of, engine=engine, **rule)
+    disturbed = q.copy()
+    disturbed[:, :, 1::2] = NAN
+    for rows, queries, keys, entry, start in (
+        (slice(None, None, 2), disturbed, k, slice(None), K - 45),
+        (slice(None), q[1:], k[1:], slice(1, None), K - 45),
+        *((slice(row, row + 1), q[:, :, [row]], k, slice(None), K - 45 + row) for row in (0, 31, 44)),
+    ):
+        part = rg.attention_stats(queries, keys, of=of, query_start=start, engine=engine, **rule)
+        for name in whole:
+            olds, news = ([each[name]] if isinstance(each[name], np.ndarray) else each[name] for each in (whole, part))
+            for old, new in zip(olds, news, strict=True):
+                same_bits(old[entry, :, rows], new[:, :, ::2] if queries is disturbed else new)
+
+
 # ---- law 12 ----------------------------------------------------------------------------------------------------------
 
 

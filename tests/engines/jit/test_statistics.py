@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.engines.jit.code.target import ISAS, host, limited
-from regard.engines.jit.run import threads
 from regard.engines.reference.statistics import statistics as law
 from regard.language import analysis as readings
 from regard.language.measures import Mass, Request, checked_request, edges
@@ -265,71 +264,6 @@ def test_scores_of_any_size(dtype, scale, sinks):
         {"q": q, "k": k, "mask": rg.causal(), "scale": scale, "sinks": np.full(4, sinks, np.float32)},
         [*EVERYTHING, rg.pooled(7, 15)],
     )
-
-
-# ---- law 11 ----------------------------------------------------------------------------------------------------------
-
-ALL = [*EVERYTHING, rg.pooled(9, 11)]
-RULES = {
-    "plain": {},
-    "window": {"mask": rg.causal() & rg.window(100), "score": rg.softcap(4.0)},
-    "documents": {"mask": rg.documents(lengths=[30, 1, 250, 60, 400])},
-}
-
-
-def same(found, other, rows=slice(None), batch=slice(None), names=None) -> None:
-    """Two answers are the same bits, up to a choice of batch entries and rows of the first."""
-    for name in names or found:
-        parts = (found[name], other[name]) if isinstance(found[name], tuple) else ((found[name],), (other[name],))
-        for one, two in zip(*parts, strict=True):
-            np.testing.assert_array_equal(one[batch, :, rows], two, err_msg=name)
-
-
-OF_ROWS = ["lse", "maximum", "entropy", "distance", "range", "counts", "mass", "top"]
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_law_11_threads_change_no_bit(rules):
-    """One thread, two, five: the same bits, of columns and maps too."""
-    q, k, _ = arrays(Q=400, K=500)
-    results = []
-    for count in (1, 2, 5):
-        with threads.limit(count):
-            results.append(rg.attention_stats(q, k, of=ALL, engine="jit", **rules))
-    for other in results[1:]:
-        same(results[0], other)
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_law_11_repeated_runs(rules):
-    """Ten times the same call: the same bits."""
-    q, k, _ = arrays(Q=200, K=300)
-    first = rg.attention_stats(q, k, of=ALL, engine="jit", **rules)
-    for _ in range(10):
-        same(first, rg.attention_stats(q, k, of=ALL, engine="jit", **rules))
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_law_11_batch_and_strides(rules):
-    """A batch entry alone, or laid out otherwise: the same bits."""
-    q, k, _ = arrays(Q=200, K=300)
-    whole = rg.attention_stats(q, k, of=ALL, engine="jit", **rules)
-    same(whole, rg.attention_stats(q[1:], k[1:], of=ALL, engine="jit", **rules), batch=slice(1, None))
-    turned = [array.swapaxes(1, 2).copy().swapaxes(1, 2) for array in (q, k)]
-    same(whole, rg.attention_stats(*turned, of=ALL, engine="jit", **rules))
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-@pytest.mark.parametrize("chunk", [1, 7, 64, 129])
-def test_law_11_rows_in_chunks(rules, chunk):
-    """The statistics of a row are bit-identical whatever other rows the call has."""
-    q, k, _ = arrays(Q=200, K=300)
-    of = [measure for measure in ALL if getattr(measure, "name", measure) in OF_ROWS]
-    whole = rg.attention_stats(q, k, of=of, engine="jit", **rules)
-    for begin in range(0, 200, chunk):
-        rows = slice(begin, min(begin + chunk, 200))
-        part = rg.attention_stats(q[:, :, rows], k, of=of, engine="jit", query_start=100 + begin, **rules)
-        same(whole, part, rows)
 
 
 # ---- size ------------------------------------------------------------------------------------------------------------

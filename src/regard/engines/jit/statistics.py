@@ -35,11 +35,14 @@ from .code import build
 from .code.arguments import factors, leaves, pack, plain
 from .code.emit import signature
 from .code.target import host
+from .kernels.forward import PIECE
 from .kernels.parts.plan_by_key import tile_ranges
+from .kernels.parts.row_sums import Sums
 from .kernels.parts.tile import BLOCK, Memory
+from .kernels.parts.tree import stack_entries
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
-from .kernels.statistics_rows import Sums, rows_kernel, rows_memory
+from .kernels.statistics_rows import rows_kernel, rows_memory
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
@@ -166,7 +169,7 @@ class RowSums:
             frame,
             detail=sums,
             write=lambda: rows_kernel(frame, sums),
-            memory=rows_memory(frame, sums),
+            memory=rows_memory(frame, sums, stack_entries(-(-problem.dims["K"] // PIECE))),
             tasks=tasks,
             own=own,
         )

@@ -6,6 +6,7 @@ with the slots of every kernel, followed by additional ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -14,12 +15,14 @@ from ....language.expr import Const, Expr, Table
 from ..code.arguments import FIXED, Block
 from ..code.ir import I32, I64
 from ..code.target import Target
+from .forward import PIECE
 from .parts.panels import Keys
 from .parts.plan_by_key import visited_keys
 from .parts.rules import Rules
 from .parts.softmax import Running
 from .parts.tasks import begun, each_task
 from .parts.tile import BLOCK, Memory, Specification, Tile
+from .parts.tree import END, merge_complete
 
 __all__ = ["Frame", "Sweep"]
 
@@ -81,24 +84,56 @@ class Sweep:
         """Sᵀ of some keys of a block, -inf where masked."""
         self.rules.scores(self.keys, self.run, first, count, mixed)
 
-    def each_block(self, which, do) -> None:
-        """do(first, count, mixed) for the keys that a tile visits, in one step between two multiples of BLOCK.
+    def each_piece(self, which, begin: Callable, block: Callable, merge: Callable) -> None:
+        """Sums over the keys that a tile visits, as a tree of pieces of PIECE keys (tree.py); the result is entry 0 of
+        the stack of partial sums.
 
-        So the sums of a row are split at the same keys, whatever the other rows of its tile visit.
+        begin(place): begins an empty sum as an entry of the stack. block(first, count, mixed): adds keys to it, in one
+        step between two multiples of BLOCK, so the sums of a row are split at the same keys, whatever the other rows of
+        its tile visit. merge(place): merges entry place + 1 into entry place.
         """
         code, arg = self.code, self.arg
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
         offsets = code.at(arg.address("offsets"), place)
         first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
-        with code.loop(first_run, last_run, 1, [code.index(0)]) as run:
-            at = code.at(arg.address("runs"), code.mul(run.index, code.index(12)))
-            begin, end = (code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(2))
-            with code.repeat(
-                lambda at: code.icmp_signed("<", at, end), [code.larger_int(begin, run.carried[0])]
-            ) as blocks:
-                at = blocks.carried[0]
-                border = code.mul(code.add(code.sdiv(at, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
-                first, last, mixed = visited_keys(code, arg, self.group, which, at, border)
-                do(first, code.sub(last, first), mixed)
-                blocks.carry(border)
-            run.carry(blocks.result[0])
+        carry = [*self.visited(first_run, last_run, code.index(0)), code.index(0)]
+        with code.repeat(lambda run, key, levels: code.icmp_signed("<", key, code.index(END)), carry) as pieces:
+            run, key, levels = pieces.carried
+            piece, end = code.sdiv(key, code.index(PIECE)), self.border(key, PIECE)
+            begin(code.intrinsic("ctpop", levels))
+            with code.repeat(lambda run, key: code.icmp_signed("<", key, end), [run, key]) as blocks:
+                run, key = blocks.carried
+                border = self.border(key, BLOCK)
+                first, last, mixed = visited_keys(code, arg, self.group, which, key, border)
+                block(first, code.sub(last, first), mixed)
+                blocks.carry(*self.visited(run, last_run, border))
+            run, key = blocks.result
+            following = code.sdiv(key, code.index(PIECE))  # beyond every piece if no key follows
+            pieces.carry(run, key, merge_complete(code, levels, piece, following, merge))
+        with code.when(code.icmp_signed("==", pieces.result[2], code.index(0))):  # no keys
+            begin(code.index(0))
+
+    def border(self, key, size: int):
+        """The first multiple of `size` after a key."""
+        code = self.code
+        return code.mul(code.add(code.sdiv(key, code.index(size)), code.index(1)), code.index(size))
+
+    def visited(self, run, last_run, reached) -> tuple:
+        """The first key of the runs from `reached` on, and its run; the key is END if there is none."""
+        code = self.code
+
+        def edge(run, part: int):
+            """The first key of a run (0), or one past its last (1); of the first run of the plan, if it is not one."""
+            safe = code.select(code.icmp_signed("<", run, last_run), run, code.index(0))
+            at = code.at(self.arg.address("runs"), code.add(code.mul(safe, code.index(12)), code.index(4 * part)))
+            return code.sext(code.get(at, I32, 4), I64)
+
+        def over(run):
+            """Whether a run exists and ends before `reached`."""
+            return code.and_(code.icmp_signed("<", run, last_run), code.icmp_signed("<=", edge(run, 1), reached))
+
+        with code.repeat(over, [run]) as skipped:
+            skipped.carry(code.add(skipped.carried[0], code.index(1)))
+        run = skipped.result[0]
+        exists = code.icmp_signed("<", run, last_run)
+        return run, code.select(exists, code.larger_int(edge(run, 0), reached), code.index(END))

@@ -4,10 +4,12 @@ A weight is p = 2**(exponent · (s - top)) · peak, where top is the row's large
 from the first pass. A task is a range of keys of one head, split into blocks; every tile of queries that visits a block
 adds to
 
-    received   Σ p over the lanes of a key        stored as [key][lane], summed over lanes at the end of the block
+    received   Σ p over the rows of a key         a sum per key and lane, summed over lanes after every PIECE rows
     a map      Σ p and max p over each cell       a range is whole columns of cells, so each cell belongs to one task
 
-in the order of the tiles: without atomic operations, and independent of the number of threads.
+in the order of the rows: without atomic operations, and independent of the number of threads. Lane l of a sum adds the
+rows l, l + lanes, l + 2 · lanes … one after another, and a cell all its rows, so the height of a tile does not matter.
+Sums over PIECE rows and the cells are added in float64.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import math
 from llvmlite import ir
 
 from ..code import special
-from ..code.ir import F64, I64
+from ..code.ir import F64, I1, I64
+from .forward import PIECE
 from .parts.plan_by_key import visited_keys
 from .parts.tile import BLOCK, regions
 from .score_sweep import Frame, Sweep
@@ -74,15 +77,22 @@ class _KeysKernel(Sweep):
         code = self.code
         if self.received:
             self.clear(code.sub(last, first))
-        with code.loop(*self.tile_range(first, last)) as which:
-            found, stop, mixed = visited_keys(code, self.arg, self.group, which.index, first, last)
-            with code.when(code.icmp_signed("<", found, stop)):
-                self.enter(which.index)
-                self.scores(found, code.sub(stop, found), mixed)
-                self.rows_of(which.index)
-                self.add(first, found, stop)
-        if self.received:
-            self.store_received(first, code.sub(last, first))
+        begin, end = self.tile_range(first, last)
+        with code.repeat(lambda tile: code.icmp_signed("<", tile, end), [begin]) as pieces:
+            border = self.border(pieces.carried[0], PIECE // self.tile.spec.rows)
+            with code.loop(pieces.carried[0], code.smaller_int(border, end), 1, [code.index(0, I1)]) as which:
+                found, stop, mixed = visited_keys(code, self.arg, self.group, which.index, first, last)
+                some = code.icmp_signed("<", found, stop)
+                with code.when(some):
+                    self.enter(which.index)
+                    self.scores(found, code.sub(stop, found), mixed)
+                    self.rows_of(which.index)
+                    self.add(first, found, stop)
+                which.carry(code.or_(which.carried[0], some))
+            if self.received:
+                with code.when(which.result[0]):
+                    self.add_received(first, code.sub(last, first))
+            pieces.carry(border)
 
     def tile_range(self, first, last):
         """The first tile of queries that may visit the keys, and one past the last; a block may overlap two tiles of
@@ -162,29 +172,26 @@ class _KeysKernel(Sweep):
             code.put(code.number(0.0, tile.type), self.column(key.index), align=tile.size * tile.lanes)
 
     def collect(self, key, p: list) -> None:
-        """Adds the vectors of a key to its sums."""
+        """Adds the vectors of a key to its sums, in order."""
         code, tile, place = self.code, self.tile, self.column(key)
-        code.put(
-            code.fadd(code.get(place, tile.type, align=tile.size * tile.lanes), self.summed(p)),
-            place,
-            tile.size * tile.lanes,
-        )
+        total = code.get(place, tile.type, align=tile.size * tile.lanes)
+        for part in p:
+            total = code.fadd(total, part)
+        code.put(total, place, tile.size * tile.lanes)
 
-    def summed(self, p: list):
-        """The sum of several vectors, pairwise."""
-        while len(p) > 1:
-            p = [self.code.fadd(*p[at : at + 2]) if at + 1 < len(p) else p[at] for at in range(0, len(p), 2)]
-        return p[0]
-
-    def store_received(self, first, count) -> None:
-        """Stores the sums over lanes, in float64, to the caller's array."""
+    def add_received(self, first, count) -> None:
+        """Adds the sums over lanes, in float64, to the caller's array, and clears them."""
         code, arg, tile = self.code, self.arg, self.tile
         with code.loop(code.index(0), count) as key:
             sums = code.get(self.column(key.index), tile.type, align=tile.size * tile.lanes)
+            code.put(code.number(0.0, sums), self.column(key.index), align=tile.size * tile.lanes)
             lanes = [code.lane(sums, lane) for lane in range(tile.lanes)]
-            total = self.summed([lane if tile.real == F64 else code.fpext(lane, F64) for lane in lanes])
-            place = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
-            code.put(total, code.at(arg.address("received"), code.mul(place, code.index(8))), align=8)
+            lanes = [lane if tile.real == F64 else code.fpext(lane, F64) for lane in lanes]
+            while len(lanes) > 1:
+                lanes = [code.fadd(*lanes[at : at + 2]) for at in range(0, len(lanes), 2)]
+            number = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
+            place = code.at(arg.address("received"), code.mul(number, code.index(8)))
+            code.put(code.fadd(code.get(place, F64, 8), lanes[0]), place, align=8)
 
     # a map ------------------------------------------------------------------------------------------------------------
 

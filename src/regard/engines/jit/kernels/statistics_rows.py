@@ -1,24 +1,15 @@
 """The kernel of statistics per row: one pass over the keys, like the forward kernel, with other sums instead of values.
 
-With d = s - m ≤ 0 and p = 2**(exponent · d), every lane accumulates those requested of
-
-    total     Σ p                 surprise  Σ p · d   both rescaled by α when m grows; they give the entropy
-    moments   Σ p, Σ p·x, Σ p·x²  x = query − key
-    sets      Σ p over each set of keys
-    best      the largest scores, in descending order, and their keys
-    least, most   of the scores     counted   keys attended, NaN, +inf
-
-When m grows by δ, d of earlier keys decreases by δ: Σ p (d - δ) = Σ p d - δ Σ p. Moments are float64, and all three use
-the same p, so mean and variance are those of slightly perturbed weights, without cancellation, however distant the keys
-are. The kernel stores these sums; `statistics.py` computes the results from them.
+The keys that a tile of rows visits are summed in pieces, each from nothing, and the pieces are merged in a tree
+(score_sweep.py). row_sums.py has the sums. Moments are float64, and all three use the same p, so mean and variance are
+those of slightly perturbed weights, without cancellation, however distant the keys are. The kernel stores the sums of
+all keys; `statistics.py` computes the results from them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -26,67 +17,12 @@ from llvmlite import ir
 from ....common.dtypes import FLOATS
 from ..code import special
 from ..code.emit import Emitter
-from ..code.ir import F32, F64, I1, I32, I64, Code, vector
-from .parts.tile import regions
+from ..code.ir import F64, I1, I32, I64, Code, vector
+from .parts.row_sums import PartialSums, Sums, lanes_of
+from .parts.tile import Memory, regions
 from .score_sweep import Frame, Sweep
 
-__all__ = ["Sums", "rows_kernel", "rows_memory"]
-
-
-@dataclass(frozen=True)
-class Sums:
-    """The sums that a kernel computes. sets: number of sets of keys; best: number of keys per row."""
-
-    surprise: bool
-    moments: bool
-    sets: int
-    best: int
-    reach: bool
-    counted: bool
-
-    def kept(self, real: np.dtype) -> dict[str, tuple[int, np.dtype, float]]:
-        """The accumulators of every lane, by name: (how many, their dtype, their initial value)."""
-        whole, double = np.dtype(np.int32), np.dtype(np.float64)
-        found = {
-            "maximum": (1, real, -math.inf),
-            "total": (1, real, 0),
-            "surprise": (int(self.surprise), real, 0),
-            "moments": (3 * self.moments, double, 0),
-            "sets": (self.sets, real, 0),
-            "best": (self.best, real, -math.inf),
-            "best_keys": (self.best, whole, -1),
-            "least": (int(self.reach), real, math.inf),
-            "most": (int(self.reach), real, -math.inf),
-            "counted": (3 * self.counted, whole, 0),
-        }
-        return {name: row for name, row in found.items() if row[0]}
-
-
-class Lanes(NamedTuple):
-    """Rows of lanes in working memory, each as wide as the tile: `vectors` vectors of numbers of `size` bytes."""
-
-    code: Code
-    memory: Any
-    type: Any
-    size: int
-    vectors: int
-
-    def place(self, number: int, row):
-        """The address of a vector of a row, given as an int or as a value at run time."""
-        step = self.type.count * self.size
-        base = self.code.at(self.memory, step * number)
-        if isinstance(row, int):
-            return self.code.at(base, step * self.vectors * row)
-        return self.code.at(base, self.code.mul(row, self.code.index(step * self.vectors)))
-
-    def get(self, number: int, row=0):
-        return self.code.get(self.place(number, row), self.type, align=min(64, self.type.count * self.size))
-
-    def put(self, value, number: int, row=0) -> None:
-        self.code.put(value, self.place(number, row), align=min(64, self.type.count * self.size))
-
-
-TYPES = {"float32": F32, "float64": F64, "int32": I32}
+__all__ = ["rows_kernel", "rows_memory"]
 
 
 def _plus(code: Code, before, more):
@@ -103,11 +39,12 @@ JOINED: dict[str, Callable] = {
 }
 
 
-def rows_memory(frame: Frame, sums: Sums) -> dict[str, int]:
-    """Bytes of working memory by name."""
-    kept = sums.kept(real_of(frame))
-    own = {f"sum_{name}": count * frame.spec.rows * dtype.itemsize for name, (count, dtype, _) in kept.items()}
-    return regions(frame.spec, frame.target) | own
+def rows_memory(frame: Frame, sums: Sums, entries: int = 1) -> dict[str, int]:
+    """Bytes of working memory by name. entries: of the stack of partial sums, which is at the end, so the kernel does
+    not depend on their number.
+    """
+    own, entry = sums.bytes_of(real_of(frame), frame.spec.rows)
+    return regions(frame.spec, frame.target) | own | {"stack": entries * Memory.total(entry)}
 
 
 def rows_kernel(frame: Frame, sums: Sums) -> ir.Module:
@@ -124,20 +61,14 @@ def real_of(frame: Frame) -> np.dtype:
 
 class _RowsKernel(Sweep):
     def __init__(self, frame: Frame, sums: Sums):
-        self.sums, self.kept = sums, sums.kept(real_of(frame))
+        self.sums, self.real = sums, real_of(frame)
+        self.kept = sums.kept(self.real)
         super().__init__("rows", frame, tuple(f"sum_{name}" for name in self.kept), rows_memory(frame, sums))
         tile = self.tile
         self.sets = KeySets(self, frame)
-        self.rows = {
-            name: Lanes(
-                self.code,
-                tile.memory[f"sum_{name}"],
-                vector(TYPES[dtype.name], tile.lanes),
-                dtype.itemsize,
-                tile.vectors,
-            )
-            for name, (_, dtype, _) in self.kept.items()
-        }
+        own, entry = sums.bytes_of(self.real, tile.spec.rows)
+        self.entry_bytes = Memory.total(entry)
+        self.exact = {name: lanes_of(tile, tile.memory[name], self.kept[name][1]) for name in own}
 
     def task(self, number) -> None:
         """A tile of query rows."""
@@ -148,14 +79,28 @@ class _RowsKernel(Sweep):
         self.enter(which)
         self.sets.open(self.b, self.h, self.position)
         self.queries = [self.positions(number) for number in range(self.tile.vectors)]
-        self.run.begin()
-        for name, (count, _, first) in self.kept.items():
-            lanes = self.rows[name]
-            with code.loop(code.index(0), code.index(count)) as row:
-                for vector_number in range(lanes.vectors):
-                    lanes.put(code.number(first, lanes.type), vector_number, row.index)
-        self.each_block(which, self.block)
+        for name, lanes in self.exact.items():
+            count, _, first = self.kept[name]
+            lanes.fill(first, count)
+        self.each_piece(which, self.begin, self.block, self.merge)
         self.store(which)
+
+    def entry(self, place) -> PartialSums:
+        """An entry of the stack of partial sums."""
+        code = self.code
+        memory = code.at(self.tile.memory["stack"], code.mul(place, code.index(self.entry_bytes)))
+        return PartialSums(self.tile, memory, self.sums, self.real, self.run.exponent)
+
+    def begin(self, place) -> None:
+        """Begins a piece, whose sums are an entry of the stack."""
+        self.run.begin()
+        self.piece = self.entry(place)
+        self.piece.begin()
+        self.rows = self.piece.rows | self.exact
+
+    def merge(self, place) -> None:
+        """Merges entry place + 1 of the stack into entry place."""
+        self.entry(place).merge(self.entry(self.code.add(place, self.code.index(1))))
 
     def positions(self, number: int):
         """The positions of the lanes of a vector, in float64."""
@@ -167,58 +112,32 @@ class _RowsKernel(Sweep):
         """Stores the sums of the whole tile; entries past the last row are never read."""
         code, arg, tile = self.code, self.arg, self.tile
         width = code.mul(arg["tiles"], code.index(tile.spec.rows))
-        for number in range(tile.vectors):
-            self.rows["maximum"].put(self.run.state(number)[0], number)
+        rows = self.entry(code.index(0)).rows | self.exact
         for name, (count, dtype, _) in self.kept.items():
             with code.loop(code.index(0), code.index(count)) as row:
                 line = code.mul(code.add(code.mul(self.pair, code.index(count)), row.index), width)
                 begin = code.add(line, code.mul(which, code.index(tile.spec.rows)))
                 target = code.at(arg.address(f"sum_{name}"), code.mul(begin, code.index(dtype.itemsize)))
                 for number in range(tile.vectors):
-                    value = self.rows[name].get(number, row.index)
+                    value = rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
 
     # a block of keys --------------------------------------------------------------------------------------------------
 
     def block(self, first, count, mixed) -> None:
         """Adds some keys of a block to the sums."""
-        code, run, tile = self.code, self.run, self.tile
+        piece, tile = self.piece, self.tile
         self.scores(first, count, mixed)
-        before = [self.shift(number) for number in range(tile.vectors)]
-        run.end_block()
+        self.run.end_block()
         for number in range(tile.vectors):
             if self.sums.best:
                 self.rank(number, first, count)
-            self.rescale(number, code.fsub(before[number], self.shift(number)))
+            piece.raise_to(number, self.run.state(number)[0], self.run.factor(number))
             self.add(number, first, count)
-
-    def shift(self, number: int):
-        """m, or 0 if every key so far is masked."""
-        code, top = self.code, self.run.state(number)[0]
-        return code.select(code.fcmp_ordered("==", top, code.number(-math.inf, top)), code.number(0.0, top), top)
-
-    def rescale(self, number: int, decrease) -> None:
-        """Rescales the sums so far to the new maximum; decrease: the old maximum minus the new one."""
-        code, alpha, lowest = self.code, self.run.factor(number), self.run.exponent[1]
-        rows = self.rows
-        total = code.fmul(rows["total"].get(number), alpha)
-        rows["total"].put(total, number)
-        if self.sums.surprise:
-            # If the decrease is so large that α is 0, so is the total, and any finite number is correct.
-            decrease = code.select(code.fcmp_ordered("<", decrease, lowest), lowest, decrease)
-            surprise = code.fmul(rows["surprise"].get(number), alpha)
-            rows["surprise"].put(code.fma(decrease, total, surprise), number)
-        for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
-            for row in range(self.kept.get(name, (0,))[0]):
-                rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
-
-    def widened(self, value):
-        """As float64."""
-        return value if self.tile.real == F64 else self.code.fpext(value, vector(F64, self.tile.lanes))
 
     def add(self, number: int, first, count) -> None:
         """Adds the keys of the block to the sums of a vector of lanes."""
-        code, tile, shift = self.code, self.tile, self.shift(number)
+        code, tile, shift = self.code, self.tile, self.piece.shift(number)
         names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
         # Each block is summed separately: short chains have smaller rounding errors.
         begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
@@ -246,14 +165,14 @@ class _RowsKernel(Sweep):
             found["sets"] = [code.select(holds, p, zero) for holds in self.sets.membership(number, position)]
         if sums.moments:
             away = code.fsub(self.queries[number], code.splat(code.sitofp(position, F64), self.tile.lanes))
-            wide = self.widened(p)
+            wide = self.piece.widened(p)
             once = code.fmul(wide, away)
             found["moments"] = [wide, once, (once, away)]
         if sums.reach:
             found |= {"least": [code.select(removed, plus, s)], "most": [s]}
         if sums.counted:
             holds = code.not_(removed), code.fcmp_unordered("uno", s, s), code.fcmp_ordered("==", s, plus)
-            found["counted"] = [code.zext(each, self.rows["counted"].type) for each in holds]
+            found["counted"] = [code.zext(each, self.exact["counted"].type) for each in holds]
         return found
 
     # the largest scores -----------------------------------------------------------------------------------------------
@@ -261,7 +180,7 @@ class _RowsKernel(Sweep):
     def rank(self, number: int, first, count) -> None:
         """Inserts the scores that are larger than the last of the best; most blocks have none."""
         code, tile = self.code, self.tile
-        last = self.rows["best"].place(number, self.sums.best - 1)
+        last = self.exact["best"].place(number, self.sums.best - 1)
         with code.loop(code.index(0), count) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             beats = code.fcmp_ordered(">", s, code.get(last, tile.type, align=tile.size * tile.lanes))
@@ -273,7 +192,7 @@ class _RowsKernel(Sweep):
 
     def insert(self, number: int, s, position) -> None:
         """Inserts s in sorted order, per lane; scores equal to s, whose keys are earlier, remain before it."""
-        code, scores, keys = self.code, self.rows["best"], self.rows["best_keys"]
+        code, scores, keys = self.code, self.exact["best"], self.exact["best_keys"]
         lanes = self.tile.lanes
         none = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
         with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), none]) as row:
