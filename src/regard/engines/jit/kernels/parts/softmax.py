@@ -18,7 +18,7 @@ from ...code.ir import Code, is_vector
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
-__all__ = ["Running", "merged"]
+__all__ = ["Running", "merged", "some_number"]
 
 
 def merged(code: Code, left, right, exponent):
