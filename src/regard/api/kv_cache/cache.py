@@ -246,6 +246,8 @@ class KVCache:
         score: Score | None = None,
         scale: SupportsFloat | None = None,
         query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
         sequences: SupportsIndex | ArrayLike | None = None,
@@ -262,10 +264,13 @@ class KVCache:
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
                 append, padding included, whose output is 0.
+            batch_start: the number of the first sequence, if the cache holds some sequences of a larger batch: masks,
+                scores and their tables count from it. None is 0.
+            head_start: the number of the first query head, if the cache holds some heads of a model. None is 0.
             sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
             sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
-                reads the batch counts the chosen ones.
+                reads the batch counts the chosen ones, from batch_start.
 
         Returns:
             (…, H, Q, E) in the type and dtype of `q`.
@@ -274,7 +279,8 @@ class KVCache:
             Refused: as for `rg.attention`; also another number of rows or other sequences than in the last append
                 without query_start, or rows that attend to released keys. Every problem is listed.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)[0]
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)[0]
 
     def attend_with_lse(
         self,
@@ -284,6 +290,8 @@ class KVCache:
         score: Score | None = None,
         scale: SupportsFloat | None = None,
         query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
         sequences: SupportsIndex | ArrayLike | None = None,
@@ -296,6 +304,8 @@ class KVCache:
             score: changes the logits.
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row.
+            batch_start: the number of the first sequence in a larger batch.
+            head_start: the number of the first query head in a larger call.
             sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
             sequences: which sequences q is for.
@@ -306,7 +316,8 @@ class KVCache:
         Raises:
             Refused: as for `attend`.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):

@@ -15,6 +15,7 @@ from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
 from ..masks import dense
 from ..scores import bias
+from ..starts import Starts
 from ..tree.syntax import Syntax
 from .arrays import shape_text
 from .numbers import LIMIT
@@ -27,7 +28,9 @@ __all__ = [
     "checked_scale",
     "checked_sinks",
     "checked_start",
+    "checked_starts",
     "follow_tensors",
+    "is_bare",
     "picked",
 ]
 
@@ -42,6 +45,8 @@ class Arguments(NamedTuple):
     sinks: Any = None
     dropout: Any = 0.0
     seed: Any = None
+    batch_start: Any = None
+    head_start: Any = None
 
 
 def _small(value) -> np.ndarray:
@@ -79,6 +84,31 @@ def _last_rows(B: int, start: int) -> np.ndarray:
     found = np.full(B, start, np.int64)
     found.flags.writeable = False  # calls of one shape share it
     return found
+
+
+def checked_starts(batch_start, head_start, B: int, H: int, reasons: list[Reason]) -> Starts:
+    """The numbers of the first batch entry and of the first head, each None if it is not given."""
+    if batch_start is None and head_start is None:
+        return Starts()
+    first = _first("batch_start", "batch entry", batch_start, B, reasons)
+    return Starts(first, _first("head_start", "query head", head_start, H, reasons))
+
+
+def _first(name: str, what: str, value, count: int, reasons: list[Reason]) -> int | None:
+    if value is None:
+        return None
+    given = _small(value)
+    if given.ndim == 0 and given.dtype.kind in "iu" and 0 <= int(given) <= LIMIT - count:
+        return int(given)
+    reasons.append(
+        Reason(
+            f"{name} is not the number of a {what}",
+            given=_shortly(value),
+            expected=f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
+            fix="omit it if the call holds all of them",
+        )
+    )
+    return None
 
 
 def checked_scale(value, D: int, reasons: list[Reason]) -> float:
@@ -124,7 +154,7 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     return array if array.ndim == 2 else array[:, None]
 
 
-def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
+def checked_dropout(rate, seed, starts: Starts, reasons: list[Reason]) -> Dropout | None:
     """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
@@ -159,14 +189,19 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
             )
         )
     elif number > 0:
-        return Dropout(number, int(whole))
+        return Dropout(number, int(whole), starts.batch or 0, starts.head or 0)
     return None
+
+
+def is_bare(value) -> bool:
+    """Whether a mask or score is an array, which is indexed within the call, and not a rule."""
+    return not (value is None or isinstance(value, Syntax | str | bool | np.bool_) or callable(value))
 
 
 def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
     """A mask or score as an expression; a bare array broadcasts over rows and keys, so its shape is checked here."""
     try:
-        if value is None or isinstance(value, Syntax | str | bool | np.bool_) or callable(value):
+        if not is_bare(value):
             return read(value)
         given = outline(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
@@ -218,30 +253,23 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
                 held.array = now.array
 
 
-def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped."""
+def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, reasons: list[Reason]) -> None:
+    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped.
+
+    A table of a call that is the whole has one entry for each batch entry or head; that of a part may have more.
+    """
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
-    exact, least = (
-        {batch: (B, "batch entries"), head: (H, "heads")},
-        {key: (K, "keys"), query: (last, "query positions")},
-    )
+    numbered = {batch: ("batch", B, starts.batch), head: ("head", H, starts.head)}
+    least = {key: (K, "keys"), query: (last, "query positions")}
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
         given = f"`{read}` of {list(sizes)}"
         for part, size in zip(read.index, sizes, strict=True):
             if not isinstance(part, Var):
                 continue
-            if part in exact and size != exact[part][0]:
-                wanted, entries = exact[part]
-                reasons.append(
-                    Reason(
-                        f"{name} has {size} entries for {wanted} {entries}",
-                        given=given,
-                        expected=f"{wanted} along that axis",
-                        fix=f"check the array, or index it with clip({part!r}, …)",
-                    )
-                )
+            if part in numbered:
+                _check_numbered(name, given, size, *numbered[part], reasons)
             if part in least and size < least[part][0]:
                 wanted, entries = least[part]
                 reasons.append(
@@ -252,6 +280,35 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reaso
                         fix=f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
                     )
                 )
+
+
+ENTRIES = {"batch": "batch entries", "head": "heads"}
+
+
+def _check_numbered(
+    name: str, given: str, size: int, axis: str, count: int, first: int | None, reasons: list[Reason]
+) -> None:
+    """Appends a reason if an axis of a table, indexed by batch or head, does not have the entries of the call."""
+    entries = ENTRIES[axis]
+    if first is None and size != count:
+        part = f", or pass {axis}_start=… if these are {count} of them" if size > count else ""
+        reasons.append(
+            Reason(
+                f"{name} has {size} entries for {count} {entries}",
+                given=given,
+                expected=f"{count} along that axis",
+                fix=f"check the array, or index it with clip({axis}, …){part}",
+            )
+        )
+    if first is not None and size < first + count:
+        reasons.append(
+            Reason(
+                f"{name} has {size} entries for {entries} {first} … {first + count - 1}",
+                given=f"{given}, {axis}_start={first}",
+                expected=f"{first + count} or more along that axis: those of the whole",
+                fix=f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
+            )
+        )
 
 
 def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
