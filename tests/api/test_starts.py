@@ -16,8 +16,9 @@ import regard as rg
 import regard.torch as rt
 from regard.engines import fast_path, gpu
 from regard.engines.gpu import flex
-from regard.engines.gpu import statistics as gpu_statistics
 from regard.engines.gpu import tiles as streamed
+from regard.engines.gpu.statistics import statistics as tiled_statistics
+from regard.engines.gpu.statistics import weights as tiled_weights
 from regard.engines.jit import engine
 from regard.language import starts
 from regard.language.analysis import substituted
@@ -185,7 +186,9 @@ def test_gradients_of_tables_add_up(data, dtype, name):
             found = rg.attention_backward(*given_, **rules, batch_start=entries.start, head_start=heads.start)
             for table, total in sums.items():
                 total += found.tables[table]
-    weights = rg.attention_weights(*(part.astype(np.float64) for part in (q, k)), **rules | {"engine": None})
+    weights = rg.attention_weights(
+        *(part.astype(np.float64) for part in (q, k)), mask=rules["mask"], score=rules["score"]
+    )
     terms = weights * np.abs(dout.astype(np.float64) @ np.repeat(v, 2, 1).astype(np.float64).swapaxes(-1, -2))
     # dS = P · dP − P · Σ P · dP, each term in the dtype of sums in both calls, and then sums in float64
     budget = 2 * terms.sum() * weights.size * np.finfo(np.float64).eps
@@ -302,8 +305,7 @@ def test_two_starts_do_not_share_a_result(rule):
     used again.
     """
     q, k, v = qkv(H=4)
-    calls = [{}, {"head_start": 0}, {"head_start": 4}, {"head_start": 12}, {"batch_start": 4}]
-    calls = calls[1:] if "score" in rule else calls  # a table of 16 heads does not fit a whole of 4
+    calls = [{"head_start": 0}, {"head_start": 4}, {"head_start": 12}, {"batch_start": 4, "head_start": 4}]
     fresh = [rg.attention(q, k, v, **rule, **first, engine="reference") for first in calls]
     for first, exact in [*zip(calls, fresh), *zip(calls[::-1], fresh[::-1])]:
         np.testing.assert_allclose(rg.attention(q, k, v, **rule, **first), exact, **TOLERANCE)
@@ -320,8 +322,12 @@ def test_two_starts_do_not_share_a_result(rule):
 def test_starts_keep_no_array_alive():
     """The tables of a rule are freed with the rule, whether or not the starts changed it."""
     q, k, v = qkv(H=4)
-    for rule in (rg.score - frozen_table(normal(9, seed=77), "own")[rg.head], rg.documents(np.arange(37) // 7)):
-        given_ = {"mask" if rule.kind == "bool" else "score": rule}
+    for build in (
+        lambda: rg.score - frozen_table(normal(9, seed=77), "own")[rg.head],
+        lambda: rg.score - frozen_table(normal(37, seed=78), "own")[rg.key],
+    ):
+        rule = build()
+        given_ = {"score": rule}
         rg.attention(q, k, v, **given_, head_start=5)
         rg.attention(q, k, v, **given_, head_start=5, dropout=0.5, seed=1)
         held = [weakref.ref(table) for table in rule.tables]
@@ -335,7 +341,7 @@ def test_starts_keep_no_array_alive():
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_cache_of_some_heads_and_sequences(rows):
-    """A cache that holds two of four groups and two of three sequences decodes the bits of that part of the full cache."""
+    """A cache of two of four groups and two of three sequences decodes the bits of that part of the full cache."""
     B, H, G, K, D = 3, 8, 4, 40, 16
     q, k, v = qkv(B=B, H=H, G=G, Q=K, K=K)
     slopes, limit = rg.alibi_slopes(H), np.array([2, 30, 7])
@@ -406,9 +412,7 @@ def learned(function, *given_):
 
 @pytest.mark.parametrize("name", TORCH_RULES)
 def test_autograd_and_compiled_programs(name):
-    """Autograd, torch.compile in one graph and torch.func give the bits of the part of the whole, and compile once for
-    all starts.
-    """
+    """Autograd, torch.compile in one graph and torch.func give the bits of the part of the whole."""
     q, k, v = map(torch.from_numpy, qkv(B=3, H=8, G=4, Q=9, K=9, D=8))
     rules, some = TORCH_RULES[name], (slice(1, 3), slice(4, 8))
     pieces = q[some], k[1:, 2:], v[1:, 2:]
@@ -425,12 +429,26 @@ def test_autograd_and_compiled_programs(name):
     compiled = torch.compile(call, fullgraph=True, backend=count)
     for old, mine in zip(eager, learned(compiled, *pieces)):
         assert (old is None) == (mine is None) and (old is None or torch.equal(old, mine))
-    for batch_start, head_start in ((0, 0), (3, 2), (5, 3), (7, 4)):
-        first = {"batch_start": batch_start, "head_start": head_start}
-        assert torch.equal(compiled(*pieces, **first).detach(), call(*pieces, **first).detach())
-    assert count.frame_count <= 4  # gradients or none; the first integers, then any
     graded = torch.func.grad(lambda *each: call(*each).square().sum(), argnums=(0, 1, 2))(*pieces)
     assert all(torch.equal(old, mine) for old, mine in zip(eager[1:4], graded))
+
+
+@pytest.mark.parametrize("name", ["query_start", "batch_start", "head_start"])
+def test_a_compiled_program_takes_any_start(name):
+    """After two starts, another one needs no other program, and computes with that start."""
+    q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=9, D=8))
+    rule = rg.key < rg.query + rg.head + 2 * rg.batch
+
+    def call(start):
+        return rt.attention(q, k, v, mask=rule, **{name: start})
+
+    torch._dynamo.reset()
+    count = CompileCounterWithBackend("aot_eager")
+    compiled, frames = torch.compile(call, fullgraph=True, backend=count), []
+    for start in (3, 5, 2, 4):
+        assert torch.equal(compiled(start), call(start))
+        frames.append(count.frame_count)
+    assert frames[1:] == [frames[1]] * 3
 
 
 def test_compiled_programs_refuse_what_is_no_start():
@@ -438,9 +456,9 @@ def test_compiled_programs_refuse_what_is_no_start():
     q, k, v = map(torch.from_numpy, qkv(H=2, Q=5, K=5, D=8))
     for first in (1.0, True, -1):
         torch._dynamo.reset()
-        compiled = torch.compile(lambda *each: rt.attention(*each, head_start=first), backend="aot_eager")
+        compiled = torch.compile(rt.attention, backend="aot_eager")
         with pytest.raises(rg.Refused, match="head_start is not the number of a query head"):
-            compiled(q, k, v)
+            compiled(q, k, v, head_start=first)
 
 
 @random_problems
@@ -455,9 +473,7 @@ def test_rules_in_torch_operations(data, case, falling):
     for old, mine in zip(streamed.attend(whole), streamed.attend(some), strict=True):
         np.testing.assert_allclose(part.of(old), mine, **close)
     every = [torch.arange(each) for each in (kwargs["q"].shape[2], kwargs["k"].shape[2])]
-    np.testing.assert_allclose(
-        part.of(gpu_statistics.weights(whole, *every)), gpu_statistics.weights(some, *every), **close
-    )
+    np.testing.assert_allclose(part.of(tiled_weights(whole, *every)), tiled_weights(some, *every), **close)
     if falling:
         return
     with pytest.MonkeyPatch.context() as patch:
@@ -471,7 +487,7 @@ def test_masses_in_torch_operations():
     q, k, _ = (part.astype(np.float64) for part in qkv(B=2, H=2))
     measure = rg.mass(rg.key < 3 * rg.head + rg.batch, "some")
     call = gpu.DeviceCall.of(torch.from_numpy(q), torch.from_numpy(k), None, batch_start=5, head_start=4)
-    found = gpu_statistics.statistics(checked_request(q, k, measure, batch_start=5, head_start=4), call)
+    found = tiled_statistics(checked_request(q, k, measure, batch_start=5, head_start=4), call)
     expected = rg.attention_stats(q, k, of=measure, batch_start=5, head_start=4, engine="reference")
     np.testing.assert_allclose(found["some"], expected["some"], rtol=1e-9)
 
