@@ -265,8 +265,15 @@ def test_two_starts_do_not_share_a_result(rule):
         rg.attention(q, k, v, **rule, **first)
         rg.attention(q, k, v, **rule, **first, dropout=0.0, seed=1)
     assert known == (len(engine._recipes.results), len(fast_path._kinds.results), len(starts._counted.results))
-    ((_, held),) = rule.items()
-    assert counted(held, Starts(head=4)) is counted(held, Starts(None, 4))
+
+
+def test_a_rule_of_a_start_is_kept():
+    """As long as a rule lives, it becomes the same rule again, also if its arrays may change: else every call would
+    compile and plan anew.
+    """
+    for rule in (rg.key > rg.head, rg.alibi(16), rg.score * rg.table(normal(16))[rg.head]):
+        assert weakref.ref(counted(rule, Starts(head=4)))() is not None
+        assert counted(rule, Starts(head=4)) is counted(rule, Starts(None, 4)) is not counted(rule, Starts(head=5))
 
 
 def test_starts_keep_no_array_alive():
@@ -275,6 +282,8 @@ def test_starts_keep_no_array_alive():
     for build in (
         lambda: rg.score - frozen_table(normal(9, seed=77), "own")[rg.head],
         lambda: rg.score - frozen_table(normal(37, seed=78), "own")[rg.key],
+        lambda: rg.score - rg.table(normal(9, seed=77))[rg.head],
+        lambda: rg.score - rg.table(normal(37, seed=78))[rg.key],
     ):
         rule = build()
         given_ = {"score": rule}

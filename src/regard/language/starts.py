@@ -29,7 +29,7 @@ class Starts(NamedTuple):
 
 # Engines recognize rules by identity, so the same rule must become the same one again. None: it is not changed. A
 # result that was the rule itself would keep it, and its arrays, alive.
-_counted: Memo[Expr | None] = Memo(256)
+_counted: Memo[Expr | None] = Memo(256, of_contents=False)
 
 
 def counted(rule: Expr, starts: Starts) -> Expr:

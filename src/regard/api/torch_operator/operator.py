@@ -66,7 +66,7 @@ class Operands(NamedTuple):
 
     @property
     def rest(self) -> tuple:
-        """The operands that are no tensors."""
+        """The other operands."""
         return self.mask, self.score, self.scale, self.dropout, self.engine
 
     @classmethod
