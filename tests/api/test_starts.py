@@ -14,10 +14,10 @@ import regard as rg
 import regard.torch as rt
 from regard.engines import fast_path
 from regard.engines.jit import engine
-from regard.language import starts
 from regard.language.analysis import substituted
+from regard.language.checks import starts
+from regard.language.checks.starts import Starts, counted
 from regard.language.expr import frozen_table, lift
-from regard.language.starts import Starts, counted
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
 from tests.support.parts import four, parts
 from tests.support.strategies import Case, dropouts, problems

@@ -28,15 +28,14 @@ from .checks.arguments import (
     checked_scale,
     checked_sinks,
     checked_start,
-    checked_starts,
     follow_tensors,
     is_bare,
 )
 from .checks.arrays import checked_array, disagreements, four_axes, refuse_gradients
+from .checks.starts import Starts, checked_starts, counted
 from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score
-from .starts import Starts, counted
 
 __all__ = ["Gradients", "Problem", "Tangents"]
 

@@ -13,11 +13,11 @@ import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
 from ...language.checks.arrays import four_axes
+from ...language.checks.starts import Starts
 from ...language.dropout import Dropout
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
-from ...language.starts import Starts
 from ...language.tree.writing import operand, write
 from .operator import Forward, forward_of, gradients
 from .transforms import once

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.arrays import address, is_float, outline, read_array
+from ...common.arrays import address, is_float, outline
 from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
 from ..expr import table as as_table
 from ..masks import dense
 from ..scores import bias
-from ..starts import Starts
 from ..tree.syntax import Syntax
 from .arrays import shape_text
-from .numbers import LIMIT
+from .numbers import LIMIT, shortly, small
+from .starts import Starts
 
 __all__ = [
     "Arguments",
@@ -28,7 +28,6 @@ __all__ = [
     "checked_scale",
     "checked_sinks",
     "checked_start",
-    "checked_starts",
     "follow_tensors",
     "is_bare",
     "picked",
@@ -49,19 +48,11 @@ class Arguments(NamedTuple):
     head_start: Any = None
 
 
-def _small(value) -> np.ndarray:
-    """A short argument as an array; what NumPy cannot read becomes an object, which every check rejects."""
-    try:
-        return read_array(value, "argument")
-    except Refused:
-        return np.array(None)
-
-
 def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
     """The position of row 0 on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
         return _last_rows(B, K - Q)
-    array = _small(value)
+    array = small(value)
     array = (
         array.astype(np.int64) if array.shape == (B,) == (0,) else array
     )  # an empty list is a list of floats to NumPy
@@ -86,45 +77,20 @@ def _last_rows(B: int, start: int) -> np.ndarray:
     return found
 
 
-def checked_starts(batch_start, head_start, B: int, H: int, reasons: list[Reason]) -> Starts:
-    """The numbers of the first batch entry and of the first head, each None if it is not given."""
-    if batch_start is None and head_start is None:
-        return Starts()
-    first = _first("batch_start", "batch entry", batch_start, B, reasons)
-    return Starts(first, _first("head_start", "query head", head_start, H, reasons))
-
-
-def _first(name: str, what: str, value, count: int, reasons: list[Reason]) -> int | None:
-    if value is None:
-        return None
-    given = _small(value)
-    if given.ndim == 0 and given.dtype.kind in "iu" and 0 <= int(given) <= LIMIT - count:
-        return int(given)
-    reasons.append(
-        Reason(
-            f"{name} is not the number of a {what}",
-            given=_shortly(value),
-            expected=f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
-            fix="omit it if the call holds all of them",
-        )
-    )
-    return None
-
-
 def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D) if D else 1.0  # without depth every q·k is 0
-    given = _small(value)
+    given = small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
         reasons.append(
-            Reason("scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D")
+            Reason("scale is not a number", given=shortly(value), expected="a finite number", fix="omit it for 1/√D")
         )
     elif abs(number) > float(np.finfo(np.float32).max):
         reasons.append(
             Reason(
                 "scale is beyond float32",
-                given=_shortly(value),
+                given=shortly(value),
                 expected=f"at most {np.finfo(np.float32).max:.3g}",
                 fix="omit it for 1/√D",
             )
@@ -132,15 +98,10 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     return number
 
 
-def _shortly(value) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:80] + " …"
-
-
 def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     if value is None:
         return None
-    array = _small(value)
+    array = small(value)
     if not is_float(array.dtype) or array.shape[:1] != (H,) or array.ndim > 2:
         reasons.append(
             Reason(
@@ -158,23 +119,23 @@ def checked_dropout(rate, seed, starts: Starts, reasons: list[Reason]) -> Dropou
     """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
-    given = _small(rate)
+    given = small(rate)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not 0 <= number < 1:
         reasons.append(
             Reason(
                 "dropout is not a rate",
-                given=_shortly(rate),
+                given=shortly(rate),
                 expected="a number in [0, 1)",
                 fix="omit it for no dropout",
             )
         )
-    whole = _small(0 if seed is None else seed)
+    whole = small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
             Reason(
                 "seed is not valid",
-                given=_shortly(seed),
+                given=shortly(seed),
                 expected="an integer in [0, 2**64)",
                 fix="pass seed=0, and a different seed in every training step",
             )
@@ -253,6 +214,41 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
                 held.array = now.array
 
 
+class Numbered(NamedTuple):
+    """The batch entries or the heads of a call: the variable, the word for them, how many there are, and the number of
+    the first one, or None.
+    """
+
+    axis: str
+    entries: str
+    held: int
+    first: int | None
+
+    def misfits(self, name: str, given: str, size: int) -> list[Reason]:
+        """Why a table that has this many of them does not fit: with a first one, it may have more than the call."""
+        axis, entries, held, first = self
+        if first is None and size != held:
+            part = f", or pass {axis}_start=… if these are {held} of them" if size > held else ""
+            return [
+                Reason(
+                    f"{name} has {size} entries for {held} {entries}",
+                    given=given,
+                    expected=f"{held} along that axis",
+                    fix=f"check the array, or index it with clip({axis}, …){part}",
+                )
+            ]
+        if first is not None and size < first + held:
+            return [
+                Reason(
+                    f"{name} has {size} entries for {entries} {first} … {first + held - 1}",
+                    given=f"{given}, {axis}_start={first}",
+                    expected=f"{first + held} or more along that axis: those of the whole",
+                    fix=f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
+                )
+            ]
+        return []
+
+
 def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, reasons: list[Reason]) -> None:
     """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped.
 
@@ -260,7 +256,10 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
     """
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
-    numbered = {batch: ("batch", B, starts.batch), head: ("head", H, starts.head)}
+    numbered = {
+        batch: Numbered("batch", "batch entries", B, starts.batch),
+        head: Numbered("head", "heads", H, starts.head),
+    }
     least = {key: (K, "keys"), query: (last, "query positions")}
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
@@ -269,7 +268,7 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
             if not isinstance(part, Var):
                 continue
             if part in numbered:
-                _check_numbered(name, given, size, *numbered[part], reasons)
+                reasons += numbered[part].misfits(name, given, size)
             if part in least and size < least[part][0]:
                 wanted, entries = least[part]
                 reasons.append(
@@ -280,35 +279,6 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
                         fix=f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
                     )
                 )
-
-
-ENTRIES = {"batch": "batch entries", "head": "heads"}
-
-
-def _check_numbered(
-    name: str, given: str, size: int, axis: str, count: int, first: int | None, reasons: list[Reason]
-) -> None:
-    """Appends a reason if an axis of a table, indexed by batch or head, does not have the entries of the call."""
-    entries = ENTRIES[axis]
-    if first is None and size != count:
-        part = f", or pass {axis}_start=… if these are {count} of them" if size > count else ""
-        reasons.append(
-            Reason(
-                f"{name} has {size} entries for {count} {entries}",
-                given=given,
-                expected=f"{count} along that axis",
-                fix=f"check the array, or index it with clip({axis}, …){part}",
-            )
-        )
-    if first is not None and size < first + count:
-        reasons.append(
-            Reason(
-                f"{name} has {size} entries for {entries} {first} … {first + count - 1}",
-                given=f"{given}, {axis}_start={first}",
-                expected=f"{first + count} or more along that axis: those of the whole",
-                fix=f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
-            )
-        )
 
 
 def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:

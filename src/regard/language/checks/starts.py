@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..common.caching import Memo
-from .analysis import substituted
-from .expr import Expr, Op, batch, head, walk
+from ...common.caching import Memo
+from ...common.errors import Reason
+from ..analysis import substituted
+from ..expr import Expr, Op, batch, head, walk
+from .numbers import LIMIT, shortly, small
 
-__all__ = ["Starts", "counted"]
+__all__ = ["Starts", "checked_starts", "counted"]
 
 
 class Starts(NamedTuple):
@@ -25,6 +27,31 @@ class Starts(NamedTuple):
         """What differs from 0, in words; empty if nothing does."""
         named = ("batch entry", self.batch), ("head", self.head)
         return ", ".join(f"{name} 0 is {name} {first:,}" for name, first in named if first)
+
+
+def checked_starts(batch_start, head_start, B: int, H: int, reasons: list[Reason]) -> Starts:
+    """The numbers of the first batch entry and of the first head, each None if it is not given."""
+    if batch_start is None and head_start is None:
+        return Starts()
+    first = _first("batch_start", "batch entry", batch_start, B, reasons)
+    return Starts(first, _first("head_start", "query head", head_start, H, reasons))
+
+
+def _first(name: str, what: str, value, count: int, reasons: list[Reason]) -> int | None:
+    if value is None:
+        return None
+    given = small(value)
+    if given.ndim == 0 and given.dtype.kind in "iu" and 0 <= int(given) <= LIMIT - count:
+        return int(given)
+    reasons.append(
+        Reason(
+            f"{name} is not the number of a {what}",
+            given=shortly(value),
+            expected=f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
+            fix="omit it if the call holds all of them",
+        )
+    )
+    return None
 
 
 # Engines recognize rules by identity, so the same rule must become the same one again. None: it is not changed. A
