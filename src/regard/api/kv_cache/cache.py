@@ -13,7 +13,7 @@ from ...common.compiled import methods_outside_programs
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ...language.checks.numbers import count
+from ...language.checks import numbers
 from . import files
 from .checks import checked_append, checked_cache, checked_lengths, checked_sequences
 from .pages import PAGE, Pages
@@ -150,7 +150,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        return held(self._state, self._sequence(sequence))
+        return held(self._state, int(self._sequences(sequence)[0]))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -161,7 +161,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.k, int(self._sequences(sequence)[0]))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -172,7 +172,7 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.v, int(self._sequences(sequence)[0]))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -264,9 +264,8 @@ class KVCache:
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
                 append, padding included, whose output is 0.
-            batch_start: the number of the first sequence, if the cache holds some sequences of a larger batch: masks,
-                scores and their tables count from it. None is 0.
-            head_start: the number of the first query head, if the cache holds some heads of a model. None is 0.
+            batch_start: the number of the first sequence in a larger batch: rules and their tables count from it.
+            head_start: the number of the first query head, if the cache holds some heads of a model.
             sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
             sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
@@ -331,7 +330,7 @@ class KVCache:
         Args:
             count: how many.
         """
-        self._state = added(self._now, _whole(count))
+        self._state = added(self._now, numbers.count(count, "KVCache", "the number of sequences"))
 
     def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Removes sequences and releases their pages; the remaining ones are renumbered.
@@ -399,10 +398,3 @@ class KVCache:
 
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
-
-    def _sequence(self, number: SupportsIndex) -> int:
-        return int(self._sequences(number)[0])
-
-
-def _whole(value) -> int:
-    return count(value, "KVCache", "the number of sequences")
