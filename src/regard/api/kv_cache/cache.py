@@ -12,8 +12,8 @@ from ...common.call_hooks import watched
 from ...common.compiled import methods_outside_programs
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
-from ...language.checks.arguments import Arguments
 from ...language.checks import numbers
+from ...language.checks.arguments import Arguments
 from . import files
 from .checks import checked_append, checked_cache, checked_lengths, checked_sequences
 from .pages import PAGE, Pages
