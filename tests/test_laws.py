@@ -126,6 +126,25 @@ def test_law_3_bare_arrays_lie_over_rows_and_keys(engine):
         same_bits(rg.attention(q, k, v, mask=allowed, score=added, query_start=start, engine=engine), usual)
 
 
+@engines
+def test_law_3_batch_and_head_count_from_their_starts(engine):
+    """With batch_start and head_start, rules and tables mean the entries and heads of a larger call, bit for bit."""
+    q, k, v = qkv(B=4, H=8, G=4)
+    limits = np.array([[5, 37], [30, 12], [1, 20], [37, 8]])
+    rules = {
+        "mask": rg.causal() & (rg.key < rg.table(limits)[rg.batch, rg.head % 2]),
+        "score": rg.alibi(8) - 0.125 * rg.batch * rg.head,
+        "engine": engine,
+    }
+    whole = rg.attention_with_lse(q, k, v, **rules)
+    for entries, groups in ((slice(0, 2), slice(0, 2)), (slice(2, 4), slice(2, 4)), (slice(1, 2), slice(3, 4))):
+        heads = slice(2 * groups.start, 2 * groups.stop)
+        part = q[entries, heads], k[entries, groups], v[entries, groups]
+        starts = {"batch_start": entries.start, "head_start": heads.start}
+        for old, new in zip(whole, rg.attention_with_lse(*part, **rules, **starts)):
+            same_bits(old[entries, heads], new)
+
+
 # ---- law 4 -----------------------------------------------------------------------------------------------------------
 
 

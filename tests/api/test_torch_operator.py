@@ -77,12 +77,14 @@ def test_another_rule_is_another_program():
 
 
 CALLS = {
-    "plain": lambda: (*tensors(), None, [], None, None, "", "", None, 0.0, "auto"),
+    "plain": lambda: (*tensors(), None, [], None, None, None, None, "", "", None, 0.0, "auto"),
     "everything": lambda: (
         *tensors(),
         torch.randn(H, requires_grad=True),
         [SLOPE],
         torch.zeros(B, dtype=torch.int64),
+        torch.tensor(5),
+        torch.tensor(0),
         torch.tensor(3),
         write(LOCAL, []),
         write(LEARNED, []),
@@ -90,7 +92,20 @@ CALLS = {
         0.25,
         "auto",
     ),
-    "16 bit": lambda: (*tensors(torch.bfloat16), None, [], None, None, write(LOCAL, []), "", None, 0.0, "jit"),
+    "16 bit": lambda: (
+        *tensors(torch.bfloat16),
+        None,
+        [],
+        None,
+        None,
+        None,
+        None,
+        write(LOCAL, []),
+        "",
+        None,
+        0.0,
+        "jit",
+    ),
 }
 
 
@@ -215,7 +230,7 @@ def test_the_same_operator_on_a_device(monkeypatch):
         sinks.detach().double().requires_grad_(),
         [SLOPE.detach().double().requires_grad_()],
     )
-    rest = None, None, write(LOCAL, []), write(LEARNED, []), 0.3, 0.0
+    rest = None, None, None, None, write(LOCAL, []), write(LEARNED, []), 0.3, 0.0
     out, sums, lost = autograd._on_cpu(*given, *rest, "auto")
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
     other, others, none = autograd._on_gpu(*given, *rest, "tiles")

@@ -135,6 +135,42 @@ def test_law_9_chunks_drop_what_the_whole_drops(step):
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("engine", ["jit", "reference"])
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_law_9_parts_drop_what_the_whole_drops(engine, rows, dtype):
+    """Some batch entries and heads, with batch_start and head_start, drop the pairs of the whole: in the forward pass,
+    with one row and with many, in the weights, and in the backward pass.
+    """
+    q, dout = (normal(3, 8, rows, 16, seed=seed).astype(dtype) for seed in (1, 2))
+    k, v = (normal(3, 4, 60, 16, seed=seed).astype(dtype) for seed in (3, 4))
+    rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9}
+    whole = rg.attention(q, k, v, **rules, engine=engine)
+    slopes = rg.attention_backward(dout, q, k, v, **rules, engine=engine)
+    for entries, groups in ((slice(1, 3), slice(1, 3)), (slice(0, 1), slice(3, 4)), (slice(2, 3), slice(0, 4))):
+        heads = slice(2 * groups.start, 2 * groups.stop)
+        some = q[entries, heads], k[entries, groups], v[entries, groups]
+        first = {"batch_start": entries.start, "head_start": heads.start}
+        assert np.array_equal(rg.attention(*some, **rules, **first, engine=engine), whole[entries, heads])
+        assert not np.array_equal(rg.attention(*some, **rules, engine=engine), whole[entries, heads])
+        weights = rg.attention_weights(*some[:2], **rules, **first)
+        assert np.array_equal(weights, rg.attention_weights(q, k, **rules)[entries, heads])
+        found = rg.attention_backward(dout[entries, heads], *some, **rules, **first, engine=engine)
+        for mine, theirs, place in zip(found, slopes[:3], (heads, groups, groups)):
+            assert np.array_equal(mine, theirs[entries, place])
+
+
+def test_law_9_starts_are_those_of_the_scalar_law():
+    """The factors of a far batch entry and head are those of the law on single numbers."""
+    n, batch, head = 6, 1000, (1 << 31) - 1
+    numbers = Dropout(0.5, 21, batch, head).factors(0, 0, np.arange(n)[:, None], np.arange(n))
+    assert numbers.tolist() == scalar.dropout_factors(n, n, rate=0.5, seed=21, batch=batch, head=head)
+    x = normal(1, 1, n, 8, seed=5)
+    starts = {"dropout": 0.5, "seed": 21, "batch_start": batch, "head_start": head}
+    dropped = rg.attention(x, x, np.eye(n)[None, None], **starts, engine="jit") == 0
+    assert np.array_equal(dropped[0, 0], numbers == 0)
+
+
 @pytest.mark.parametrize(
     "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
 )

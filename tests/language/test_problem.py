@@ -266,7 +266,7 @@ REFUSED = [
             "the keys table has 3 entries for 2 batch entries",
             "`keys[batch]` of [3]",
             "2 along that axis",
-            "check the array, or index it with clip(batch, …)",
+            "check the array, or index it with clip(batch, …), or pass batch_start=… if these are 2 of them",
         ),
     ),
     (
@@ -275,7 +275,52 @@ REFUSED = [
             "the slope table has 8 entries for 4 heads",
             "`slope[head]` of [8]",
             "4 along that axis",
+            "check the array, or index it with clip(head, …), or pass head_start=… if these are 4 of them",
+        ),
+    ),
+    (
+        {"score": rg.alibi(3)},
+        (
+            "the slope table has 3 entries for 4 heads",
+            "`slope[head]` of [3]",
+            "4 along that axis",
             "check the array, or index it with clip(head, …)",
+        ),
+    ),
+    (
+        {"score": rg.alibi(8), "head_start": 5},
+        (
+            "the slope table has 8 entries for heads 5 … 8",
+            "`slope[head]` of [8], head_start=5",
+            "9 or more along that axis: those of the whole",
+            "pass the table of all heads, or omit head_start to count those of this call from 0",
+        ),
+    ),
+    (
+        {"mask": rg.lengths([3, 4, 5]), "batch_start": 2},
+        (
+            "the keys table has 3 entries for batch entries 2 … 3",
+            "`keys[batch]` of [3], batch_start=2",
+            "4 or more along that axis: those of the whole",
+            "pass the table of all batch entries, or omit batch_start to count those of this call from 0",
+        ),
+    ),
+    (
+        {"head_start": 2.0},
+        (
+            "head_start is not the number of a query head",
+            "2.0",
+            "an integer from 0 to 2147483644: the number of the first query head of this call in the whole",
+            "omit it if the call holds all of them",
+        ),
+    ),
+    (
+        {"batch_start": -1},
+        (
+            "batch_start is not the number of a batch entry",
+            "-1",
+            "an integer from 0 to 2147483646: the number of the first batch entry of this call in the whole",
+            "omit it if the call holds all of them",
         ),
     ),
     (

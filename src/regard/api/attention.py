@@ -24,6 +24,8 @@ def attention(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
@@ -48,6 +50,9 @@ def attention(
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, one integer or (B,); by default K - Q, which aligns
             the last row with the last key.
+        batch_start: the number of the first batch entry, if the call computes some entries of a larger one: rules,
+            tables and dropout count from it. None is 0, and the call is then the whole.
+        head_start: the same for the query heads. None is 0.
         sinks: extra logits in the denominator, (H,) or (H, n). None adds nothing.
         dropout: the rate in [0, 1) at which weights are dropped; the others are multiplied by 1 / (1 - dropout).
         seed: an integer in [0, 2**64), required with dropout. The dropout mask is a deterministic function of the seed
@@ -70,7 +75,7 @@ def attention(
         >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
         [1.0, 0.0, 0.0]
     """
-    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     call = _recorded if _is_recorded(q) else _call
     return call(q, k, v, arguments, engine)[0]
 
@@ -84,6 +89,8 @@ def attention_with_lse(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
@@ -101,6 +108,8 @@ def attention_with_lse(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: extra logits in the denominator, (H,) or (H, n).
         dropout: the rate at which weights are dropped; lse does not depend on it.
         seed: an integer in [0, 2**64), required with dropout.
@@ -119,7 +128,7 @@ def attention_with_lse(
         >>> bool(np.allclose(lse, np.log(4)))
         True
     """
-    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     call = _recorded if _is_recorded(q) else _call
     return call(q, k, v, arguments, engine, lse=True)
 
@@ -133,6 +142,8 @@ def attention_weights(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
@@ -151,6 +162,8 @@ def attention_weights(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: extra logits in the denominator, (H,) or (H, n).
         dropout: the rate at which weights are dropped.
         seed: an integer in [0, 2**64), required with dropout.
@@ -169,7 +182,9 @@ def attention_weights(
         >>> round(float(rg.attention_weights(q, k, mask=rg.causal(), rows=9, keys=0)), 6)
         0.1
     """
-    return dispatch.weights(q, k, Arguments(mask, score, scale, query_start, sinks, dropout, seed), rows, keys)
+    return dispatch.weights(
+        q, k, Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start), rows, keys
+    )
 
 
 @watched("regard.attention")

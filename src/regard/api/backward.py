@@ -32,6 +32,8 @@ def attention_backward(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
@@ -58,6 +60,8 @@ def attention_backward(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: extra logits in the denominator, (H,) or (H, n).
         dropout: the rate of the forward pass.
         seed: the seed of the forward pass.
@@ -92,6 +96,8 @@ def attention_backward(
         score=score,
         scale=scale,
         query_start=query_start,
+        batch_start=batch_start,
+        head_start=head_start,
         sinks=sinks,
         dropout=dropout,
         seed=seed,

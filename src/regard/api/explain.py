@@ -63,11 +63,12 @@ class Explanation:
             else f"; then {call.dropout.rate:g} of the weights are dropped (seed {call.dropout.seed})"
         )
         sinks = "" if call.sinks is None else f", plus {call.sinks.shape[1]} in the denominator (sinks)"
+        part = f"; {call.starts} of the whole" if str(call.starts) else ""
         whole = " (it visits the whole matrix; the plan is what the compiled engine would visit)" if self.whole else ""
         return "\n".join(
             [
                 f"call    q ({B}, {H}, {Q}, {D}) · k ({B}, {G}, {K}, {D}) · v ({B}, {G}, {K}, {E}), {call.dtype}; "
-                f"row 0 at position {place}",
+                f"row 0 at position {place}{part}",
                 f"mask    {'everything' if call.mask is None else call.mask}",
                 (
                     f"score   {'score' if call.score is None else call.score}, where score = {call.scale:.6g} "
@@ -99,6 +100,8 @@ def explain(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
@@ -116,6 +119,8 @@ def explain(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: extra logits in the denominator, (H,) or (H, n).
         dropout: the rate at which weights are dropped.
         seed: an integer in [0, 2**64), required with dropout.
@@ -133,7 +138,9 @@ def explain(
         >>> rg.explain(q, k, v, mask=rg.causal()).cost.allowed
         500500
     """
-    call = dispatch.explained(q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed), engine)
+    call = dispatch.explained(
+        q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start), engine
+    )
     found = plan(call.problem, *call.tile)
     work = cost(call.problem, found)
     return Explanation(call.problem, found, work, call.engine, call.why, whole=not call.skips, target=call.target)

@@ -79,6 +79,8 @@ def attention_stats(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     engine: Engine = "auto",
 ) -> Statistics:
@@ -112,6 +114,8 @@ def attention_stats(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: extra logits in the denominator, (H,) or (H, n).
         engine: as for `attention`.
 
@@ -133,5 +137,5 @@ def attention_stats(
         >>> stats.entropy[0, 99].round(4), stats.distance.mean[0, 99].round(4), stats[first][0, 99].round(4)
         (np.float32(4.6052), np.float32(49.5), np.float32(0.04))
     """
-    arguments = Arguments(mask, score, scale, query_start, sinks)
+    arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
     return Statistics(dispatch.statistics(q, k, of, arguments, engine))

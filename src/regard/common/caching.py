@@ -28,13 +28,13 @@ def lock() -> threading.RLock:
 class Memo(Generic[T]):
     """A cache of the last `kept` results, keyed by rules (expressions) and the other values they depend on.
 
-    Results of rules that read arrays which may still change are not cached. Rules that read frozen arrays are
-    referenced weakly, so that the arrays can be freed. Rules without arrays are referenced strongly, because every call
-    creates a new `causal()`.
+    Results of rules that read arrays which may still change are not cached, unless the results do not depend on what
+    arrays contain: `of_contents` is then False. Rules that read arrays are referenced weakly, so that the arrays can be
+    freed. Rules without arrays are referenced strongly, because every call creates a new `causal()`.
     """
 
-    def __init__(self, kept: int):
-        self.kept = kept
+    def __init__(self, kept: int, of_contents: bool = True):
+        self.kept, self.of_contents = kept, of_contents
         self.lock = lock()
         self.results: dict[tuple, tuple[tuple[Callable[[], Any], ...], T]] = {}
 
@@ -49,7 +49,7 @@ class Memo(Generic[T]):
                 return known[1]
         found = work_out()
         tables = [() if rule is None else rule.tables for rule in rules]
-        if all(table.frozen for read in tables for table in read):
+        if not self.of_contents or all(table.frozen for read in tables for table in read):
 
             def forget(_) -> None:  # the result may reference the arrays too; a single pop needs no lock
                 self.results.pop(identity, None)

@@ -52,12 +52,15 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tup
     if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
         return None
     mask, score, scale, query_start = arguments[:4]
+    starts = batch_start, head_start = arguments[-2:]
     if type(scale) not in NUMBER or type(query_start) not in WHOLE:
+        return None
+    if type(batch_start) not in WHOLE or type(head_start) not in WHOLE:
         return None
     if not (isinstance(mask, RULE) and isinstance(score, RULE)):
         return None
     jit = _jit()
-    rest = (layout, scale, query_start, engine, jit.threads.count(), jit.host())
+    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host())
     kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out))
     pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
     if pointers is None:

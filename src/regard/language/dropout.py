@@ -6,8 +6,9 @@ forward and the backward pass:
     words = philox(counter = (key // 4, query, head, batch), key = seed)   (four words of 32 bits, one per key)
     weight = p / (1 - rate) where words[key % 4] >= floor(rate · 2³²), else 0
 
-`query` and `key` are positions, so chunked prefill and decoding drop the same pairs as one prefill. The comparison is
-between integers, so rounding cannot change it.
+`query` and `key` are positions, so chunked prefill and decoding drop the same pairs as one prefill. `batch` and `head`
+are counted from batch_start and head_start, so a call over some of the heads drops the same pairs as the whole. The
+comparison is between integers, so rounding cannot change it.
 
 Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (2011): Philox4x32 with ten rounds.
 
@@ -42,10 +43,14 @@ def philox(counter, key: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Dropout:
-    """The rate at which weights are dropped, 0 < rate < 1, and the seed (64 bits)."""
+    """The rate at which weights are dropped, 0 < rate < 1, the seed (64 bits), and the numbers of the first batch entry
+    and the first head.
+    """
 
     rate: float
     seed: int
+    batch_start: int = 0
+    head_start: int = 0
 
     @property
     def threshold(self) -> int:
@@ -58,8 +63,10 @@ class Dropout:
         return 1 / (1 - self.rate)
 
     def factors(self, batch, head, query, key) -> np.ndarray:
-        """The factors of the weights of these pairs, 0 or 1 / (1 - rate); the positions broadcast."""
+        """The factors of the weights of these pairs, 0 or 1 / (1 - rate); the positions broadcast. batch, head: counted
+        from 0 in the call.
+        """
         key = np.asarray(key)
-        words = philox((key // 4, query, head, batch), self.seed)
+        words = philox((key // 4, query, head + self.head_start, batch + self.batch_start), self.seed)
         numbers = np.choose(key % 4, words)
         return np.where(numbers >= self.threshold, self.scale, 0.0)

@@ -119,7 +119,8 @@ class Const(Expr):
 class Var(Expr):
     """A variable: `rg.batch`, `rg.head`, `rg.query` or `rg.key`, which are integers, or `rg.score`, a float.
 
-    Positions count from 0; those of queries begin at query_start. The score is the scaled logit.
+    Positions count from 0; those of queries begin at query_start, batch entries at batch_start and heads at head_start.
+    The score is the scaled logit.
 
     Examples:
         >>> import regard as rg

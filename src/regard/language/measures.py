@@ -258,9 +258,10 @@ def checked_request(q, k, of, *, where="attention_stats", device="cpu", **argume
     except Refused as refused:
         reasons += refused.reasons
     if problem is not None:
+        places = {name: arguments.get(name) for name in ("query_start", "batch_start", "head_start")}
 
         def key_set(rule) -> Expr | None:
-            return Problem.of(q, k, None, mask=rule, query_start=arguments.get("query_start"), device=device).mask
+            return Problem.of(q, k, None, mask=rule, **places, device=device).mask
 
         measures = tuple(_settled(measure, problem.dims, key_set, reasons) for measure in measures)
     if reasons or problem is None:

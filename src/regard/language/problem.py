@@ -29,8 +29,10 @@ from .checks.arguments import (
     checked_sinks,
     checked_start,
     follow_tensors,
+    is_bare,
 )
 from .checks.arrays import checked_array, disagreements, four_axes, refuse_gradients
+from .checks.starts import Starts, checked_starts, counted
 from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score
@@ -53,7 +55,8 @@ class Problem:
     """The checked arguments of one call: arrays as (B, heads, rows, depth) views, rules as expressions.
 
     q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E) · query_start (B,) position of row 0 · sinks (H, S) or None ·
-    dropout: its rate and seed, or None · lead: the caller's leading axes, for the shape of the result.
+    dropout: its rate and seed, or None · lead: the caller's leading axes, for the shape of the result · starts: what
+    batch entry 0 and head 0 are in a larger call. mask, score and dropout contain the starts, so they count from 0.
     """
 
     q: np.ndarray
@@ -66,6 +69,7 @@ class Problem:
     sinks: np.ndarray | None
     dropout: Dropout | None
     lead: tuple[int, ...]
+    starts: Starts
 
     @property
     def dims(self) -> dict[str, int]:
@@ -91,6 +95,7 @@ class Problem:
             "scale": round(self.scale, 6),
             "query_start": starts,
         }
+        shown |= {f"{name}_start": first for name, first in self.starts._asdict().items() if first}
         shown |= {} if self.sinks is None else {"sinks": f"{self.sinks.shape[1]} per head"}
         shown |= {} if self.dropout is None else {"dropout": self.dropout.rate, "seed": self.dropout.seed}
         return f"Problem({sizes} {self.dtype}, {', '.join(f'{name}: {value}' for name, value in shown.items())})"
@@ -125,13 +130,17 @@ class Problem:
         start = checked_start(given.query_start, B, Q, K, reasons)
         scale = checked_scale(given.scale, D, reasons)
         sinks = checked_sinks(given.sinks, H, reasons)
-        dropout = checked_dropout(given.dropout, given.seed, reasons)
+        starts = checked_starts(given.batch_start, given.head_start, B, H, reasons)
+        dropout = checked_dropout(given.dropout, given.seed, starts, reasons)
         rule = checked_rule(given.mask, as_mask, "mask", (B, H, Q, K), start, reasons)
         logit = checked_rule(given.score, as_score, "score", (B, H, Q, K), start, reasons)
         reading = [part for part in (rule, logit) if part is not None and part.tables]
         follow_tensors(reading, reasons)
+        bare_mask, bare_score = is_bare(given.mask), is_bare(given.score)
+        written = [] if bare_mask or rule is None else [rule]
+        written += [] if bare_score or logit is None else [logit]
         if reading and 0 not in (B, H, Q, K):
-            check_reads(reading, (B, H, Q, K), start, reasons)
+            check_reads(written, (B, H, Q, K), start, starts, reasons)
         differentiated = logit.tables if gradients and logit is not None else ()
         refuse_gradients("scale", given.scale, reasons)
         if not gradients:
@@ -150,11 +159,15 @@ class Problem:
                 refuse_gradients(f"table {name!r}", table.source, reasons)
         if reasons:
             raise Refused(where, reasons)
+        if rule is not None and not bare_mask:
+            rule = counted(rule, starts)
+        if logit is not None and not bare_score:
+            logit = counted(logit, starts)
         if isinstance(rule, Const) and rule.value is True:
             rule = None
         if logit is the_score:
             logit = None
-        return cls(q4, k4, v4, rule, logit, scale, start, sinks, dropout, lead)
+        return cls(q4, k4, v4, rule, logit, scale, start, sinks, dropout, lead, starts)
 
 
 class Tangents(NamedTuple):

@@ -25,6 +25,8 @@ def attention(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
@@ -49,6 +51,9 @@ def attention(
             to (B, H, Q, K). None leaves the logits unchanged.
         scale: the factor of q·k; None means 1/√D.
         query_start: the key position of the first query row, one integer or one per batch entry; None means K − Q.
+        batch_start: the number of the first batch entry, if the call computes some entries of a larger one: rules,
+            tables and dropout count from it. An integer, or a tensor with one. None is 0, and the call is the whole.
+        head_start: the same for the query heads.
         sinks: (H,) or (H, n) logits that are added to the denominator only.
         dropout: the probability, from 0 to below 1, that a weight is dropped; the others are scaled by
             1 / (1 − dropout).
@@ -75,7 +80,7 @@ def attention(
         tensor([1., 0., 0.])
     """
     q, k, v = _cast(q, k, v)
-    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     return regard_attention(q, k, v, **arguments._asdict(), engine=engine)
 
 
@@ -88,6 +93,8 @@ def attention_with_lse(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     sinks: ArrayLike | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
@@ -105,6 +112,8 @@ def attention_with_lse(
         score: an expression, a callable or floats to add, as for `attention`; None leaves the logits unchanged.
         scale: the factor of q·k; None means 1/√D.
         query_start: the key position of the first query row, one integer or one per batch entry; None means K − Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         sinks: (H,) or (H, n) logits that are added to the denominator only.
         dropout: the probability that a weight is dropped.
         seed: the integer that determines which weights are dropped, or a tensor with one integer.
@@ -126,7 +135,7 @@ def attention_with_lse(
         tensor([4., 4., 4., 4.])
     """
     q, k, v = _cast(q, k, v)
-    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed)
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     return regard_with_lse(q, k, v, **arguments._asdict(), engine=engine)
 
 

@@ -389,7 +389,7 @@ def test_the_operator_goes_back_on_a_device(monkeypatch):
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)
-    rest = (None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
+    rest = (None, None, None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
     out, sums, lost = autograd._on_gpu(q, k, v, None, [slope], *rest)
     dout = normal(*out.shape, seed=5, dtype=torch.float64)
     with torch._C._AutoDispatchBelowAutograd():

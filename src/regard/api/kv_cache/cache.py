@@ -12,8 +12,8 @@ from ...common.call_hooks import watched
 from ...common.compiled import methods_outside_programs
 from ...common.types import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
+from ...language.checks import numbers
 from ...language.checks.arguments import Arguments
-from ...language.checks.numbers import count
 from . import files
 from .checks import checked_append, checked_cache, checked_lengths, checked_sequences
 from .pages import PAGE, Pages
@@ -150,7 +150,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        return held(self._state, self._sequence(sequence))
+        return held(self._state, int(self._sequences(sequence)[0]))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -161,7 +161,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.k, int(self._sequences(sequence)[0]))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -172,7 +172,7 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
+        return stored_rows(self._now, self._now.stores.v, int(self._sequences(sequence)[0]))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -246,6 +246,8 @@ class KVCache:
         score: Score | None = None,
         scale: SupportsFloat | None = None,
         query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
         sequences: SupportsIndex | ArrayLike | None = None,
@@ -262,10 +264,12 @@ class KVCache:
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row, one integer, (B,) or (n,). None means the rows of the last
                 append, padding included, whose output is 0.
+            batch_start: the number of the first sequence in a larger batch: rules and their tables count from it.
+            head_start: the number of the first query head, if the cache holds some heads of a model.
             sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
             sequences: the numbers of n different sequences, which q is for. None means all. A mask or score that
-                reads the batch counts the chosen ones.
+                reads the batch counts the chosen ones, from batch_start.
 
         Returns:
             (…, H, Q, E) in the type and dtype of `q`.
@@ -274,7 +278,8 @@ class KVCache:
             Refused: as for `rg.attention`; also another number of rows or other sequences than in the last append
                 without query_start, or rows that attend to released keys. Every problem is listed.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)[0]
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)[0]
 
     def attend_with_lse(
         self,
@@ -284,6 +289,8 @@ class KVCache:
         score: Score | None = None,
         scale: SupportsFloat | None = None,
         query_start: SupportsIndex | ArrayLike | None = None,
+        batch_start: SupportsIndex | None = None,
+        head_start: SupportsIndex | None = None,
         sinks: ArrayLike | None = None,
         engine: Engine = "auto",
         sequences: SupportsIndex | ArrayLike | None = None,
@@ -296,6 +303,8 @@ class KVCache:
             score: changes the logits.
             scale: the factor of q·k, by default 1/√D.
             query_start: the position of the first row.
+            batch_start: the number of the first sequence in a larger batch.
+            head_start: the number of the first query head in a larger call.
             sinks: extra logits in the denominator, (H,) or (H, s).
             engine: as for `rg.attention`.
             sequences: which sequences q is for.
@@ -306,7 +315,8 @@ class KVCache:
         Raises:
             Refused: as for `attend`.
         """
-        return self._attend(q, Arguments(mask, score, scale, query_start, sinks), engine, sequences)
+        arguments = Arguments(mask, score, scale, query_start, sinks, batch_start=batch_start, head_start=head_start)
+        return self._attend(q, arguments, engine, sequences)
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):
@@ -320,7 +330,7 @@ class KVCache:
         Args:
             count: how many.
         """
-        self._state = added(self._now, _whole(count))
+        self._state = added(self._now, numbers.count(count, "KVCache", "the number of sequences"))
 
     def drop(self, sequences: SupportsIndex | ArrayLike) -> None:
         """Removes sequences and releases their pages; the remaining ones are renumbered.
@@ -388,10 +398,3 @@ class KVCache:
 
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
-
-    def _sequence(self, number: SupportsIndex) -> int:
-        return int(self._sequences(number)[0])
-
-
-def _whole(value) -> int:
-    return count(value, "KVCache", "the number of sequences")

@@ -104,6 +104,7 @@ class Reader:
             return None
         old, new = ready.arguments, arguments
         same = old.mask is new.mask and old.score is new.score and old.sinks is new.sinks and ready.engine == engine
+        same = same and (old.batch_start, old.head_start) == (new.batch_start, new.head_start)
         same = same and (old.scale is new.scale or (type(new.scale) is float and old.scale == new.scale))
         return ready if same and (ready.decoder is None or ready.decoder.at_home()) else None
 

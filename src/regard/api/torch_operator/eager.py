@@ -13,6 +13,7 @@ import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
 from ...language.checks.arrays import four_axes
+from ...language.checks.starts import Starts
 from ...language.dropout import Dropout
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
@@ -33,6 +34,7 @@ class Call(NamedTuple):
     query_start: np.ndarray
     dropout: Dropout | None
     lead: tuple[int, ...]
+    starts: Starts
     engine: str
 
     def over(self, q, k, v, sinks, tables) -> Problem:
@@ -43,14 +45,14 @@ class Call(NamedTuple):
         if sinks is not None and sinks.ndim == 1:
             sinks = sinks[:, None]
         mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (self.mask, self.score))
-        return Problem(q, k, v, mask, score, self.scale, self.query_start, sinks, self.dropout, self.lead)
+        return Problem(q, k, v, mask, score, self.scale, self.query_start, sinks, self.dropout, self.lead, self.starts)
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
     tables: list[torch.Tensor] = []
     mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
-    call = Call(mask, score, problem.scale, problem.query_start, problem.dropout, problem.lead, engine)
+    call = Call(mask, score, problem.scale, problem.query_start, problem.dropout, problem.lead, problem.starts, engine)
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]

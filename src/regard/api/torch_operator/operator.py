@@ -25,8 +25,8 @@ __all__ = ["Forward", "Operands", "forward_of", "gradients", "library"]
 
 library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? seed, str mask, str score, "
-    "float? scale, float dropout, str engine"
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? batch_start, "
+    "Tensor? head_start, Tensor? seed, str mask, str score, float? scale, float dropout, str engine"
 )
 library.define(f"attention({_ARGUMENTS}) -> (Tensor out, Tensor sums, Tensor lost)")
 library.define(
@@ -45,6 +45,8 @@ class Operands(NamedTuple):
     sinks: Any
     tables: Sequence[Any]
     start: Any
+    batch_start: Any
+    head_start: Any
     seed: Any
     mask: str
     score: str
@@ -57,18 +59,28 @@ class Operands(NamedTuple):
         """Those for which there may be derivatives."""
         return self.q, self.k, self.v, self.sinks, *self.tables
 
+    @property
+    def numbers(self) -> tuple:
+        """The integers, which are tensors so that another number does not recompile a program."""
+        return self.start, self.batch_start, self.head_start, self.seed
+
+    @property
+    def rest(self) -> tuple:
+        """The other operands."""
+        return self.mask, self.score, self.scale, self.dropout, self.engine
+
     @classmethod
-    def joined(cls, rest: Sequence[Any], tensors: Sequence[Any]) -> Operands:
-        """The operands from the last seven and the tensors."""
-        return cls._make((*tensors[:4], tensors[4:], *rest))
+    def joined(cls, numbers: Sequence[Any], rest: Sequence[Any], tensors: Sequence[Any]) -> Operands:
+        """The operands from their three parts."""
+        return cls._make((*tensors[:4], tensors[4:], *numbers, *rest))
 
     @property
     def arguments(self) -> Arguments:
         """The arguments of the call besides q, k and v."""
         mask, score = (read(text, self.tables) if text else None for text in (self.mask, self.score))
-        start = None if self.start is None else self.start.cpu().numpy()
+        start, batch_start, head_start = (None if each is None else each.cpu().numpy() for each in self.numbers[:3])
         seed = None if self.seed is None else int(self.seed) % 2**64
-        return Arguments(mask, score, self.scale, start, self.sinks, self.dropout, seed)
+        return Arguments(mask, score, self.scale, start, self.sinks, self.dropout, seed, batch_start, head_start)
 
     @property
     def problem(self) -> Problem:
@@ -213,7 +225,7 @@ def _backward_on_gpu(*given):
     if dout is None and dsums is None:
         return [torch.zeros_like(tensor) for tensor in wanted]
     with torch.enable_grad(), _recorded():
-        results = zip(_on_gpu(*Operands.joined(call[5:], tensors))[:2], (dout, dsums), strict=True)
+        results = zip(_on_gpu(*Operands.joined(call.numbers, call.rest, tensors))[:2], (dout, dsums), strict=True)
         (*some,) = [(result, slope) for result, slope in results if slope is not None]
         slopes = [slope for _, slope in some]
         found = torch.autograd.grad([result for result, _ in some], wanted, slopes, allow_unused=True)

@@ -26,17 +26,24 @@ def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, 
     tables: list[torch.Tensor] = []
     mask = _text(arguments.mask, (batch, head, query, key), tables)
     score = _text(arguments.score, (the_score, batch, head, query, key), tables)
-    start, seed, sinks = arguments.query_start, arguments.seed, arguments.sinks
-    start = None if start is None else torch.as_tensor(start)
+    places = arguments.query_start, arguments.batch_start, arguments.head_start
+    start, batch_start, head_start = (None if each is None else _number(each) for each in places)
+    seed, sinks = arguments.seed, arguments.sinks
     sinks = None if sinks is None else torch.as_tensor(sinks)
     if seed is not None and not isinstance(seed, torch.Tensor):
         seed = _seed_tensor(seed)
-    call = Operands(q, k, v, sinks, tables, start, seed, mask, score, arguments.scale, arguments.dropout, engine)
+    numbers, rules = (start, batch_start, head_start, seed), (mask, score)
+    call = Operands(q, k, v, sinks, tables, *numbers, *rules, arguments.scale, arguments.dropout, engine)
     # Each transform of torch.func takes a Function as one step; functionalization and everything else see operators.
     stack = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
     whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize
     out, sums, _ = run(call) if whole else torch.ops.regard.attention(*call)
     return out, sums[0]
+
+
+def _number(value) -> torch.Tensor:
+    """An integer, or several, as a tensor. torch.as_tensor of an int would compile a program for each value."""
+    return torch.tensor(value) if isinstance(value, int) else torch.as_tensor(value)
 
 
 def _seed_tensor(seed: int) -> torch.Tensor:

@@ -17,43 +17,46 @@ __all__ = ["once", "run"]
 
 def run(call: Operands):
     """(out, sums, lost) of the operator as one operation of torch.func."""
-    return _Attention.apply(*call[5:], *call.tensors)
+    return _Attention.apply(*call.numbers, *call.rest, *call.tensors)
+
+
+NUMBERS, FIXED = 4, 9  # operands that are numbers; those before the tensors
 
 
 class _Attention(torch.autograd.Function):
-    """The operator and its derivatives: its last seven operands, then the tensors."""
+    """The operator and its derivatives: its numbers and the rest, then the tensors."""
 
     @staticmethod
     def forward(*flat):
         with below_autograd():
-            return _forward(*Operands.joined(flat[:7], flat[7:]))
+            return _forward(*Operands.joined(flat[:NUMBERS], flat[NUMBERS:FIXED], flat[FIXED:]))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        start, seed, *ctx.rest = inputs[:7]
-        ctx.save_for_backward(start, seed, *inputs[7:], *output)
+        numbers, ctx.rest, tensors = inputs[:NUMBERS], inputs[NUMBERS:FIXED], inputs[FIXED:]
+        ctx.save_for_backward(*numbers, *tensors, *output)
         if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
-            ctx.save_for_forward(start, seed, *inputs[7:])
+            ctx.save_for_forward(*numbers, *tensors)
         ctx.mark_non_differentiable(output[2])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx, dout, dsums, _):
-        start, seed, *tensors, out, sums, lost = ctx.saved_tensors
-        needs = list(ctx.needs_input_grad[7:])
+        *given, out, sums, lost = ctx.saved_tensors
+        needs = list(ctx.needs_input_grad[FIXED:])
         work = functools.partial(_pull_back, needs, ctx.rest)
-        found = iter(_differentiable_once()(work, dout, dsums, out, sums, lost, start, seed, *tensors))
-        return *[None] * 7, *(next(found) if needed else None for needed in needs)
+        found = iter(_differentiable_once()(work, dout, dsums, out, sums, lost, *given))
+        return *[None] * FIXED, *(next(found) if needed else None for needed in needs)
 
     @staticmethod
     def jvp(ctx, *tangents):
-        start, seed, *tensors = ctx.saved_tensors
+        tensors = ctx.saved_tensors[NUMBERS:]
         given = [
             None if tangent is None else tangent.to(tensor.dtype)
-            for tangent, tensor in zip(tangents[7:], tensors, strict=True)
+            for tangent, tensor in zip(tangents[FIXED:], tensors, strict=True)
         ]
         work = functools.partial(_push_forward, len(tensors), ctx.rest)
-        return *_differentiable_once()(work, *given, start, seed, *tensors), None
+        return *_differentiable_once()(work, *given, *ctx.saved_tensors), None
 
     @staticmethod
     def vmap(info, dims, *given):
@@ -126,34 +129,34 @@ def _differentiable_once():
 
 
 def _pull_back(needs, rest, *given):
-    """The backward pass, below autograd; given: the results, start and seed, and the tensors."""
-    passed, start_and_seed, tensors = given[:5], given[5:7], given[7:]
+    """The backward pass, below autograd; given: the five results, the numbers, and the tensors."""
+    passed, numbers, tensors = given[:5], given[5 : 5 + NUMBERS], given[5 + NUMBERS :]
     with below_autograd():
-        return _backward(*passed, needs, *Operands.joined((*start_and_seed, *rest), tensors))
+        return _backward(*passed, needs, *Operands.joined(numbers, rest, tensors))
 
 
 def _push_forward(count, rest, *given):
-    """The forward-mode derivative, below autograd; given: the tangents, start and seed, and the tensors."""
-    tangents, start_and_seed, tensors = given[:count], given[count : count + 2], given[count + 2 :]
+    """The forward-mode derivative, below autograd; given: the tangents, the numbers, and the tensors."""
+    tangents, numbers, tensors = given[:count], given[count : count + NUMBERS], given[count + NUMBERS :]
     with below_autograd():
-        return _tangent(tangents, *Operands.joined((*start_and_seed, *rest), tensors))
+        return _tangent(tangents, *Operands.joined(numbers, rest, tensors))
 
 
 def _of_autograd(*given):
     call = Operands(*given)
-    return _apply(*call[5:], *call.tensors)
+    return _apply(*call.numbers, *call.rest, *call.tensors)
 
 
 def _backward_of_autograd(*given):
     (*passed, needs), call = given[:6], Operands(*given[6:])
-    work = functools.partial(_pull_back, needs, call[7:])
-    return list(once(work, *passed, call.start, call.seed, *call.tensors))
+    work = functools.partial(_pull_back, needs, call.rest)
+    return list(once(work, *passed, *call.numbers, *call.tensors))
 
 
 def _tangent_of_autograd(tangents, *given):
     call = Operands(*given)
-    work = functools.partial(_push_forward, len(call.tensors), call[7:])
-    return once(work, *tangents, call.start, call.seed, *call.tensors)
+    work = functools.partial(_push_forward, len(call.tensors), call.rest)
+    return once(work, *tangents, *call.numbers, *call.tensors)
 
 
 library.impl("attention", _of_autograd, "Autograd")

@@ -12,7 +12,7 @@ WORD = 0xFFFFFFFF
 
 
 def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> torch.Tensor:
-    """The dropout factors of these pairs, 0 or 1 / (1 - rate); the positions broadcast.
+    """The dropout factors of these pairs, 0 or 1 / (1 - rate); the positions broadcast, batch and head from 0.
 
     Words are stored as int64: the product of two wraps around and is bit-identical to the unsigned product.
 
@@ -20,9 +20,9 @@ def factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> tor
     >>> factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()
     [2.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
     """
-    a, b, c, d = (
-        word.to(torch.int64) & WORD for word in (torch.div(key, 4, rounding_mode="floor"), query, head, batch)
-    )
+    four = torch.div(key, 4, rounding_mode="floor")
+    head, batch = head.to(torch.int64) + dropout.head_start, batch.to(torch.int64) + dropout.batch_start
+    a, b, c, d = (word.to(torch.int64) & WORD for word in (four, query, head, batch))
     for number in range(ROUNDS):
         halves = zip((dropout.seed & WORD, dropout.seed >> 32), STEPS, strict=True)
         low, high = ((half + number * step) & WORD for half, step in halves)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.arrays import address, is_float, outline, read_array
+from ...common.arrays import address, is_float, outline
 from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
@@ -17,7 +17,8 @@ from ..masks import dense
 from ..scores import bias
 from ..tree.syntax import Syntax
 from .arrays import shape_text
-from .numbers import LIMIT
+from .numbers import LIMIT, shortly, small
+from .starts import Starts
 
 __all__ = [
     "Arguments",
@@ -28,6 +29,7 @@ __all__ = [
     "checked_sinks",
     "checked_start",
     "follow_tensors",
+    "is_bare",
     "picked",
 ]
 
@@ -42,21 +44,15 @@ class Arguments(NamedTuple):
     sinks: Any = None
     dropout: Any = 0.0
     seed: Any = None
-
-
-def _small(value) -> np.ndarray:
-    """A short argument as an array; what NumPy cannot read becomes an object, which every check rejects."""
-    try:
-        return read_array(value, "argument")
-    except Refused:
-        return np.array(None)
+    batch_start: Any = None
+    head_start: Any = None
 
 
 def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.ndarray:
     """The position of row 0 on the key axis, per batch entry; by default the rows are the last Q of the K keys."""
     if value is None:
         return _last_rows(B, K - Q)
-    array = _small(value)
+    array = small(value)
     array = (
         array.astype(np.int64) if array.shape == (B,) == (0,) else array
     )  # an empty list is a list of floats to NumPy
@@ -84,17 +80,17 @@ def _last_rows(B: int, start: int) -> np.ndarray:
 def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     if value is None:
         return 1 / math.sqrt(D) if D else 1.0  # without depth every q·k is 0
-    given = _small(value)
+    given = small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
         reasons.append(
-            Reason("scale is not a number", given=_shortly(value), expected="a finite number", fix="omit it for 1/√D")
+            Reason("scale is not a number", given=shortly(value), expected="a finite number", fix="omit it for 1/√D")
         )
     elif abs(number) > float(np.finfo(np.float32).max):
         reasons.append(
             Reason(
                 "scale is beyond float32",
-                given=_shortly(value),
+                given=shortly(value),
                 expected=f"at most {np.finfo(np.float32).max:.3g}",
                 fix="omit it for 1/√D",
             )
@@ -102,15 +98,10 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     return number
 
 
-def _shortly(value) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:80] + " …"
-
-
 def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     if value is None:
         return None
-    array = _small(value)
+    array = small(value)
     if not is_float(array.dtype) or array.shape[:1] != (H,) or array.ndim > 2:
         reasons.append(
             Reason(
@@ -124,27 +115,27 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
     return array if array.ndim == 2 else array[:, None]
 
 
-def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
+def checked_dropout(rate, seed, starts: Starts, reasons: list[Reason]) -> Dropout | None:
     """The dropout of the call, or None. A rate of 0 needs no seed."""
     if seed is None and type(rate) is float and rate == 0:
         return None
-    given = _small(rate)
+    given = small(rate)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not 0 <= number < 1:
         reasons.append(
             Reason(
                 "dropout is not a rate",
-                given=_shortly(rate),
+                given=shortly(rate),
                 expected="a number in [0, 1)",
                 fix="omit it for no dropout",
             )
         )
-    whole = _small(0 if seed is None else seed)
+    whole = small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
             Reason(
                 "seed is not valid",
-                given=_shortly(seed),
+                given=shortly(seed),
                 expected="an integer in [0, 2**64)",
                 fix="pass seed=0, and a different seed in every training step",
             )
@@ -159,14 +150,19 @@ def checked_dropout(rate, seed, reasons: list[Reason]) -> Dropout | None:
             )
         )
     elif number > 0:
-        return Dropout(number, int(whole))
+        return Dropout(number, int(whole), starts.batch or 0, starts.head or 0)
     return None
+
+
+def is_bare(value) -> bool:
+    """Whether a mask or score is an array, which is indexed within the call, and not a rule."""
+    return not (value is None or isinstance(value, Syntax | str | bool | np.bool_) or callable(value))
 
 
 def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list[Reason]) -> Expr | None:
     """A mask or score as an expression; a bare array broadcasts over rows and keys, so its shape is checked here."""
     try:
-        if value is None or isinstance(value, Syntax | str | bool | np.bool_) or callable(value):
+        if not is_bare(value):
             return read(value)
         given = outline(value, name).shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
@@ -218,30 +214,61 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
                 held.array = now.array
 
 
-def check_reads(rules: list[Expr], shape, start: np.ndarray, reasons: list[Reason]) -> None:
-    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped."""
+class Numbered(NamedTuple):
+    """The batch entries or the heads of a call: the variable, the word for them, how many there are, and the number of
+    the first one, or None.
+    """
+
+    axis: str
+    entries: str
+    held: int
+    first: int | None
+
+    def misfits(self, name: str, given: str, size: int) -> list[Reason]:
+        """Why a table that has this many of them does not fit: with a first one, it may have more than the call."""
+        axis, entries, held, first = self
+        if first is None and size != held:
+            part = f", or pass {axis}_start=… if these are {held} of them" if size > held else ""
+            return [
+                Reason(
+                    f"{name} has {size} entries for {held} {entries}",
+                    given=given,
+                    expected=f"{held} along that axis",
+                    fix=f"check the array, or index it with clip({axis}, …){part}",
+                )
+            ]
+        if first is not None and size < first + held:
+            return [
+                Reason(
+                    f"{name} has {size} entries for {entries} {first} … {first + held - 1}",
+                    given=f"{given}, {axis}_start={first}",
+                    expected=f"{first + held} or more along that axis: those of the whole",
+                    fix=f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
+                )
+            ]
+        return []
+
+
+def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, reasons: list[Reason]) -> None:
+    """Appends a reason for every read at a plain position that is outside its table; computed indices are clamped.
+
+    A table of a call that is the whole has one entry for each batch entry or head; that of a part may have more.
+    """
     B, H, Q, K = shape
     last = min(K, int(start.max()) + Q)  # rows beyond the keys read the last entry
-    exact, least = (
-        {batch: (B, "batch entries"), head: (H, "heads")},
-        {key: (K, "keys"), query: (last, "query positions")},
-    )
+    numbered = {
+        batch: Numbered("batch", "batch entries", B, starts.batch),
+        head: Numbered("head", "heads", H, starts.head),
+    }
+    least = {key: (K, "keys"), query: (last, "query positions")}
     for read in (node for node in walk(*rules) if isinstance(node, Read)):
         name, sizes = f"the {read.table.name} table", read.table.array.shape
         given = f"`{read}` of {list(sizes)}"
         for part, size in zip(read.index, sizes, strict=True):
             if not isinstance(part, Var):
                 continue
-            if part in exact and size != exact[part][0]:
-                wanted, entries = exact[part]
-                reasons.append(
-                    Reason(
-                        f"{name} has {size} entries for {wanted} {entries}",
-                        given=given,
-                        expected=f"{wanted} along that axis",
-                        fix=f"check the array, or index it with clip({part!r}, …)",
-                    )
-                )
+            if part in numbered:
+                reasons += numbered[part].misfits(name, given, size)
             if part in least and size < least[part][0]:
                 wanted, entries = least[part]
                 reasons.append(

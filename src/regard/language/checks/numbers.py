@@ -7,10 +7,10 @@ import operator
 import numpy as np
 
 from ...common.arrays import read_array
-from ...common.errors import refuse
+from ...common.errors import Refused, refuse
 from ..expr import Expr, Table, batch, frozen_table, lift
 
-__all__ = ["LIMIT", "count", "frozen", "integers", "not_negative", "per_batch", "whole"]
+__all__ = ["LIMIT", "count", "frozen", "integers", "not_negative", "per_batch", "shortly", "small", "whole"]
 
 LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
@@ -83,3 +83,16 @@ def integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
 def frozen(array: np.ndarray, name: str) -> Table:
     """A frozen copy, so that plans that depend on it can be cached."""
     return frozen_table(array if array.size else np.zeros((1,) * array.ndim, array.dtype), name)
+
+
+def small(value) -> np.ndarray:
+    """A short argument as an array; what NumPy cannot read becomes an object, which every check rejects."""
+    try:
+        return read_array(value, "argument")
+    except Refused:
+        return np.array(None)
+
+
+def shortly(value) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:80] + " …"

@@ -127,7 +127,9 @@ def _of_cache(call: ObservedCall, read) -> Problem:
     lead = (*q.shape[:-3], cache.heads, K)
     k, v = (np.broadcast_to(np.zeros((), dtype), (*lead, depth)) for depth in (cache.depth, cache.value_depth))
     start = given.get("query_start")
-    rules = {name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks")}
+    rules = {
+        name: _on_cpu(given.get(name)) for name in ("mask", "score", "scale", "sinks", "batch_start", "head_start")
+    }
     problem = Problem.of(q, k, v, **rules, query_start=newest if start is None else start, where=CACHE, gradients=True)
     own: list[Expr] = [problem.mask] if problem.mask is not None else []
     own += [window(cache.window)] if cache.window else []

@@ -28,7 +28,7 @@ FIXED = (
     "lse", "top", "total", "lost", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
-    "dropout_seed", "dropout_threshold", "dropout_scale",
+    "dropout_seed", "dropout_threshold", "dropout_scale", "dropout_batch", "dropout_head",
 )  # fmt: skip
 
 NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel reads the first run before it tests whether there is one

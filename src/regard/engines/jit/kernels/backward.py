@@ -47,7 +47,7 @@ FIXED = (
     "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
     "offsets", "runs", "tile_ranges", "key_tiles", "tiles", "plan_batch", "plan_head",
     "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
-    "dropout_seed", "dropout_threshold", "dropout_scale",
+    "dropout_seed", "dropout_threshold", "dropout_scale", "dropout_batch", "dropout_head",
 )  # fmt: skip
 
 

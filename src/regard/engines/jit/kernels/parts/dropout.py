@@ -27,7 +27,13 @@ TOGETHER = 4  # keys that share a counter
 def slots(dropout: counting.Dropout) -> dict[str, int | float]:
     """The slots of the argument block by name; the seed is reinterpreted as a signed integer."""
     seed = dropout.seed - 2**64 if dropout.seed >= 2**63 else dropout.seed
-    return {"dropout_seed": seed, "dropout_threshold": dropout.threshold, "dropout_scale": dropout.scale}
+    return {
+        "dropout_seed": seed,
+        "dropout_threshold": dropout.threshold,
+        "dropout_scale": dropout.scale,
+        "dropout_batch": dropout.batch_start,
+        "dropout_head": dropout.head_start,
+    }
 
 
 def room(keys: int, rows: int, lanes: int) -> int:
@@ -49,13 +55,21 @@ class Dropout:
         ]
         self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), self.lanes)
         self.factors = code.number(0.0, type), arg.factor("dropout_scale", type)
+        self.first_batch, self.first_head = arg["dropout_batch"], arg["dropout_head"]
 
     def open(self, batch, heads: list, queries: list) -> None:
         """Sets the counters of a tile: the batch entry; per vector the head (a scalar, or one per lane) and the query
         positions of its lanes.
         """
-        self.batch = batch
-        self.counters = [(self._parts(query), self._parts(head)) for query, head in zip(queries, heads, strict=True)]
+        self.batch = self._from(self.first_batch, batch)
+        self.counters = [
+            (self._parts(query), [self._from(self.first_head, part) for part in self._parts(head)])
+            for query, head in zip(queries, heads, strict=True)
+        ]
+
+    def _from(self, first, number):
+        """A batch entry or head, counted from 0 in the call, as the counter has it."""
+        return self.code.add(number, self._like(number, first))
 
     def _parts(self, value) -> list:
         """Integers of any width as parts with 64-bit lanes; a scalar is shared by all parts."""
