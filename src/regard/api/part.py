@@ -114,6 +114,8 @@ def attention_part(
     score: Score | None = None,
     scale: SupportsFloat | None = None,
     query_start: SupportsIndex | ArrayLike | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
 ) -> Part[ArrayT]:
@@ -134,6 +136,8 @@ def attention_part(
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
+        batch_start: the number of the first batch entry in a larger call, as for `attention`.
+        head_start: the number of the first query head in a larger call, as for `attention`.
         dropout: the rate at which weights are dropped.
         seed: an integer in [0, 2**64), required with dropout.
 
@@ -163,7 +167,7 @@ def attention_part(
             expected="arrays or tensors in CPU memory",
             fix="use attention_with_lse, and merge its pairs (out, lse)",
         )
-    arguments = Arguments(mask, score, scale, query_start, None, dropout, seed)
+    arguments = Arguments(mask, score, scale, query_start, None, dropout, seed, batch_start, head_start)
     problem: Problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_part")
     state, unit = dispatch.attend_partly(problem)
     return _part(state, (*problem.lead, problem.dims["Q"]), unit, problem.dtype.name, q)
