@@ -72,21 +72,23 @@ def merged(numbers: list[int], sums: np.ndarray) -> np.ndarray:
 
 
 def sinks(problem: Problem, saved: Saved, rest: np.ndarray) -> np.ndarray | None:
-    """d sinks = Σ over rows of exp(sink - lse) · rest: per batch entry the partial sums of its blocks, merged; then the
-    batch entries one after another.
+    """d sinks = Σ over rows of exp(sink - lse) · rest: per block the rows of each batch entry, one entry after another;
+    the blocks are merged.
     """
     if problem.sinks is None:
         return None
-    total = np.zeros(problem.sinks.shape)
-    Q = problem.dims["Q"]
+    found: dict[int, np.ndarray] = {}
     for start, lses, rests in zip(problem.query_start.tolist(), saved.sums[0], rest, strict=True):
-        blocks = range(start // BLOCK, -(-(start + Q) // BLOCK))
-        edges = [slice(max(number * BLOCK - start, 0), (number + 1) * BLOCK - start) for number in blocks]
-        if not edges:
-            continue
         with np.errstate(all="ignore"):
             share = np.exp(problem.sinks[..., None].astype(np.float64) - lses[:, None].astype(np.float64))
-            parts = share * rests[:, None].astype(np.float64)  # (H, S, Q), rows contiguous
-            sums = np.stack([np.ascontiguousarray(parts[..., edge]).sum(-1) for edge in edges])
-        total = total + merged(list(blocks), sums)
-    return total
+            terms = share * rests[:, None].astype(np.float64)  # (H, S, Q)
+            for number in range(start // BLOCK, -(-(start + problem.dims["Q"]) // BLOCK)):
+                rows = slice(max(number * BLOCK - start, 0), (number + 1) * BLOCK - start)
+                # How NumPy adds depends on strides.
+                part = np.ascontiguousarray(terms[..., rows]).sum(-1)
+                found[number] = found.get(number, np.zeros(part.shape)) + part
+    with np.errstate(all="ignore"):
+        numbers = sorted(found)
+        return (
+            merged(numbers, np.stack([found[number] for number in numbers])) if found else np.zeros(problem.sinks.shape)
+        )
