@@ -209,7 +209,7 @@ class _Backward:
     def keys(self, number) -> None:
         """A tile of keys, and all tiles of queries that visit it."""
         code, arg, spec, staging = self.code, self.arg, self.spec, self.staging
-        unit, pair = code.sdiv(number, arg["groups"]), code.srem(number, arg["groups"])
+        unit, pair = self._task_place(number)
         b, g = code.sdiv(pair, arg["G"]), code.srem(pair, arg["G"])
         first = code.mul(unit, code.index(KEYS))
         exist = code.index(0), code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
@@ -228,6 +228,17 @@ class _Backward:
         for name, matrix, depth in zip(("dk", "dv"), self.sums.finish(), (spec.D, spec.E), strict=True):
             staging.store(name, self._row(name, b, g, first), matrix, exist, depth, None)
         self.adds.leave()
+
+    def _task_place(self, number):
+        """The tile of keys and the key head (over all batch entries) of a task.
+
+        Tasks that wait for one another should not run at the same time: those of one head add to the same dQ, and those
+        of one tile of keys to the same entries of a table, each after all heads of the group before it.
+        """
+        code, arg = self.code, self.arg
+        if any(direct for _, direct in self.spec.tables):
+            return code.srem(number, arg["key_tiles"]), code.sdiv(number, arg["key_tiles"])
+        return code.sdiv(number, arg["groups"]), code.srem(number, arg["groups"])
 
     def _set_gradients(self, number) -> None:
         """Sets where the gradients of tables are summed: in place, or in the copy of this task."""
