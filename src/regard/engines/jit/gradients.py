@@ -50,7 +50,7 @@ class Recipe(NamedTuple):
     """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
     block: the argument block, in which addresses are filled in. place: the index of each slot by name. grid: tiles of
-    queries, and blocks of positions. units: tiles of keys. scratch: working memory of a thread in bytes.
+    queries, and blocks of positions. units: tiles of keys.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
     """
 
@@ -59,7 +59,6 @@ class Recipe(NamedTuple):
     place: dict[str, int]
     grid: Grid
     units: int
-    scratch: int
     workers: int
     apart: list[Table]
     held: tuple
@@ -147,7 +146,7 @@ def _run(
     for phase, tasks in enumerate((B * H * tiles, B * G * recipe.units, B * H * tiles)):
         block[recipe.place["next"]] = address(counters) + 8 * phase
         block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
-        launch(ready.kernel, block, recipe.scratch, recipe.workers, (problem, saved, given, recipe))
+        launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
     total = merged(blocks, totals)
     for table in recipe.apart:
         tables[table][...] = total[: table.array.size].reshape(table.array.shape)
@@ -204,7 +203,6 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         place=place,
         grid=laid,
         units=units,
-        scratch=scratch_bytes(ready.spec, Format(ready.spec.dtype, host()), laid.most),
         workers=workers,
         apart=apart,
         held=tuple(given.values()),
@@ -276,7 +274,7 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
 
 def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
     mask, score = rules(problem)
-    partials = _partials(score, wanted)
+    laid, partials = grid(problem, rows), _partials(score, wanted)
     reads = _reads(problem, wanted)
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
     together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
@@ -286,7 +284,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         E=problem.dims["E"],
         dtype=problem.dtype.name,
         rows=rows,
-        wide=needs_64_bits(from_tile(replace(problem, score=together), grid(problem, rows).lead)),
+        wide=needs_64_bits(from_tile(replace(problem, score=together), laid.lead)),
         unit=unit,
         dropout=problem.dropout is not None,
         tables=tuple(
@@ -298,7 +296,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         return backward.write(spec, target, Expressions(mask, score, partials, constants, tables))
 
     kernel = build.compiled(repr(spec), target, write, "backward")
-    return Prepared(kernel, spec, constants, tables, scratch_bytes(spec, Format(spec.dtype, target), 1))
+    return Prepared(kernel, spec, constants, tables, scratch_bytes(spec, Format(spec.dtype, target), laid.most))
 
 
 def _partials(score: Expr | None, wanted: list[Table]) -> dict[Expr, Expr]:

@@ -6,4 +6,6 @@ softmax        the running softmax                        rules            mask 
 dropout        which weights are dropped                  staging          loads and stores of a backward pass
 backward_tile  element-wise part of a backward pass       ordered_adds     additions in a deterministic order
 plan_by_key    the plan of each tile of keys              tasks            the loop over the tasks of a call
+tree           the order of sums over blocks              partial_sums     dK and dV by blocks of positions
+table_sums     gradients of tables by blocks of positions
 """
