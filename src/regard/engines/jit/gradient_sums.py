@@ -46,8 +46,8 @@ def grid(problem: Problem, rows: int) -> Grid:
 
 
 def from_tile(problem: Problem, lead: np.ndarray) -> Problem:
-    """The problem whose rows begin where the first tiles do, as far as a plan needs it: the rows that are added, and
-    those that an entry has more than before, are no rows of the call.
+    """The problem whose rows begin where the first tiles do, as far as a plan needs it: all entries have as many rows
+    more as one of them needs in front.
     """
     if not lead.any():
         return problem

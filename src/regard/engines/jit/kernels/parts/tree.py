@@ -52,7 +52,7 @@ def merge_all(code: Code, count, merge: Callable) -> None:
         this = block.index
         following = code.select(code.icmp_signed("==", this, last), code.index(END), code.add(this, one))
         below = code.sub(_subtree(code, this, following), one)
-        # Without gaps the subtrees that wait are the bits of `this`, and begin where these bits end.
+        # Without gaps there is a waiting subtree for each bit that `this` has, and it begins where that bit ends.
         with code.loop(code.index(0), code.intrinsic("ctpop", code.and_(this, below)), 1, [this]) as loop:
             right = loop.carried[0]
             left = code.and_(right, code.sub(right, one))
