@@ -120,8 +120,12 @@ class Pullback:
             ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)])
             for number in range(self.vectors)
         ]
-        begin, end = (code.splat(code.trunc(edge, I32), lanes) for edge in exist)
-        self.dead = [code.or_(code.icmp_signed("<", step, begin), code.icmp_signed(">=", step, end)) for step in steps]
+        # One unsigned comparison: lanes before the first one wrap around.
+        begin, count = (
+            code.splat(code.trunc(part, I32), lanes)
+            for part in (exist[0], code.larger_int(code.sub(exist[1], exist[0]), code.index(0)))
+        )
+        self.dead = [code.icmp_unsigned(">=", code.sub(step, begin), count) for step in steps]
         if self.dropout is not None:
             self.dropout.open(place[0], [place[1]] * self.vectors, queries)
 

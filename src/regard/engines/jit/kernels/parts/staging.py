@@ -40,9 +40,10 @@ class Staging:
         def number(place, lanes: int):
             return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
 
+        many = code.larger_int(code.sub(exist[1], exist[0]), code.index(0))
         with code.loop(code.index(0), code.index(rows)) as row:
             to = self.tools.place(into, row.index)
-            exists = code.and_(code.icmp_signed(">=", row.index, exist[0]), code.icmp_signed("<", row.index, exist[1]))
+            exists = code.icmp_unsigned("<", code.sub(row.index, exist[0]), many)
             with code.loop(
                 code.select(exists, code.index(depth // lanes * lanes), code.index(0)), code.index(padded), lanes
             ) as column:
