@@ -1,5 +1,6 @@
 """The laws of meaning, each by name, in every engine."""
 
+import itertools
 import math
 
 import ml_dtypes
@@ -496,6 +497,48 @@ def test_law_11_statistics_of_rows(engine, dtype, rule):
             olds, news = ([each[name]] if isinstance(each[name], np.ndarray) else each[name] for each in (whole, part))
             for old, new in zip(olds, news, strict=True):
                 same_bits(old[entry, :, rows], new[:, :, ::2] if queries is disturbed else new)
+
+
+# A table of float64, whose gradient is not rounded.
+SLOPES = {"mask": rg.causal(), "score": rg.alibi(np.array([0.5, 0.25, 0.1, 0.05]))}
+
+
+@pytest.mark.parametrize("rule", [*(LOCAL[name] for name in ("causal", "window", "softcap")), SLOPES])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_law_11_gradients_are_sums_of_blocks(dtype, rule):
+    """Rows in one call or in several: the sums over blocks of 1024 positions are merged as a tree, bit for bit."""
+    q, k, v = qkv(dtype=dtype, B=1, H=4, G=2, Q=3400, K=90)
+    dout = normal(*q.shape, seed=8).astype(dtype)
+
+    def rows(first, last):
+        """The gradients of some rows; row 0 has position 300."""
+        parts = dout[:, :, first:last], q[:, :, first:last]
+        return rg.attention_backward(*parts, k, v, query_start=300 + first, engine="jit", **rule)
+
+    whole, edges = rows(0, 3400), [0, 724, 1748, 2772, 3400]
+    parts = [rows(first, last) for first, last in itertools.pairwise(edges)]
+    same_bits(whole.q, np.concatenate([part.q for part in parts], 2))
+    for found in (lambda part: part.k, lambda part: part.v):
+        same_bits(found(whole), (found(parts[0]) + found(parts[1])) + (found(parts[2]) + found(parts[3])))
+        same_bits(found(whole), found(rows(0, 1748)) + found(rows(1748, 3400)))
+    for table, total in whole.tables.items():
+        first, second, third, fourth = (part.tables[table] for part in parts)
+        same_bits(total, (first + second) + (third + fourth))
+
+
+@pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "window", "softcap")])
+def test_law_11_gradients_in_any_company(rule):
+    """An entry of the batch, and a group of heads, have the same gradients alone, wherever other entries begin."""
+    q, k, v = qkv(B=3, H=4, G=2, Q=1100, K=150)
+    dout, starts = normal(*q.shape, seed=8), np.array([0, 333, -90])
+    whole = rg.attention_backward(dout, q, k, v, query_start=starts, engine="jit", **rule)
+    for entry, start in enumerate(starts):
+        for group in range(2):
+            many = slice(entry, entry + 1), slice(2 * group, 2 * group + 2)
+            one = slice(entry, entry + 1), slice(group, group + 1)
+            alone = rg.attention_backward(dout[many], q[many], k[one], v[one], query_start=start, engine="jit", **rule)
+            for old, new in zip((whole.q[many], whole.k[one], whole.v[one]), alone[:3]):
+                same_bits(old, new)
 
 
 # ---- law 12 ----------------------------------------------------------------------------------------------------------

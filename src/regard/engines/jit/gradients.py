@@ -22,8 +22,17 @@ from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
 from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
+from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .kernels import backward
-from .kernels.backward import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded
+from .kernels.backward_specification import (
+    ARRAYS,
+    KEYS,
+    PHASES,
+    Specification,
+    fixed_slots,
+    padded,
+    scratch_bytes,
+)
 from .kernels.parts import dropout
 from .kernels.parts.backward_tile import Expressions
 from .kernels.parts.plan_by_key import tile_ranges
@@ -40,15 +49,15 @@ NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 class Recipe(NamedTuple):
     """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
-    block: the argument block, in which addresses are filled in. place: the index of each slot by name. tiles: tiles of
-    queries. units: blocks of keys.
+    block: the argument block, in which addresses are filled in. place: the index of each slot by name. grid: tiles of
+    queries, and blocks of positions. units: tiles of keys.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
     """
 
     ready: Prepared
     block: np.ndarray
     place: dict[str, int]
-    tiles: int
+    grid: Grid
     units: int
     workers: int
     apart: list[Table]
@@ -83,7 +92,7 @@ def pull_back(
     rest = np.zeros((B, H, Q), real)
     if 0 not in (B, H, Q):
         _run(problem, saved, dout, dlse, tables=tables, rest=rest, found=found)
-    return Gradients(found["dq"], found["dk"], found["dv"], tables, _sinks(problem, saved, rest))
+    return Gradients(found["dq"], found["dk"], found["dv"], tables, sinks(problem, saved, rest))
 
 
 def _run(
@@ -104,10 +113,11 @@ def _run(
         host(),
     )
     recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
-    ready, tiles, rows = recipe.ready, recipe.tiles, recipe.ready.spec.rows
+    ready, tiles, rows, blocks = recipe.ready, recipe.grid.tiles, recipe.ready.spec.rows, recipe.grid.numbers
     numbers = sum(table.array.size for table in recipe.apart)
-    # The number of tasks started, and the progress of each task.
-    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + 1, np.int64)
+    totals = np.zeros((len(blocks), numbers))
+    # The numbers of tasks started; the progress of each task; finished and flushed (`OrderedAdds`, `TableSums`).
+    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + len(blocks), np.int64)
     given: dict[str, Any] = {
         **arrays,
         "top": saved.sums[1],
@@ -119,9 +129,9 @@ def _run(
         "work": _zeros(B * H * tiles * padded(D, Format(problem.dtype.name, host())) * rows, real),
         "progress": counters[len(PHASES) :],
         "finished": counters[len(PHASES) + B * G * recipe.units :],
-        "flushed": counters[-1:],
-        "gathered": np.zeros(numbers),
-        "copies": np.empty(numbers * recipe.workers),
+        "flushed": counters[-len(blocks) :],
+        "totals": totals,
+        "copies": np.zeros(numbers * recipe.workers),
     }
     offset = 0
     for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
@@ -137,17 +147,18 @@ def _run(
         block[recipe.place["next"]] = address(counters) + 8 * phase
         block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
         launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
-    gathered = given["gathered"]
+    total = merged(blocks, totals)
     for table in recipe.apart:
-        tables[table][...] = gathered[: table.array.size].reshape(table.array.shape)
-        gathered = gathered[table.array.size :]
+        tables[table][...] = total[: table.array.size].reshape(table.array.shape)
+        total = total[table.array.size :]
 
 
 def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
-    rows = _rows(problem)
-    seen = plan(problem, rows, PLAN_KEYS)
+    rows = _rows(problem, wanted)
+    laid = grid(problem, rows)
+    seen = plan(from_tile(problem, laid.lead), rows, PLAN_KEYS)
     ready = _prepare(problem, rows, arrays, wanted)
     units = -(-K // KEYS)
     workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
@@ -165,15 +176,18 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         "score_factor": factors(problem).score,
         "exponent": factors(problem).exponent,
         "start": problem.query_start,
+        "lead": laid.lead,
         "offsets": seen.offsets,
         "runs": seen.runs,
         "tile_ranges": tile_ranges(seen, KEYS),
         "key_tiles": units,
-        "tiles": seen.order.shape[1],
+        "tiles": laid.tiles,
         "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
         "plan_head": int(seen.per_head),
         "numbers": sum(table.array.size for table in apart),
         "ring": workers,
+        "blocks": len(laid.numbers),
+        "block": laid.first,
         "dropout_scale": 1.0,
     }
     for name in ARRAYS:
@@ -187,7 +201,7 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
         ready=ready,
         block=block,
         place=place,
-        tiles=seen.order.shape[1],
+        grid=laid,
         units=units,
         workers=workers,
         apart=apart,
@@ -219,14 +233,17 @@ def _work(problem: Problem, seen: Plan) -> int:
     return sum(seen.pairs.values()) * (3 * problem.dims["D"] + 2 * problem.dims["E"])
 
 
-def _rows(problem: Problem) -> int:
-    """Query rows of a tile. If tiles visit few keys, mask edges cut through a large part of them; smaller tiles waste
-    less.
+def _rows(problem: Problem, wanted: list[Table]) -> int:
+    """Query rows of a tile, which change no bit. If tiles visit few keys, mask edges cut through a large part of them;
+    smaller tiles waste less.
     """
     target = host()
     lanes = target.lanes(Format(problem.dtype.name, target).size)
     most, least = lanes * target.tile.query_vectors, 2 * lanes
     if least >= min(most, problem.dims["Q"]):
+        return least
+    # The contributions of a tile to an entry of a table are added key by key.
+    if any(reads and not _all_direct(problem, reads) for reads in _reads(problem, wanted).values()):
         return least
     if problem.mask is not None:
         seen = plan(problem, most, PLAN_KEYS)
@@ -257,11 +274,8 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
 
 def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
     mask, score = rules(problem)
-    partials: dict[Expr, Expr] = {
-        leaf: partial
-        for leaf, partial in adjoints(the_score if score is None else score).items()
-        if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)
-    }
+    laid, partials = grid(problem, rows), _partials(score, wanted)
+    reads = _reads(problem, wanted)
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
     together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
     spec = Specification(
@@ -270,16 +284,11 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         E=problem.dims["E"],
         dtype=problem.dtype.name,
         rows=rows,
-        wide=needs_64_bits(replace(problem, score=together)),
+        wide=needs_64_bits(from_tile(replace(problem, score=together), laid.lead)),
         unit=unit,
         dropout=problem.dropout is not None,
         tables=tuple(
-            (
-                number,
-                _all_direct(problem, [leaf for leaf in partials if isinstance(leaf, Read) and leaf.table is table]),
-            )
-            for number, table in enumerate(tables)
-            if table in wanted
+            (number, _all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
         ),
     )
 
@@ -287,7 +296,25 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         return backward.write(spec, target, Expressions(mask, score, partials, constants, tables))
 
     kernel = build.compiled(repr(spec), target, write, "backward")
-    return Prepared(kernel, spec, constants, tables, backward.scratch_bytes(spec, Format(spec.dtype, target)))
+    return Prepared(kernel, spec, constants, tables, scratch_bytes(spec, Format(spec.dtype, target), laid.most))
+
+
+def _partials(score: Expr | None, wanted: list[Table]) -> dict[Expr, Expr]:
+    """∂s'/∂leaf for the score and for the reads of tables that need a gradient."""
+    return {
+        leaf: partial
+        for leaf, partial in adjoints(the_score if score is None else score).items()
+        if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)
+    }
+
+
+def _reads(problem: Problem, wanted: list[Table]) -> dict[Table, list[Read]]:
+    """Where the score reads tables that need a gradient, other than in conditions."""
+    found: dict[Table, list[Read]] = {table: [] for table in wanted}
+    for leaf in _partials(rules(problem)[1], wanted):
+        if isinstance(leaf, Read):
+            found[leaf.table].append(leaf)
+    return found
 
 
 def _all_direct(problem: Problem, reads: list[Read]) -> bool:
@@ -324,13 +351,3 @@ def _shifted(part: Expr) -> tuple[str | None, int]:
     ):
         return part.args[0].name, int(part.args[1].value) * (1 if part.name == "add" else -1)
     return None, 0
-
-
-def _sinks(problem: Problem, saved: Saved, rest: np.ndarray) -> np.ndarray | None:
-    """d sinks = Σ over rows of exp(sink - lse) · rest."""
-    if problem.sinks is None:
-        return None
-    lse = saved.sums[0].astype(np.float64)[..., None]
-    with np.errstate(all="ignore"):
-        share = np.exp(problem.sinks[:, None].astype(np.float64) - lse)
-    return (share * rest[..., None].astype(np.float64)).sum((0, 2))

@@ -3,4 +3,5 @@
 forward          attention                                backward         gradients of attention
 statistics_rows  statistics per query row                 statistics_keys  statistics per key
 score_sweep      base class of the statistics kernels     parts/           components of kernels
+backward_specification  what a backward kernel is compiled for, its arguments and its working memory
 """

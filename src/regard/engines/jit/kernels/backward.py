@@ -2,15 +2,16 @@
 
     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP + rest) ∘ ∂s'/∂s      dQ = scale · dS K      dK = scale · dSᵀ Q
 
-A task is a tile of keys of one key head; it accumulates dK and dV over the tiles of queries that visit it. Lanes are
-queries:
+A task is a tile of keys of one key head; it sums dK and dV over the tiles of queries that visit it, block of positions
+by block, and in a block head by head (partial_sums.py). Lanes are queries:
 
     Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (backward_tile.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
 dQ is shared by the tasks of a head: it is float32 (float64) in working memory, and the tasks add to a tile of it in the
-order of their keys, each waiting until earlier tasks are past that tile (ordered_adds.py). So the order of every sum is
-deterministic, independent of the threads.
+order of their keys, each waiting until earlier tasks are past that tile (ordered_adds.py). Tiles of queries begin at
+multiples of their rows, counted from position 0, and sums run over chains of the smallest tile. So the order of every
+sum is fixed by positions: it depends neither on the threads nor on the rows of a tile or of the call.
 
 The kernel runs three times, in phases: `rows` computes rest = dlse - Σ dO · O and the softmax statistics of each query,
 `keys` computes the gradients, and `queries` writes dQ to the caller's array.
@@ -18,7 +19,6 @@ The kernel runs three times, in phases: `rows` computes rest = dlse - Σ dO · O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -27,98 +27,18 @@ from ..code.arguments import Block
 from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
+from .backward_specification import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded, regions
 from .parts.backward_tile import Expressions, Pullback
 from .parts.dropout import Dropout
 from .parts.ordered_adds import OrderedAdds
+from .parts.partial_sums import BLOCK, PartialSums
 from .parts.plan_by_key import KeySpan, visited_keys
 from .parts.scratch_product import CHAIN, GRAIN, Matrix, Multiplier
 from .parts.staging import Staging
+from .parts.table_sums import TableSums
 from .parts.tasks import begun, each_task
 
-__all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "padded", "scratch_bytes", "write"]
-
-KEYS = 128  # in a task's tile
-PHASES = ("rows", "keys", "queries")
-ARRAYS = ("q", "k", "v", "out", "dout", "dq", "dk", "dv")
-FIXED = (
-    "next", "tasks", "phase",
-    *(f"{array}{part}" for array in ARRAYS for part in ("", "_batch", "_head", "_row", "_depth")),
-    "top", "total", "lost", "dlse", "rest", "softmax", "work",
-    "H", "group", "groups", "G", "Q", "K", "scale", "score_factor", "exponent", "start",
-    "offsets", "runs", "tile_ranges", "key_tiles", "tiles", "plan_batch", "plan_head",
-    "progress", "finished", "flushed", "gathered", "copies", "numbers", "ring",
-    "dropout_seed", "dropout_threshold", "dropout_scale", "dropout_batch", "dropout_head",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Specification:
-    """The compile-time parameters of a kernel. Everything else is an argument."""
-
-    shape: tuple  # of the expressions (`emit.signature`)
-    D: int
-    E: int
-    dtype: str
-    rows: int  # W, a multiple of the vector's lanes
-    wide: bool  # integers need 64 bits
-    unit: tuple[bool, ...]  # which of ARRAYS have a contiguous depth axis
-    dropout: bool
-    # The tables that need a gradient: their numbers, and whether tasks add to the gradients directly.
-    tables: tuple[tuple[int, bool], ...]
-
-
-def fixed_slots(spec: Specification) -> tuple[str, ...]:
-    """The names of the kernel's slots: `FIXED`, and per table with a gradient the address and row stride of that."""
-    return FIXED + tuple(f"{part}{number}" for number, _ in spec.tables for part in ("gradient", "width"))
-
-
-def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
-    """The matrices of a thread's working memory: rows, and bytes of a row. Names that end in `t` are transposed; those
-    in `p` have pairs of rows interleaved.
-    """
-    D, E, W, size, step = (
-        *(padded(depth, form) for depth in (spec.D, spec.E)),
-        spec.rows,
-        form.size,
-        2 if form.pairs else 1,
-    )
-    narrow = size // step
-    found = {
-        "k": (KEYS, D * narrow),
-        "v": (KEYS, E * narrow),
-        "q": (W, D * narrow),
-        "dout": (W, E * narrow),
-        "qt": (D // step, W * size),
-        "doutt": (E // step, W * size),
-        "s": (KEYS, W * size),
-        "ds": (KEYS, W * size),
-        "dk": (KEYS, D * size),
-        "dv": (KEYS, E * size),
-        "out": (W, E * size),
-        "room": (1, 1024),
-        "bits": (KEYS if spec.dropout else 0, W),
-    }
-    if form.pairs:
-        found |= {
-            "kp": (KEYS // 2, D * size),
-            "qp": (W // 2, D * size),
-            "doutp": (W // 2, E * size),
-            "weights": (KEYS, W * narrow),
-            "slopes": (KEYS, W * narrow),
-            "slopesp": (KEYS // 2, W * size),
-        }
-    return found
-
-
-def padded(depth: int, form: Format) -> int:
-    """The depth padded to a multiple of the register tiles, as in working memory."""
-    grain = 2 * GRAIN if form.pairs else GRAIN
-    return -(-depth // grain) * grain
-
-
-def scratch_bytes(spec: Specification, form: Format) -> int:
-    """Working memory of one thread."""
-    return sum(rows * row for rows, row in regions(spec, form).values())
+__all__ = ["write"]
 
 
 def write(spec: Specification, target: Target, expressions: Expressions) -> ir.Module:
@@ -132,13 +52,22 @@ def write(spec: Specification, target: Target, expressions: Expressions) -> ir.M
 
 
 class RowTile(NamedTuple):
-    """A tile of query rows: batch entry, head, both as one number (`pair`), the first row, and the number of rows."""
+    """A tile of query rows: batch entry, head, its number over all heads, the row of its first lane (negative if that
+    is before the first row), and the lanes that have a row (the first, and one past the last).
+    """
 
     b: ir.Value
     h: ir.Value
-    pair: ir.Value
+    number: ir.Value
     first: ir.Value
-    count: ir.Value
+    exist: tuple[ir.Value, ir.Value]
+
+
+class Turn(NamedTuple):
+    """When a tile is visited: its number in the order of visits, and that of the last head's visit to the same rows."""
+
+    own: ir.Value
+    last: ir.Value
 
 
 class _Backward:
@@ -158,8 +87,23 @@ class _Backward:
             self.room[name] = Matrix(code.at(args[1], offset), row)
             offset += rows * row
         self.staging = Staging(code, tools, form, arg, dict(zip(ARRAYS, spec.unit, strict=True)))
-        self.adds = OrderedAdds(code, arg, target)
         self.scale = arg.factor("scale", tools.type)
+        self.sums = PartialSums(
+            code,
+            tools,
+            self.staging,
+            base=code.at(args[1], offset),
+            state=self.room["state"].base,
+            keys=KEYS,
+            D=self.D,
+            E=self.E,
+            scale=self.scale,
+        )
+        # Also the working memory of the other phases.
+        self.room["dk"], self.room["dv"] = self.sums.entry(code.index(0))
+        self.adds = OrderedAdds(code, arg, target)
+        apart = [table for table, direct in spec.tables if not direct]
+        self.copies = TableSums(code, arg, self.adds, apart, self.room["spans"].base) if apart else None
         dropout = None
         if spec.dropout:
             dropout = Dropout(code, target, arg, tools.type, self.vectors, self.room["bits"].base)
@@ -195,35 +139,44 @@ class _Backward:
         """The address of entry `number` in an array of `count` elements per entry."""
         return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
 
-    def _tile(self, number) -> RowTile:
+    def _of_entry(self, name: str, b):
+        """The number of a batch entry in an array of int64."""
+        return self.code.get(self.code.at(self.arg.address(name), self.code.mul(b, self.code.index(8))), I64, 8)
+
+    def _tile(self, b, h, tile) -> RowTile:
+        """A tile of rows of a head."""
+        code, arg, W = self.code, self.arg, self.code.index(self.spec.rows)
+        number = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["tiles"]), tile)
+        first = code.sub(code.mul(tile, W), self._of_entry("lead", b))
+        begin = code.larger_int(code.neg(first), code.index(0))
+        return RowTile(b, h, number, first, (begin, code.smaller_int(code.sub(arg["Q"], first), W)))
+
+    def _tile_of(self, number) -> RowTile:
         """The tile of rows of a task."""
         code, arg = self.code, self.arg
         pair, tile = code.sdiv(number, arg["tiles"]), code.srem(number, arg["tiles"])
-        first = code.mul(tile, code.index(self.spec.rows))
-        count = code.smaller_int(code.sub(arg["Q"], first), code.index(self.spec.rows))
-        return RowTile(code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"]), pair, first, count)
+        return self._tile(code.sdiv(pair, arg["H"]), code.srem(pair, arg["H"]), tile)
 
     # phases -----------------------------------------------------------------------------------------------------------
 
     def rows(self, number) -> None:
         """Per row of a tile: the maximum that is subtracted from its scores, the inverse of its total, and rest."""
         code, arg, spec, staging = self.code, self.arg, self.spec, self.staging
-        b, h, pair, first, count = self._tile(number)
+        b, h, _, first, exist = self._tile_of(number)
+        before = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["Q"]), first)
         parts = self.room["out"], self.room["dv"]
         for name, into in zip(("out", "dout"), parts, strict=True):
             at = self._row(name, b, h, first)
-            staging.load(name, at, count, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
+            staging.load(name, at, exist, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         if not self.form.wide:
             with code.when(code.icmp_signed("!=", arg["lost"], code.index(0))):
-                width = spec.E * LOST
-                before = code.add(code.mul(pair, arg["Q"]), first)
-                at = code.at(arg.address("lost"), code.mul(before, code.index(width)))
-                staging.add_lost(at, count, spec.E, parts[0])
+                at = code.at(arg.address("lost"), code.mul(before, code.index(spec.E * LOST)))
+                staging.add_lost(at, exist, spec.E, parts[0])
         found = self._place("softmax", number, 3 * spec.rows)
         zero, one = code.number(0.0, self.real), code.number(1.0, self.real)
         with code.loop(code.index(0), code.index(spec.rows)) as row:
-            exists = code.icmp_signed("<", row.index, count)
-            at = code.select(exists, code.add(code.mul(pair, self.arg["Q"]), code.add(first, row.index)), code.index(0))
+            exists = code.and_(code.icmp_signed(">=", row.index, exist[0]), code.icmp_signed("<", row.index, exist[1]))
+            at = code.select(exists, code.add(before, row.index), code.index(0))
             top, total, dlse = (
                 code.get(self._place(name, at, 1), self.real, self.size) for name in ("top", "total", "dlse")
             )
@@ -247,71 +200,117 @@ class _Backward:
     def queries(self, number) -> None:
         """Writes a tile of dQᵀ to rows of dq."""
         spec = self.spec
-        tile = self._tile(number)
+        tile = self._tile_of(number)
         work = Matrix(self._place("work", number, self.D * spec.rows), spec.rows * self.size)
         self.staging.transpose(work, self.room["dk"], self.D, spec.rows)
         at = self._row("dq", tile.b, tile.h, tile.first)
-        self.staging.store("dq", at, self.room["dk"], tile.count, spec.D, self.scale)
+        self.staging.store("dq", at, self.room["dk"], tile.exist, spec.D, self.scale)
 
     def keys(self, number) -> None:
         """A tile of keys, and all tiles of queries that visit it."""
         code, arg, spec, staging = self.code, self.arg, self.spec, self.staging
-        unit, pair = code.sdiv(number, arg["groups"]), code.srem(number, arg["groups"])
+        unit, pair = self._task_place(number)
         b, g = code.sdiv(pair, arg["G"]), code.srem(pair, arg["G"])
         first = code.mul(unit, code.index(KEYS))
-        count = code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
+        exist = code.index(0), code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
         whole = []
         for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
             at, room = self._row(name, b, g, first), self.room[name]
-            staging.load(name, at, count, depth=depth, into=room, rows=KEYS, padded=width, narrow=self.form.pairs)
+            staging.load(name, at, exist, depth=depth, into=room, rows=KEYS, padded=width, narrow=self.form.pairs)
             whole.append(staging.finite(self.room[name], KEYS, width // self.step))
-            staging.clear(self.room[f"d{name}"], KEYS, width)
         if self.form.pairs:
             staging.pair_up(self.room["k"], self.room["kp"], code.index(0), code.index(KEYS), self.D)
         self.finite_keys = code.and_(*whole)
         self._set_gradients(number)
-        self.adds.enter(number, unit, pair)
-        group = code.add(code.mul(b, arg["plan_batch"]), code.mul(code.mul(g, arg["group"]), arg["plan_head"]))
-        with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
-            at = code.add(group, code.mul(head.index, arg["plan_head"]))
-            found = code.at(
-                arg.address("tile_ranges"), code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
-            )
-            begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
-            head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
-        with code.loop(*head.result) as tile:
-            self.adds.reach(tile.index)
-            with code.loop(code.index(0), arg["group"]) as head:
-                at = code.add(group, code.mul(head.index, arg["plan_head"]))
-                keys = visited_keys(code, arg, at, tile.index, first, code.add(first, count))
-                with code.when(code.icmp_signed("<", keys.first, keys.last)):
-                    h = code.add(code.mul(g, arg["group"]), head.index)
-                    self.visit(b, h, tile.index, first, keys)
-        for name, depth, factor in (("dk", spec.D, self.scale), ("dv", spec.E, None)):
-            staging.store(name, self._row(name, b, g, first), self.room[name], count, depth, factor)
-        self.adds.leave(number)
+        self.adds.enter(unit, pair)
+        self.sums.begin()
+        self._visits(b, g, unit, first)
+        for name, matrix, depth in zip(("dk", "dv"), self.sums.finish(), (spec.D, spec.E), strict=True):
+            staging.store(name, self._row(name, b, g, first), matrix, exist, depth, None)
+        self.adds.leave()
+
+    def _task_place(self, number):
+        """The tile of keys and the key head (over all batch entries) of a task.
+
+        Tasks that wait for one another should not run at the same time: those of one head add to the same dQ, and those
+        of one tile of keys to the same entries of a table, each after all heads of the group before it.
+        """
+        code, arg = self.code, self.arg
+        if any(direct for _, direct in self.spec.tables):
+            return code.srem(number, arg["key_tiles"]), code.sdiv(number, arg["key_tiles"])
+        return code.sdiv(number, arg["groups"]), code.srem(number, arg["groups"])
 
     def _set_gradients(self, number) -> None:
         """Sets where the gradients of tables are summed: in place, or in the copy of this task."""
-        code, arg = self.code, self.arg
-        copy = self.adds.clear_copy(number)
+        copies = self.copies.enter(number) if self.copies else {}
         for table, direct in self.spec.tables:
-            base = arg.address(f"gradient{table}") if direct else code.at(copy, arg[f"gradient{table}"])
-            self.pullback.gradients[id(self.tables[table])] = base
+            name = id(self.tables[table])
+            self.pullback.gradients[name] = self.arg.address(f"gradient{table}") if direct else copies[table]
+            if self.copies and not direct:
+                self.pullback.spans[name] = self.copies.spans[table]
+
+    def _visits(self, b, g, unit, base) -> None:
+        """All visits of a task: for each block of positions, for each head of the group, its tiles in that block."""
+        code, arg, W = self.code, self.arg, self.spec.rows
+        plan = code.add(code.mul(b, arg["plan_batch"]), code.mul(code.mul(g, arg["group"]), arg["plan_head"]))
+        begin, end = self._tile_range(plan, unit)
+        last_key = code.smaller_int(code.add(base, code.index(KEYS)), arg["K"])
+        # Tiles are counted from that of the first row, of which this is the number counted from position 0.
+        origin = code.sub(self._of_entry("start", b), self._of_entry("lead", b))
+        origin = code.ashr(origin, code.index(W.bit_length() - 1))
+        tiles = code.index(BLOCK // W)
+        shift = code.index((BLOCK // W).bit_length() - 1)
+        earliest = code.ashr(origin, shift)
+        blocks = (
+            code.ashr(code.add(origin, begin), shift),
+            code.add(code.ashr(code.add(origin, code.sub(end, code.index(1))), shift), code.index(1)),
+        )
+        number = None
+        if self.copies:  # the number of the first block in the sums of tables
+            number = code.sub(self._of_entry("block", b), earliest)
+        with code.loop(*blocks) as block:
+            from_ = code.sub(code.shl(block.index, shift), origin)
+            span = code.larger_int(begin, from_), code.smaller_int(end, code.add(from_, tiles))
+            rounds = code.mul(code.sub(block.index, earliest), arg["group"])
+
+            def turn(head, tile, rounds=rounds, from_=from_):
+                return code.add(code.mul(code.add(rounds, head), tiles), code.sub(tile, from_))
+
+            with code.loop(code.index(0), arg["group"]) as head, code.loop(*span) as tile:
+                now = Turn(turn(head.index, tile.index), turn(code.sub(arg["group"], code.index(1)), tile.index))
+                self.adds.reach(now.own)
+                at = code.add(plan, code.mul(head.index, arg["plan_head"]))
+                keys = visited_keys(code, arg, at, tile.index, base, last_key)
+                with code.when(code.icmp_signed("<", keys.first, keys.last)):
+                    self.sums.open(block.index)
+                    h = code.add(code.mul(g, arg["group"]), head.index)
+                    self.visit(self._tile(b, h, tile.index), base, keys, now)
+            if self.copies:
+                self.copies.flush(code.add(number, block.index))
+        if self.copies:
+            self.copies.leave(*(code.add(number, edge) for edge in blocks))
+
+    def _tile_range(self, plan, unit):
+        """The first tile of queries that visits a tile of keys, and one past the last, over all heads of a group."""
+        code, arg = self.code, self.arg
+        with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
+            at = code.add(plan, code.mul(head.index, arg["plan_head"]))
+            place = code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
+            found = code.at(arg.address("tile_ranges"), place)
+            begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
+            head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
+        return head.result
 
     # a visit ----------------------------------------------------------------------------------------------------------
 
-    def visit(self, b, h, tile, base, keys: KeySpan) -> None:
+    def visit(self, rows: RowTile, base, keys: KeySpan, turn: Turn) -> None:
         """One tile of queries with those keys of the task's tile that it visits; base: the first key of that tile."""
-        code, arg, spec, room, multiply = self.code, self.arg, self.spec, self.room, self.multiply
+        code, spec, room, multiply = self.code, self.spec, self.room, self.multiply
         W, step, pairs, zero = spec.rows, self.step, self.form.pairs, code.index(0)
-        row = code.mul(tile, code.index(W))
-        count = code.smaller_int(code.sub(arg["Q"], row), code.index(W))
-        number = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["tiles"]), tile)
         finite = self.finite_keys
         for name, depth, width in (("q", spec.D, self.D), ("dout", spec.E, self.E)):
-            at, into = self._row(name, b, h, row), room[name]
-            self.staging.load(name, at, count, depth=depth, into=into, rows=W, padded=width, narrow=pairs)
+            at, into = self._row(name, rows.b, rows.h, rows.first), room[name]
+            self.staging.load(name, at, rows.exist, depth=depth, into=into, rows=W, padded=width, narrow=pairs)
             self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
             if pairs:
                 self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
@@ -324,10 +323,10 @@ class _Backward:
         multiply(room["s"], room["k"], room["qt"], W, (first, end), terms, overwrite=True, chain=chain)
         terms = zero, code.index(self.E // step)
         multiply(room["ds"], room["v"], room["doutt"], W, (first, end), terms, overwrite=True, chain=chain)
-        start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
-        self.adds.wait_for_heads(tile, any(direct for _, direct in spec.tables))
-        self.pullback.open(b, h, code.add(start, row), count)
-        softmax = Matrix(self._place("softmax", number, 3 * W), W * self.size)
+        if any(direct for _, direct in spec.tables):
+            self.adds.wait_for_heads(turn.last)
+        self.pullback.open(rows.b, rows.h, code.add(self._of_entry("start", rows.b), rows.first), rows.exist)
+        softmax = Matrix(self._place("softmax", rows.number, 3 * W), W * self.size)
         p, ds = (room["weights"], room["slopes"]) if pairs else (room["s"], room["ds"])
 
         def pull(masked: bool) -> None:
@@ -353,21 +352,22 @@ class _Backward:
                         pull(masked)
         if pairs:
             self.staging.pair_up(ds, room["slopesp"], first, end, W)
-        work = Matrix(self._place("work", number, self.D * W), W * self.size)
+        work = Matrix(self._place("work", rows.number, self.D * W), W * self.size)
         with code.if_else(finite) as (then, otherwise):
             for branch, careful in ((then, False), (otherwise, True)):
                 with branch:
-                    self._gather(work, tile, p, ds, (first, end), careful)
+                    self._gather(work, turn, p, ds, (first, end), careful)
 
-    def _gather(self, work: Matrix, tile, p: Matrix, ds: Matrix, keys, careful: bool) -> None:
+    def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, careful: bool) -> None:
         """Adds a visit to dV, dK and dQ. careful: omits the products of masked pairs, because 0 · NaN is NaN."""
         code, room, multiply, step, pairs = self.code, self.room, self.multiply, self.step, self.form.pairs
         queries = code.index(0), code.index(self.spec.rows // step)
         # The smallest tile is one chain, so that results do not depend on the number of rows of a tile.
         chain, by_key, by_lane = 2 * self.lanes // step, "a" if careful else "", "b" if careful else ""
-        multiply(room["dv"], p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
-        multiply(room["dk"], ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
-        self.adds.wait(tile)
+        dk, dv = self.sums.current()
+        multiply(dv, p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
+        multiply(dk, ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
+        self.adds.wait(turn.own)
         terms = tuple(code.ashr(end, code.index(1)) for end in keys) if pairs else keys
         multiply(
             work,

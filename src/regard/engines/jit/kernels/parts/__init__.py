@@ -7,4 +7,6 @@ dropout        which weights are dropped                  staging          loads
 backward_tile  element-wise part of a backward pass       ordered_adds     additions in a deterministic order
 plan_by_key    the plan of each tile of keys              tasks            the loop over the tasks of a call
 tree           the tree of partial sums                   row_sums         the sums of statistics of rows
+tree           the order of sums over blocks              partial_sums     dK and dV by blocks of positions
+table_sums     gradients of tables by blocks of positions
 """

@@ -22,7 +22,8 @@ from ...code.arguments import Block
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from .dropout import Dropout
-from .scratch_product import Matrix, Multiplier, sum_of_lanes
+from .scratch_product import Matrix, Multiplier, fold_lanes, sum_of_lanes
+from .table_sums import NO_SPAN
 
 __all__ = ["Expressions", "Pullback"]
 
@@ -43,8 +44,8 @@ class Pullback:
     """Mask, score and partial derivatives on lanes; parts that depend on the query alone are computed once per visit,
     parts that depend on the key alone once per key.
 
-    gradients: per table that needs one the address of its gradient, float64. room: working memory for two vectors of
-    float64.
+    gradients: per table that needs one the address of its gradient, float64. spans: per table the address of the first
+    and the last byte offset that was added to, if they are needed. room: working memory for two vectors of float64.
     """
 
     def __init__(
@@ -91,17 +92,21 @@ class Pullback:
             )
         ]
         self.gradients: dict[int, Any] = {}
+        self.spans: dict[int, Any] = {}
 
     @property
     def reads(self) -> list[Read]:
         return [leaf for leaf in self.partials if isinstance(leaf, Read)]
 
-    def open(self, b, h, first, count) -> None:
-        """Computes the parts that depend on the visit only: on batch, head, and the query position of every lane."""
+    def open(self, b, h, first, exist) -> None:
+        """Computes the parts that depend on the visit only: on batch, head, and the query position of every lane.
+
+        first: the position of lane 0. exist: the lanes that have a row, (first, one past the last).
+        """
         code, lanes = self.code, self.lanes
         place = b, h
         b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
-        self.count, self.scopes, queries = count, [], []
+        self.exist, self.scopes, queries = exist, [], []
         for number in range(self.vectors):
             steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
             query = code.add(code.splat(first, lanes), steps)
@@ -115,7 +120,12 @@ class Pullback:
             ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)])
             for number in range(self.vectors)
         ]
-        self.dead = [code.icmp_signed(">=", step, code.splat(code.trunc(count, I32), lanes)) for step in steps]
+        # One unsigned comparison: lanes before the first one wrap around.
+        begin, count = (
+            code.splat(code.trunc(part, I32), lanes)
+            for part in (exist[0], code.larger_int(code.sub(exist[1], exist[0]), code.index(0)))
+        )
+        self.dead = [code.icmp_unsigned(">=", code.sub(step, begin), count) for step in steps]
         if self.dropout is not None:
             self.dropout.open(place[0], [place[1]] * self.vectors, queries)
 
@@ -146,7 +156,9 @@ class Pullback:
                     self._put(code.number(-0.0, self.type), matrix, loop.index, number)
         if self.dropout is not None:
             self.dropout.draw(code.add(base, first), code.sub(last, first))
-        with code.loop(first, last) as loop:
+        wide = vector(I64, self.lanes)
+        spans = [code.whole(value, wide) for _ in self.spans for value in NO_SPAN]
+        with code.loop(first, last, 1, spans) as loop:
             position = code.add(base, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
             s_at, dp_at, rows_at = (
@@ -181,6 +193,12 @@ class Pullback:
                 for read in self.reads:
                     contributions.append((read, self._offset(read, rule), through(self.partials[read])))
             self._scatter(contributions)
+            loop.carry(*self._extended(loop.carried, contributions))
+        for at, place in enumerate(self.spans.values()):
+            for step, pick in enumerate((code.smaller_int, code.larger_int)):
+                edge = code.at(place, 8 * step)
+                found = fold_lanes(code, loop.result[2 * at + step], pick)
+                code.put(pick(code.get(edge, I64, 8), found), edge, 8)
 
     def _put(self, value, matrix: Matrix, row, number: int) -> None:
         """Stores a vector of P or dS, as bfloat16 if the products use pairs."""
@@ -240,16 +258,29 @@ class Pullback:
             total = code.add(total, code.splat(wide, count))
         return code.mul(total, code.whole(8, total))
 
+    def _extended(self, spans: list, contributions: list) -> list:
+        """The spans of tables, lane by lane, with the entries of contributions."""
+        code, spans = self.code, list(spans)
+        for read, offset, _ in contributions:
+            if id(read.table) in self.spans:
+                at = 2 * list(self.spans).index(id(read.table))
+                wide = code.splat(offset, self.lanes)
+                spans[at : at + 2] = code.smaller_int(spans[at], wide), code.larger_int(spans[at + 1], wide)
+        return spans
+
     def _scatter(self, contributions: list) -> None:
         """Adds contributions to the gradients of tables, vector by vector; lanes without a row are skipped."""
         code, room = self.code, self.room
         for at, (read, offset, value) in enumerate(contributions):
             number, base = at // len(self.reads), self.gradients[id(read.table)]
-            alive = code.sub(self.count, code.index(number * self.lanes))
+            begin, end = (code.sub(edge, code.index(number * self.lanes)) for edge in self.exist)
             wide = value if self.real == F64 else code.fpext(value, vector(F64, self.lanes))
             if not is_vector(offset):
                 steps = ir.Constant(vector(I64, self.lanes), list(range(self.lanes)))
-                here = code.icmp_signed("<", steps, code.splat(alive, self.lanes))
+                here = code.and_(
+                    code.icmp_signed(">=", steps, code.splat(begin, self.lanes)),
+                    code.icmp_signed("<", steps, code.splat(end, self.lanes)),
+                )
                 total = sum_of_lanes(code, code.select(here, wide, code.number(0.0, wide)))
                 place = code.at(base, offset)
                 code.put(code.fadd(code.get(place, F64, 8), total), place, 8)
@@ -257,7 +288,8 @@ class Pullback:
             code.put(wide, room, 8)
             offsets = code.at(room, 8 * self.lanes)
             code.put(offset, offsets, 8)
-            with code.loop(code.index(0), code.smaller_int(alive, code.index(self.lanes))) as lane:
+            alive = code.larger_int(begin, code.index(0)), code.smaller_int(end, code.index(self.lanes))
+            with code.loop(*alive) as lane:
                 step = code.mul(lane.index, code.index(8))
                 place = code.at(base, code.get(code.at(offsets, step), I64, 8))
                 code.put(code.fadd(code.get(place, F64, 8), code.get(code.at(room, step), F64, 8)), place, 8)

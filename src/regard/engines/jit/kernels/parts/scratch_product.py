@@ -9,6 +9,7 @@ instruction an element is a word of two terms, and so are the lanes of b.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from ...code.formats import Format
 from ...code.ir import I16, I32, Code, is_vector, vector
 from ...code.target import Target
 
-__all__ = ["CHAIN", "GRAIN", "Matrix", "Multiplier", "sum_of_lanes"]
+__all__ = ["CHAIN", "GRAIN", "Matrix", "Multiplier", "fold_lanes", "sum_of_lanes"]
 
 CHAIN = 32  # terms of a sum that are added one after the other
 GRAIN = 16  # rows, columns and terms are multiples of this, so that every register tile is complete
@@ -161,8 +162,13 @@ class Multiplier:
 
 def sum_of_lanes(code: Code, value):
     """The sum of all lanes, by halves."""
+    return fold_lanes(code, value, code.fadd)
+
+
+def fold_lanes(code: Code, value, combine: Callable):
+    """All lanes combined, by halves."""
     while is_vector(value):
         half = value.type.count // 2
         low, high = (code.shuffle(value, value, list(range(start, start + half))) for start in (0, half))
-        value = code.fadd(low, high) if half > 1 else code.fadd(code.lane(low, 0), code.lane(high, 0))
+        value = combine(low, high) if half > 1 else combine(code.lane(low, 0), code.lane(high, 0))
     return value

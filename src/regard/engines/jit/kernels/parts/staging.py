@@ -27,10 +27,10 @@ class Staging:
         return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
 
     def load(
-        self, name: str, source, count, *, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
+        self, name: str, source, exist, *, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
     ) -> None:
-        """Loads `count` rows from an address; the depth is zero-padded to `padded` and the rows to `rows`. narrow: keep
-        16 bits.
+        """Loads the rows that exist, (first, one past the last), row 0 being at an address; the depth is zero-padded to
+        `padded` and the rows to `rows`. narrow: keep 16 bits.
         """
         code, lanes = self.code, self.lanes
         entire = depth // lanes * lanes if self.unit[name] else 0
@@ -40,9 +40,10 @@ class Staging:
         def number(place, lanes: int):
             return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
 
+        many = code.larger_int(code.sub(exist[1], exist[0]), code.index(0))
         with code.loop(code.index(0), code.index(rows)) as row:
             to = self.tools.place(into, row.index)
-            exists = code.icmp_signed("<", row.index, count)
+            exists = code.icmp_unsigned("<", code.sub(row.index, exist[0]), many)
             with code.loop(
                 code.select(exists, code.index(depth // lanes * lanes), code.index(0)), code.index(padded), lanes
             ) as column:
@@ -54,11 +55,11 @@ class Staging:
                         value = number(code.at(at, code.mul(column.index, self._step(name))), some)
                         code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
 
-    def add_lost(self, source, count, depth: int, into: Matrix) -> None:
-        """Adds what rounding took from `count` contiguous rows to the loaded rows."""
+    def add_lost(self, source, exist, depth: int, into: Matrix) -> None:
+        """Adds what rounding took from the rows that exist, which are contiguous, to the loaded rows."""
         code = self.code
         entire = depth // self.lanes * self.lanes
-        with code.loop(code.index(0), count) as row:
+        with code.loop(*exist) as row:
             at = code.at(source, code.mul(row.index, code.index(depth * LOST)))
             to = self.tools.place(into, row.index)
             for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
@@ -69,11 +70,11 @@ class Staging:
                     total = code.fadd(code.get(place, kind, lanes * self.size), widen_brain(code, lost))
                     code.put(total, place, lanes * self.size)
 
-    def store(self, name: str, target, source: Matrix, count, depth: int, factor) -> None:
-        """Stores `count` rows to an address, times a factor (in every lane; None is 1)."""
+    def store(self, name: str, target, source: Matrix, exist, depth: int, factor) -> None:
+        """Stores the rows that exist, row 0 to an address, times a factor (in every lane; None is 1)."""
         code, tools = self.code, self.tools
         entire = depth // self.lanes * self.lanes if self.unit[name] else 0
-        with code.loop(code.index(0), count) as row:
+        with code.loop(*exist) as row:
             to = code.at(target, code.mul(row.index, self.arg[f"{name}_row"]))
             at = tools.place(source, row.index)
             for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):

@@ -19,7 +19,7 @@ from ...code.ir import I1, Code
 
 __all__ = ["END", "merge_all", "merge_complete", "stack_entries"]
 
-END = 2**62  # beyond every block: what follows the last one
+END = 2**61  # beyond every block: what follows the last one
 
 
 def stack_entries(blocks: int) -> int:
@@ -61,6 +61,10 @@ def merge_all(code: Code, count, merge: Callable) -> None:
 
 
 def _subtree(code: Code, this, following):
-    """The number of blocks of the subtree that is complete between two blocks: the highest bit in which they differ."""
-    leading = code.intrinsic("ctlz", code.xor(this, following), ir.Constant(I1, 1))
+    """The number of blocks of the subtree that is complete between two blocks: the highest bit in which they differ.
+
+    Blocks are counted from -END here, so that negative ones differ from others in a bit that is below that of END.
+    """
+    differ = code.xor(*(code.add(block, code.index(END)) for block in (this, following)))
+    leading = code.intrinsic("ctlz", differ, ir.Constant(I1, 1))
     return code.shl(code.index(1), code.sub(code.index(63), leading))
