@@ -14,7 +14,7 @@ import numpy as np
 
 from ...language.problem import Problem
 from .engine import Saved
-from .kernels.parts.partial_sums import BLOCK
+from .kernels.backward_parts.partial_sums import BLOCK
 
 __all__ = ["Grid", "from_tile", "grid", "merged", "sinks"]
 

@@ -24,6 +24,7 @@ from .code.target import Target, host
 from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .kernels import backward
+from .kernels.backward_parts.pullback import Expressions
 from .kernels.backward_specification import (
     ARRAYS,
     KEYS,
@@ -34,7 +35,6 @@ from .kernels.backward_specification import (
     scratch_bytes,
 )
 from .kernels.parts import dropout
-from .kernels.parts.backward_tile import Expressions
 from .kernels.parts.plan_by_key import tile_ranges
 from .run import threads
 from .run.launch import launch

@@ -5,7 +5,7 @@
 A task is a tile of keys of one key head; it sums dK and dV over the tiles of queries that visit it, block of positions
 by block, and in a block head by head (partial_sums.py). Lanes are queries:
 
-    Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (backward_tile.py)
+    Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (pullback.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
 dQ is shared by the tasks of a head: it is float32 (float64) in working memory, and the tasks add to a tile of it in the
@@ -27,15 +27,15 @@ from ..code.arguments import Block
 from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
+from .backward_parts.ordered_adds import OrderedAdds
+from .backward_parts.partial_sums import BLOCK, PartialSums
+from .backward_parts.products import CHAIN, GRAIN, Matrix, Multiplier
+from .backward_parts.pullback import Expressions, Pullback
+from .backward_parts.staging import Staging
+from .backward_parts.table_sums import TableSums
 from .backward_specification import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded, regions
-from .parts.backward_tile import Expressions, Pullback
 from .parts.dropout import Dropout
-from .parts.ordered_adds import OrderedAdds
-from .parts.partial_sums import BLOCK, PartialSums
 from .parts.plan_by_key import KeySpan, visited_keys
-from .parts.scratch_product import CHAIN, GRAIN, Matrix, Multiplier
-from .parts.staging import Staging
-from .parts.table_sums import TableSums
 from .parts.tasks import begun, each_task
 
 __all__ = ["write"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..code.formats import Format
-from .parts.scratch_product import GRAIN
-from .parts.table_sums import SPAN
+from .backward_parts.products import GRAIN
+from .backward_parts.table_sums import SPAN
 from .parts.tree import stack_entries
 
 __all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "padded", "regions", "scratch_bytes"]

@@ -7,9 +7,9 @@ merging adds an entry to the one below it.
 from __future__ import annotations
 
 from ...code.ir import I64, Code
-from .scratch_product import Matrix, Multiplier
+from ..parts.tree import END, merge_complete
+from .products import Matrix, Multiplier
 from .staging import Staging
-from .tree import END, merge_complete
 
 __all__ = ["BLOCK", "PartialSums"]
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from ...code.arguments import Block
 from ...code.formats import LOST, Format, widen_brain
 from ...code.ir import I16, I32, Code, vector
-from .scratch_product import Matrix, Multiplier, sum_of_lanes
+from .products import Matrix, Multiplier, sum_of_lanes
 
 __all__ = ["Staging"]
 

@@ -21,8 +21,8 @@ from ...code import special
 from ...code.arguments import Block
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
-from .dropout import Dropout
-from .scratch_product import Matrix, Multiplier, fold_lanes, sum_of_lanes
+from ..parts.dropout import Dropout
+from .products import Matrix, Multiplier, fold_lanes, sum_of_lanes
 from .table_sums import NO_SPAN
 
 __all__ = ["Expressions", "Pullback"]
