@@ -147,7 +147,7 @@ def _run(
         block[recipe.place["next"]] = address(counters) + 8 * phase
         block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
         launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
-    total = merged(blocks, totals)
+    total = merged(blocks, totals) if numbers else totals[0]
     for table in recipe.apart:
         tables[table][...] = total[: table.array.size].reshape(table.array.shape)
         total = total[table.array.size :]

@@ -91,7 +91,6 @@ class _Backward:
         self.sums = PartialSums(
             code,
             tools,
-            self.staging,
             base=code.at(args[1], offset),
             state=self.room["state"].base,
             keys=KEYS,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from ...code.ir import I64, Code
 from ..parts.tree import END, merge_complete
-from .products import Matrix, Multiplier
-from .staging import Staging
+from .products import UNROLL, Matrix, Multiplier
 
 __all__ = ["BLOCK", "PartialSums"]
 
@@ -23,10 +22,8 @@ class PartialSums:
     have D and E columns. scale: of dK, in every lane.
     """
 
-    def __init__(
-        self, code: Code, tools: Multiplier, staging: Staging, *, base, state, keys: int, D: int, E: int, scale
-    ):
-        self.code, self.tools, self.staging, self.base = code, tools, staging, base
+    def __init__(self, code: Code, tools: Multiplier, *, base, state, keys: int, D: int, E: int, scale):
+        self.code, self.tools, self.base = code, tools, base
         self.levels, self.block = state, code.at(state, 8)
         self.keys, self.D, self.E, self.scale = keys, D, E, scale
         self.bytes = keys * (D + E) * tools.size
@@ -70,8 +67,9 @@ class PartialSums:
         return self.code.intrinsic("ctpop", self.code.get(self.levels, I64, 8))
 
     def _clear(self, number) -> None:
-        for matrix, width in zip(self.entry(number), (self.D, self.E), strict=True):
-            self.staging.clear(matrix, self.keys, width)
+        zero = self.code.number(0.0, self.tools.type)
+        for place in self._vectors(self.entry(number)[0].base, self.bytes):
+            self.tools.put(zero, place, 0)
 
     def _close(self, following) -> None:
         """Completes the open block, if there is one, and merges what is complete before the following block."""
@@ -83,16 +81,20 @@ class PartialSums:
 
     def _scale(self, matrix: Matrix) -> None:
         """dK times the scale. It is done per block, so that the results of calls are partial sums too."""
-        code, tools = self.code, self.tools
-        with code.loop(code.index(0), code.index(self.keys * self.D), tools.lanes) as part:
-            place = code.at(matrix.base, code.mul(part.index, code.index(tools.size)))
-            value = code.fmul(tools.get(place, 0), self.scale)
-            tools.put(code.fadd(value, code.number(0.0, value)), place, 0)  # -0 becomes 0
+        for place in self._vectors(matrix.base, self.keys * matrix.row):
+            value = self.code.fmul(self.tools.get(place, 0), self.scale)
+            self.tools.put(self.code.fadd(value, self.code.number(0.0, value)), place, 0)  # -0 becomes 0
 
-    def _merge(self, place) -> None:
-        """Adds entry place + 1 to entry place."""
-        code, tools = self.code, self.tools
-        into = code.at(self.base, code.mul(place, code.index(self.bytes)))
-        with code.loop(code.index(0), code.index(self.bytes), tools.lanes * tools.size) as part:
-            at = code.at(into, part.index)
-            tools.put(code.fadd(tools.get(at, 0), tools.get(code.at(at, self.bytes), 0)), at, 0)
+    def _merge(self, number) -> None:
+        """Adds entry number + 1 to entry number."""
+        tools = self.tools
+        for place in self._vectors(self.entry(number)[0].base, self.bytes):
+            other = tools.get(self.code.at(place, self.bytes), 0)
+            tools.put(self.code.fadd(tools.get(place, 0), other), place, 0)
+
+    def _vectors(self, base, count: int):
+        """The places of all vectors in some bytes, which are a multiple of UNROLL vectors."""
+        code, size = self.code, self.tools.lanes * self.tools.size
+        with code.loop(code.index(0), code.index(count), UNROLL * size) as part:
+            for step in range(UNROLL):
+                yield code.at(base, code.add(part.index, code.index(step * size)))

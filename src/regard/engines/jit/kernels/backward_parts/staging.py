@@ -85,14 +85,6 @@ class Staging:
                         value = code.fmul(value, factor if lanes > 1 else code.lane(factor, 0))
                     self.form.store(code, value, code.at(to, code.mul(column.index, self._step(name))))
 
-    def clear(self, matrix: Matrix, rows: int, columns: int) -> None:
-        code = self.code
-        with code.loop(code.index(0), code.index(rows)) as row:
-            place = self.tools.place(matrix, row.index)
-            with code.loop(code.index(0), code.index(columns), self.lanes) as column:
-                at = code.at(place, code.mul(column.index, code.index(self.size)))
-                code.put(code.number(0.0, self.type), at, self.lanes * self.size)
-
     def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
         """Transposes a matrix of numbers (or words), square by square."""
         code, tools, lanes = self.code, self.tools, self.lanes
