@@ -21,6 +21,7 @@ import regard as rg
 from regard.api.backward import learned
 from regard.engines import dispatch as engines
 from regard.engines.jit.code.target import limited
+from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
@@ -109,6 +110,20 @@ def bits(case, count, step, number):
     seen = slice(0, int(np.clip(part["query_start"].max() + step, 1, max(problem.dims["K"], 1))))
     part |= {"mask": causal, "k": kwargs["k"][..., seen, :], "v": kwargs["v"][..., seen, :]}
     same(laws(kwargs | part), (whole[0][..., rows, :], whole[1][..., rows]), f"rows {rows} and the keys so far")
+
+
+@drawn(problems(dtypes=DTYPES, rows=6000, depth=8), isas, st.sampled_from((1, 2, 5)))
+def sums(case, isa, count):
+    """Law 11: a call has the bits of its pieces, each computed alone and merged as a tree."""
+    kwargs = dict(case.kwargs)
+    with limited(isa), threads.limit(count):
+        whole = laws(kwargs)
+        mask, last = kwargs.pop("mask"), kwargs.pop("sinks", None)
+        pieces = []
+        for number in range(max(-(-kwargs["k"].shape[-2] // PIECE), 1)):
+            here = rg.key // PIECE == number
+            pieces.append(rg.attention_part(**kwargs, mask=here if mask is None else mask & here))
+        same(rg.merge(pieces).result(last), whole, f"{len(pieces)} pieces")
 
 
 @drawn(anything, isas, dropouts)
