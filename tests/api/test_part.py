@@ -115,10 +115,29 @@ merge: the parts differ in unit of their scores
   fix       compute every part with the same arguments, except for its mask, k and v"""
 
 BROKEN = """\
-Part: the arrays do not belong to one part
-  given     maximum [2], total [3], values [2, 4] of float32, float64; dtype 'float16'
-  expected  (…, H, Q), (…, H, Q) and (…, H, Q, E), all float32; dtype one of float32, float64, float16, bfloat16
-  fix       keep the arrays of attention_part as they are, also when they are sent to another process"""
+Part: these do not belong to one part
+  given     maximum [2], total [3], values [2, 4], dtypes float32, float64; unit 1.0, dtype 'float16'
+  expected  arrays (…, H, Q), (…, H, Q) and (…, H, Q, E) of float32; a positive unit; dtype one of float32, float64, \
+float16, bfloat16
+  fix       keep what attention_part returned as it is, also when it is sent to another process"""
+
+MIXED = """\
+merge: parts and pairs (out, lse) cannot be merged with each other
+  given     results of attention_part at 1 of 2
+  expected  one kind
+  fix       merge the parts first, and pass the pair that Part.result returns"""
+
+NO_DEPTH = """\
+attention_part: only the compiled engine has parts
+  given     the compiled engine has no kernels for arrays of depth 0
+  expected  a problem that it supports
+  fix       use attention_with_lse, and merge its pairs (out, lse)"""
+
+NO_LIST = """\
+merge: this is not a list of parts
+  given     Part
+  expected  one or more pairs (out, lse), or results of attention_part
+  fix       put them in a list"""
 
 
 def message(call) -> str:
@@ -134,8 +153,45 @@ def test_refusals():
     other = rg.attention_part(q[:, :, :3], k, v, score=rg.score * 2)
     assert message(lambda: rg.merge([part, other])) == DIFFERENT
     assert message(lambda: rg.Part(np.zeros(2), np.zeros(3), np.zeros((2, 4), np.float32), 1.0, "float16")) == BROKEN
-    assert "part 1 is not a pair of arrays" in message(lambda: rg.merge([(q, q[..., 0]), part]))
+    assert message(lambda: rg.merge([(q, q[..., 0]), part])) == MIXED
+    assert message(lambda: rg.merge(part)) == NO_LIST
+    assert "given     NoneType" in message(lambda: rg.merge(None))
     assert "sinks do not fit the heads" in message(lambda: part.result(sinks=np.zeros(3)))
     wide = rg.attention_part(*(each.astype(np.float64) for each in (q, k, v)))
     assert "differ in dtype" in message(lambda: rg.merge([part, wide]))
-    assert "no kernels for arrays of depth 0" in message(lambda: rg.attention_part(q[..., :0], k[..., :0], v))
+    assert message(lambda: rg.attention_part(q[..., :0], k[..., :0], v)) == NO_DEPTH
+
+
+@pytest.mark.parametrize("unit", [0, -1.0, np.nan, np.inf, None, "0.25"])
+def test_a_unit_is_a_positive_number(unit):
+    """A unit that is no positive finite number is refused; any kind of number is read as what it is."""
+    q, k, v = qkv()
+    part = rg.attention_part(q, k, v, score=rg.score * 2)
+    given = part.maximum, part.total, part.values
+    assert f"unit {unit!r}" in message(lambda: rg.Part(*given, unit, part.dtype))
+    for same in (1, np.float32(1), np.int64(1)):
+        for found, expected in zip(rg.Part(*given, same, part.dtype).result(), part.result(), strict=True):
+            same_bits(found, expected)
+
+
+@pytest.mark.parametrize("broken", [[1.0], np.zeros(()), None])
+def test_what_is_no_array_is_refused(broken):
+    """A list, a single number, nothing; and a dtype that is no name."""
+    part = rg.attention_part(*qkv())
+    for arrays in ((broken, part.total, part.values), (part.maximum, part.total, broken)):
+        assert "do not belong to one part" in message(lambda arrays=arrays: rg.Part(*arrays, 1.0, "float32"))
+    assert "dtype ['a']" in message(lambda: rg.Part(part.maximum, part.total, part.values, 1.0, ["a"]))
+
+
+def test_gradients_are_refused_and_not_lost():
+    """Sinks and parts that require gradients, which no part computes; and arrays mixed with tensors."""
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(each) for each in qkv())
+    part = rg.attention_part(q, k, v)
+    learned = rg.Part(part.maximum, part.total, part.values.clone().requires_grad_(), part.unit, part.dtype)
+    assert "sinks requires gradients" in message(lambda: part.result(sinks=torch.zeros(2, requires_grad=True)))
+    assert "the part requires gradients" in message(learned.result)
+    assert "part 1 requires gradients" in message(lambda: rg.merge([part, learned]))
+    with torch.no_grad():
+        rg.merge([part, learned])
+    assert "differ in kind" in message(lambda: rg.merge([part, rg.attention_part(*qkv())]))

@@ -347,3 +347,21 @@ def test_starts_of_a_cache_are_checked():
         cache.attend(q, head_start=0.5)
     with pytest.raises(rg.Refused, match=r"KVCache.attend: the slope table has 4 entries for heads 3 … 4"):
         cache.attend(q, score=rg.alibi(4), head_start=3)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_cache_reads_a_start_that_changed(library):
+    """A start in an array or a tensor that was changed since the last step is read again, and a bad one is refused."""
+    new = np.array if library == "numpy" else pytest.importorskip("torch").tensor
+    H, G, D = 8, 2, 8
+    k, v = normal(1, G, 50, D, seed=1), normal(1, G, 50, D, seed=2)
+    q, rule = normal(1, H, 1, D, seed=3), rg.alibi(16)
+    cache = rg.KVCache(heads=G, depth=D)
+    cache.append(k, v)
+    cache.append(k[:, :, :1], v[:, :, :1])
+    start = new(0)
+    for number in (0, 8, 0):
+        start[...] = number
+        same_bits(cache.attend(q, score=rule, head_start=start), cache.attend(q, score=rule, head_start=number))
+    with pytest.raises(rg.Refused):
+        cache.attend(q, score=rule, head_start=np.array([0, 8]))

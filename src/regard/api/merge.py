@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.arrays import is_tensor
 from ..common.compiled import outside_programs
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, Refused, refuse
 from ..common.types import ArrayT
 from .part import Part, merged
 
@@ -33,10 +33,11 @@ def merge(parts: Iterable[Any]) -> Any:
 
     Sums are a binary tree over the parts in the given order: 0 and 1, 2 and 3, …, then pairs of these, and so on. Pairs
     (out, lse) of `attention_with_lse` are summed in float64 and rounded once; their order changes the rounding only.
-    Parts of `attention_part` are summed by a compiled kernel with the operations of attention itself, so parts of
-    1024 · 2ⁿ keys each are bit-identical to a single call; see `attention_part`.
+    Parts of `attention_part` are summed by a compiled kernel with the operations of attention itself; see there for
+    which parts are bit-identical to a single call. All parts must have the same q, scale and score, which merge cannot
+    check.
 
-    A part without allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended
+    A pair without allowed keys (lse −∞) has no effect, whatever its out contains; a NaN or infinity that was attended
     to propagates. Tensors that require gradients get them, from pairs. Pass sinks to one pair only: every lse includes
     the sinks of its call, so merging would count them again; with parts, pass them to `Part.result`.
 
@@ -62,6 +63,14 @@ def merge(parts: Iterable[Any]) -> Any:
         >>> bool(np.allclose(out, rg.attention(q, k, v)))
         True
     """
+    if isinstance(parts, Part) or not isinstance(parts, Iterable):
+        raise refuse(
+            "merge",
+            "this is not a list of parts",
+            given=type(parts).__name__,
+            expected="one or more pairs (out, lse), or results of attention_part",
+            fix="put them in a list",
+        )
     pairs: list[Any] = list(parts)
     if pairs and all(isinstance(each, Part) for each in pairs):
         return merged(pairs)
@@ -110,13 +119,25 @@ def _check(parts: list) -> None:
                     "parts is empty",
                     given="an empty list",
                     expected="one or more pairs (out, lse)",
-                    fix="pass results of attention_with_lse",
+                    fix="pass results of attention_with_lse, or of attention_part",
                 )
             ],
         )
     reasons = []
+    if any(isinstance(part, Part) for part in parts):
+        which = [str(number) for number, part in enumerate(parts) if isinstance(part, Part)]
+        reasons.append(
+            Reason(
+                "parts and pairs (out, lse) cannot be merged with each other",
+                given=f"results of attention_part at {', '.join(which)} of {len(parts)}",
+                expected="one kind",
+                fix="merge the parts first, and pass the pair that Part.result returns",
+            )
+        )
     kinds = set()
     for number, part in enumerate(parts):
+        if isinstance(part, Part):
+            continue
         pair = isinstance(part, tuple | list) and len(part) == 2
         if not pair or not all(hasattr(array, "shape") and hasattr(array, "dtype") for array in part):
             reasons.append(
@@ -124,7 +145,7 @@ def _check(parts: list) -> None:
                     f"part {number} is not a pair of arrays",
                     given=type(part).__name__,
                     expected="(out, lse)",
-                    fix="pass results of attention_with_lse, or of attention_part only",
+                    fix="pass results of attention_with_lse",
                 )
             )
             continue

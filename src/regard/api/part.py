@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Generic, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ..common.arrays import device_of, elsewhere, like, read_array
+from ..common.arrays import device_of, elsewhere, is_tensor, like, read_array
 from ..common.compiled import outside_programs
 from ..common.dtypes import FLOATS
 from ..common.errors import Reason, Refused, refuse
@@ -15,6 +16,7 @@ from ..common.types import ArrayLike, ArrayT
 from ..engines import dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments, checked_sinks
+from ..language.checks.arrays import refuse_gradients
 from ..language.problem import Problem
 
 __all__ = ["Part", "attention_part", "merged"]
@@ -24,20 +26,21 @@ __all__ = ["Part", "attention_part", "merged"]
 class Part(Generic[ArrayT]):
     """Attention of some rows over some keys, undivided: the result of `attention_part`, and of `merge`.
 
-    m = max score,  l = Σ exp(score - m),  O = Σ exp(score - m) · v;  then out = O / l and lse = m + ln l
+    m = max s,  l = Σ exp(unit · (s - m)),  O = Σ exp(unit · (s - m)) · v;  then out = O / l and lse = unit · m + ln l
 
     It holds E + 2 numbers per row and head, whatever the number of keys, and is what has to be sent from where keys
     are stored to where the result is needed.
 
     Args:
-        maximum: m, (…, H, Q), in `unit` nats; −inf in a row that attends to no key.
+        maximum: m, (…, H, Q), the largest s; −inf in a row that attends to no key.
         total: l, (…, H, Q); 0 in such a row.
         values: O, (…, H, Q, E).
-        unit: what converts m to nats: the scale of the call, or 1 if the call has a score.
+        unit: what converts s to nats. Without a score and with a positive scale, s is q·k and the unit is the scale;
+            otherwise s is the score and the unit is 1.
         dtype: the name of the dtype of q, k and v. m, l and O are float32, and float64 for float64.
 
     Raises:
-        Refused: arrays whose shapes or dtypes do not belong to one part.
+        Refused: arrays, a unit or a dtype that do not belong to one part.
 
     Examples:
         >>> import numpy as np, regard as rg
@@ -55,19 +58,28 @@ class Part(Generic[ArrayT]):
     dtype: str
 
     def __post_init__(self) -> None:
-        shapes = [list(each.shape) for each in (self.maximum, self.total, self.values)]
-        kinds = {str(each.dtype).removeprefix("torch.") for each in (self.maximum, self.total, self.values)}
-        known = self.dtype in FLOATS
-        if not known or not shapes[0] == shapes[1] == shapes[2][:-1] or kinds != {FLOATS[self.dtype].sums}:
-            given = f"maximum {shapes[0]}, total {shapes[1]}, values {shapes[2]} of {', '.join(sorted(kinds))}"
-            sums = FLOATS[self.dtype].sums if known else "float32"
+        arrays = self.maximum, self.total, self.values
+        row = FLOATS.get(self.dtype) if isinstance(self.dtype, str) else None
+        unit = self.unit if isinstance(self.unit, float | int | np.number) else math.nan
+        real = all(hasattr(each, "shape") and hasattr(each, "dtype") for each in arrays)
+        shapes = [list(each.shape) for each in arrays] if real else []
+        kinds = {str(each.dtype).removeprefix("torch.") for each in arrays} if real else set()
+        fit = real and row is not None and shapes[0] == shapes[1] == shapes[2][:-1] != [] and kinds == {row.sums}
+        if not fit or not 0 < unit < math.inf:
+            names = "maximum", "total", "values"
+            given = [f"{name} {shape}" for name, shape in zip(names, shapes)]
+            given += (
+                [f"dtypes {', '.join(sorted(kinds))}"] if real else [", ".join(type(each).__name__ for each in arrays)]
+            )
             raise refuse(
                 "Part",
-                "the arrays do not belong to one part",
-                given=f"{given}; dtype {self.dtype!r}",
-                expected=f"(…, H, Q), (…, H, Q) and (…, H, Q, E), all {sums}; dtype one of {', '.join(FLOATS)}",
-                fix="keep the arrays of attention_part as they are, also when they are sent to another process",
+                "these do not belong to one part",
+                given=f"{', '.join(given)}; unit {self.unit!r}, dtype {self.dtype!r}",
+                expected=f"arrays (…, H, Q), (…, H, Q) and (…, H, Q, E) of {row.sums if row else 'float32'}; "
+                f"a positive unit; dtype one of {', '.join(FLOATS)}",
+                fix="keep what attention_part returned as it is, also when it is sent to another process",
             )
+        object.__setattr__(self, "unit", float(unit))
 
     def __repr__(self) -> str:
         *rows, depth = self.values.shape
@@ -77,7 +89,7 @@ class Part(Generic[ArrayT]):
     def result(self, sinks: ArrayLike | None = None) -> tuple[ArrayT, ArrayT]:
         """Divides: out and lse of attention over the keys of this part.
 
-        out = O / (l + Σ exp(sink - m)),  lse = m + ln(l + Σ exp(sink - m))
+        out = O / L,  lse = unit · m + ln L,  L = l + Σ exp(sink - unit · m)
 
         Args:
             sinks: extra logits in the denominator, (H,) or (H, n). They belong to all keys, so they are given here.
@@ -86,7 +98,7 @@ class Part(Generic[ArrayT]):
             out (…, H, Q, E) in the dtype of the call, and lse (…, H, Q) in nats.
 
         Raises:
-            Refused: sinks that do not fit the heads.
+            Refused: sinks that do not fit the heads, and tensors that require gradients.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -98,6 +110,8 @@ class Part(Generic[ArrayT]):
         reasons: list[Reason] = []
         state, lead = _state(self)
         checked = checked_sinks(sinks, state[0].shape[1], reasons)
+        refuse_gradients("sinks", sinks, reasons)
+        refuse_gradients("the part", self.values, reasons)
         if reasons:
             raise Refused("Part.result", reasons)
         out, lse = dispatch.divide(state, self.unit, checked, FLOATS[self.dtype].numpy)
@@ -121,18 +135,21 @@ def attention_part(
 ) -> Part[ArrayT]:
     """Attention over some of the keys, to be merged with that over the others by `merge`.
 
-    m = max score,  l = Σ exp(score - m),  O = Σ exp(score - m) · v
+    m = max s,  l = Σ exp(s - m),  O = Σ exp(s - m) · v;  `Part` says in which unit s is
 
-    Sums over keys are a binary tree over pieces of 1024 positions (law 11). So if the parts are subtrees, the result
-    is bit-identical to a single call: let each part cover 1024 · 2ⁿ keys that begin at a multiple of that number, and
-    merge neighbors of one size first. Parts between any other borders agree to a rounding.
+    Sums over keys are a binary tree over pieces of 1024 positions (law 11). So the merged result is bit-identical to a
+    single call if part i covers the keys from i · size to (i + 1) · size, where size is 1024 · 2ⁿ: begin with position
+    0, and keep parts without keys. Parts between any other borders agree to a rounding.
+
+    In each call, keys count from 0. A process that stores some of the keys passes arrays in which they are at their
+    positions; rows of k and v that no query attends to are not read, so they may be uninitialized.
 
     Args:
         q: (…, H, Q, D) queries, as for `attention`.
         k: (…, G, K, D) keys.
         v: (…, G, K, E) values.
         mask: which keys a row may attend to, as for `attention`; `(rg.key >= first) & (rg.key < last)` selects those
-            of a part, which costs nothing for the others.
+            of a part; the others are not visited.
         score: changes the logits, as for `attention`.
         scale: the factor of q·k, by default 1/√D.
         query_start: the position of the first row on the key axis, by default K - Q.
@@ -175,10 +192,13 @@ def attention_part(
 
 def merged(parts: list[Part]) -> Part:
     """The part over all keys of these parts, merged as a binary tree of them."""
-    reasons = []
+    reasons: list[Reason] = []
+    for number, part in enumerate(parts):
+        refuse_gradients(f"part {number}", part.values, reasons)
     for what, found, expected in (
         ("shape", [tuple(part.values.shape) for part in parts], "the same rows of the same heads"),
         ("dtype", [part.dtype for part in parts], "parts of one call"),
+        ("kind", ["tensors" if is_tensor(part.values) else "arrays" for part in parts], "all arrays or all tensors"),
         ("unit of their scores", [part.unit for part in parts], "parts with the same scale, all or none with a score"),
     ):
         different = dict.fromkeys(map(str, found))

@@ -16,7 +16,7 @@ from ..language.expr import Expr, Table
 from ..language.measures import checked_request
 from ..language.problem import Gradients, Problem, Tangents
 from . import fast_path
-from .choice import Explained, choose
+from .choice import Explained, choose, why_not
 
 __all__ = [
     "Saved",
@@ -182,7 +182,15 @@ def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.n
 
 def attend_partly(problem: Problem) -> tuple[tuple[np.ndarray, ...], float]:
     """((m, l, O), unit) of a checked problem without sinks, as `jit.partial.State` describes them."""
-    choose(problem, "jit", where="attention_part")
+    against = why_not(problem, "jit")
+    if against:
+        raise refuse(
+            "attention_part",
+            "only the compiled engine has parts",
+            given="; ".join(against),
+            expected="a problem that it supports",
+            fix="use attention_with_lse, and merge its pairs (out, lse)",
+        )
     from .jit import partial
 
     return partial.attend_partly(problem)

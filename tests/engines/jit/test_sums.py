@@ -128,6 +128,27 @@ def test_law_11_subtrees_may_be_computed_anywhere(cuts, with_sinks):
     same_results(rg.attention_with_lse(q, k, v, sinks=sinks), found)
 
 
+@pytest.mark.parametrize("size", [1024, 2048, 4096])
+def test_law_11_each_process_holds_some_keys(size):
+    """Parts of equal size from position 0, each with its own keys alone and anything else in the other rows."""
+    q, k, v = case(K=9000, Q=33)
+    rule = {
+        "mask": (rg.key >= 2500) & rg.causal(),
+        "score": rg.score + rg.sin(0.01 * rg.key),
+        "dropout": 0.2,
+        "seed": 1,
+    }
+    parts = []
+    for first in range(0, 9000, size):
+        own = slice(first, first + size)
+        held = [np.full_like(each, np.nan) for each in (k, v)]
+        for each, whole in zip(held, (k, v)):
+            each[:, :, own] = whole[:, :, own]
+        here = (rg.key >= first) & (rg.key < first + size)
+        parts.append(rg.attention_part(q, *held, **rule | {"mask": rule["mask"] & here}))
+    same_results(rg.attention_with_lse(q, k, v, **rule), rg.merge(parts).result())
+
+
 # ---- what may not change a bit ---------------------------------------------------------------------------------------
 
 

@@ -46,8 +46,8 @@ def grid(problem: Problem, rows: int) -> Grid:
 
 
 def from_tile(problem: Problem, lead: np.ndarray) -> Problem:
-    """The problem whose rows begin where the first tiles do, as far as a plan needs it: all entries have as many rows
-    more as one of them needs in front.
+    """The problem whose rows begin where the first tiles do, as far as a plan needs it: every entry gets as many
+    rows in front as the entry that needs most.
     """
     if not lead.any():
         return problem

@@ -22,7 +22,7 @@ SMALL = 1 << 16  # numbers to merge below which a single thread is faster
 
 
 class State(NamedTuple):
-    """The softmax of some rows over some keys: a weight is 2**(exponent · (s - maximum)) / total.
+    """The softmax of some rows over some keys; without sinks, a weight is 2**(exponent · (s - maximum)) / total.
 
     maximum (B, H, Q): m, the largest score, in units of the kernel, or -inf. total (B, H, Q): l = Σ p with p =
     2**(exponent · (s - m)), exponent = unit · log₂ e. values (B, H, Q, E): O = Σ p · v. All in the dtype of sums.

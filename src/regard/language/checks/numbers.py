@@ -94,5 +94,6 @@ def small(value) -> np.ndarray:
 
 
 def shortly(value) -> str:
+    """A value as an error message shows it, at most 80 characters."""
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:80] + " …"

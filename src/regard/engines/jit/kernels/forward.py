@@ -300,7 +300,7 @@ class _Forward:
     # the end ----------------------------------------------------------------------------------------------------------
 
     def finish(self, output) -> None:
-        """out = Oᵀ / l, lse, and the sums that the backward pass needs; Oᵀ, m and l themselves if partial.
+        """out = Oᵀ / l, lse, and the sums that the backward pass needs; O, m and l themselves if partial.
 
         output: the Oᵀ, m and l of all keys.
         """

@@ -2,7 +2,8 @@
 
 A task sums a block of query positions in its own copy, and adds that to the sum of the block after all earlier tasks;
 the sums of the blocks are merged by the caller. Only the span of entries that was added to is moved, so that the time
-does not grow with the table.
+does not grow with the table. A task ends after all earlier tasks have passed every block, so a copy is free again when
+the task that has the same one begins, if there are as many copies as threads.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Specification:
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
     paged: bool = False  # k and v are pools of pages, addressed by a block table
-    partial: bool = False  # the result is Oᵀ, m and l, in the type of sums
+    partial: bool = False  # the result is O, m and l, in the type of sums
     stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
 
