@@ -93,7 +93,7 @@ class Sweep:
         its tile visit. merge(place): merges entry place + 1 into entry place.
         """
         code, arg = self.code, self.arg
-        # END stands for "no further key" here; as a piece, END / PIECE is still beyond every other.
+        # A key of END means that there is none; END / PIECE is beyond every piece too.
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
         offsets = code.at(arg.address("offsets"), place)
         first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
