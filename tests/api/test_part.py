@@ -188,7 +188,7 @@ def test_gradients_are_refused_and_not_lost():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(each) for each in qkv())
     part = rg.attention_part(q, k, v)
-    learned = rg.Part(part.maximum, part.total, part.values.clone().requires_grad_(), part.unit, part.dtype)
+    learned = rg.Part(part.maximum.clone().requires_grad_(), part.total, part.values, part.unit, part.dtype)
     assert "sinks requires gradients" in message(lambda: part.result(sinks=torch.zeros(2, requires_grad=True)))
     assert "the part requires gradients" in message(learned.result)
     assert "part 1 requires gradients" in message(lambda: rg.merge([part, learned]))

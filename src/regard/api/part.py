@@ -111,7 +111,7 @@ class Part(Generic[ArrayT]):
         state, lead = _state(self)
         checked = checked_sinks(sinks, state[0].shape[1], reasons)
         refuse_gradients("sinks", sinks, reasons)
-        refuse_gradients("the part", self.values, reasons)
+        _refuse_gradients("the part", self, reasons)
         if reasons:
             raise Refused("Part.result", reasons)
         out, lse = dispatch.divide(state, self.unit, checked, FLOATS[self.dtype].numpy)
@@ -194,7 +194,7 @@ def merged(parts: list[Part]) -> Part:
     """The part over all keys of these parts, merged as a binary tree of them."""
     reasons: list[Reason] = []
     for number, part in enumerate(parts):
-        refuse_gradients(f"part {number}", part.values, reasons)
+        _refuse_gradients(f"part {number}", part, reasons)
     for what, found, expected in (
         ("shape", [tuple(part.values.shape) for part in parts], "the same rows of the same heads"),
         ("dtype", [part.dtype for part in parts], "parts of one call"),
@@ -212,6 +212,12 @@ def merged(parts: list[Part]) -> Part:
     first = parts[0]
     state = dispatch.merge_states(states, first.unit)
     return _part(state, tuple(first.maximum.shape), first.unit, first.dtype, first.values)
+
+
+def _refuse_gradients(name: str, part: Part, reasons: list[Reason]) -> None:
+    """Appends a reason if one of the arrays of a part requires gradients."""
+    arrays = part.maximum, part.total, part.values
+    refuse_gradients(name, next((each for each in arrays if getattr(each, "requires_grad", False)), None), reasons)
 
 
 def _state(part: Part) -> tuple[tuple[np.ndarray, ...], tuple[int, ...]]:
