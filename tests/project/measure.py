@@ -15,13 +15,13 @@ LAYERS = (
     ("language",),
     ("engines",),
     ("api",),
-    ("torch", "conform"),
+    ("torch", "conformance"),
     ("models", "lens", "ledger", "parallel"),
     ("audits",),
     ("bench", "learn"),
     ("cli",),
 )
-PLANNED = {"conform", "ledger", "parallel", "learn"}
+PLANNED = {"ledger", "parallel", "learn"}
 ENTRY_FILES = {"__init__", "__main__", "_old_names"}  # ways in, which count as no package
 # Run.open and Run.save.
 LAZY_CYCLE = {"regard.lens.runs.run", *(f"regard.lens.storage.{name}" for name in ("folder", "manifest", "reader"))}

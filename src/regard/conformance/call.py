@@ -1,0 +1,70 @@
+"""One call of attention in canonical form: what a conformance case asks for, whatever the conventions of the function
+that is judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Call"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Call:
+    """The arguments of one call. None means that the argument is not passed.
+
+    q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E), of one dtype · mask: bool, (B or 1, H or 1, Q or 1, K), true where a
+    row may attend · bias: floats of such a shape, added to the scaled (and capped) scores · causal: a row attends to its
+    own position and earlier ones · window: how many keys before and after its own position a row attends to, None for no
+    limit · lengths (B,): how many of the first keys of each batch entry exist · scale: times q·k · softcap: the scores
+    become cap · tanh(score / cap) · sinks (H,): a logit in the denominator of each head · dropout: the share of weights
+    that become 0, with `seed` · dout (B, H, Q, E), dlse (B, H, Q): gradients of the results; given, the gradients of the
+    inputs are requested · memory: how the arrays lie in memory: "contiguous", "strided" (every second element of a
+    larger array), "expanded" (one batch entry, repeated with stride 0, where entries are equal) or "readonly"
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    causal: bool = False
+    window: tuple[int | None, int | None] | None = None
+    lengths: np.ndarray | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    sinks: np.ndarray | None = None
+    dropout: float | None = None
+    seed: int = 0
+    dout: np.ndarray | None = None
+    dlse: np.ndarray | None = None
+    memory: str = "contiguous"
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """B, H, G, Q, K, D, E by name."""
+        B, H, Q, D = self.q.shape
+        return {"B": B, "H": H, "G": self.k.shape[1], "Q": Q, "K": self.k.shape[2], "D": D, "E": self.v.shape[3]}
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of q, k and v."""
+        return self.q.dtype
+
+    def uses(self) -> tuple[str, ...]:
+        """The roles of the arguments that this call passes, besides q, k and v."""
+        roles: dict[str, Any] = {
+            "mask": self.mask,
+            "bias": self.bias,
+            "causal": self.causal or None,
+            "window": self.window,
+            "lengths": self.lengths,
+            "scale": self.scale,
+            "softcap": self.softcap,
+            "sinks": self.sinks,
+            "dropout": self.dropout,
+        }
+        return tuple(role for role, value in roles.items() if value is not None)

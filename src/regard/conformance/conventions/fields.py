@@ -1,0 +1,76 @@
+"""Adapter: the conventions that a function declares. What is not declared is that of the laws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["CHOICES", "ROLES", "Adapter"]
+
+# What a parameter of the function can be.
+ROLES = (
+    *("q", "k", "v", "mask", "bias", "causal", "window", "window_before", "window_after", "lengths", "start"),
+    *("scale", "softcap", "sinks", "dropout", "seed", "return_lse", "return_weights", "heads", "key_heads"),
+    *("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+)
+
+# The values of each convention; the first is that of the laws.
+CHOICES = {
+    "arrays": ("numpy", "torch", "jax"),
+    "layout": ("BHSD", "BSHD", "SBHD", "BSD", "THD", "HSD", "SD"),
+    "mask": ("true-attends", "true-hides", "additive"),
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "BQK", "HQK", "QK", "BK", "K"),
+    "causal": ("bottom-right", "top-left"),
+    "window": ("self-included", "self-excluded", "both-sides", "left-right", "left-right-self-included"),
+    "softcap": ("before-bias", "after-bias"),
+    "groups": ("repeat-interleave", "tile", "none"),
+    "lse": ("natural", "base-2"),
+    "lse_layout": ("BHQ", "BQH", "BHQ1", "BQH1", "HT"),
+    "empty_row": ("zero", "nan", "mean", "any"),
+    "empty_lse": ("-inf", "inf", "any"),
+    "gradients": ("none", "torch", "jax"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """The conventions of one function.
+
+    name: of the implementation, with its version · arrays: what it takes · layout: the axes of q, k, v and the output, B
+    batch, S rows, H heads, D depth; BSD has heads merged into the last axis, THD has rows of all batch entries in one
+    axis · parameters: the name of the parameter for each role · fixed: arguments that every call passes · always: "causal"
+    if every call is causal · heads: the number of heads, if the layout is BSD and no parameter says it · mask: what True
+    means, or "additive" · mask_shapes: the shapes in which masks and biases are accepted · causal: how causal masks,
+    windows and starts are aligned if Q ≠ K · window: what the number counts: keys before a row with or without itself,
+    keys on both sides, or a pair (before, after) with or without itself · scale: None for 1/√D, else the fixed number ·
+    softcap: whether it is applied before or after the bias · groups: how key heads are shared · lse, lse_layout: its base
+    and axes · empty_row, empty_lse: the results of a fully masked row; "any" if nothing is promised · dtypes: those that
+    are accepted · gradients: how they are computed · returns: what is returned: "out", a list of roles ("out", "lse",
+    "weights", None for the rest), or a mapping from roles to keys · expected: cases or laws that are known to fail, each
+    with a reason and a link · confirmed: False for an adapter that was measured and not yet read by its user
+    """
+
+    name: str = ""
+    arrays: str = "numpy"
+    layout: str = "BHSD"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    always: tuple[str, ...] = ()
+    heads: int | None = None
+    mask: str = "true-attends"
+    mask_shapes: tuple[str, ...] = ("BHQK",)
+    causal: str = "bottom-right"
+    window: str = "self-included"
+    scale: float | None = None
+    softcap: str = "before-bias"
+    groups: str = "repeat-interleave"
+    lse: str = "natural"
+    lse_layout: str = "BHQ"
+    empty_row: str = "zero"
+    empty_lse: str = "-inf"
+    dtypes: tuple[str, ...] = ("float32",)
+    gradients: str = "none"
+    returns: str | tuple[str | None, ...] | Mapping[str, str] = "out"
+    expected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    confirmed: bool | tuple[str, ...] = True

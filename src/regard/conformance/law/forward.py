@@ -1,0 +1,50 @@
+"""The forward pass of the law, step by step: what `Arguments` say, computed in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...language.analysis import evaluate
+from .arguments import Arguments
+
+__all__ = ["Outcome", "forward"]
+
+
+class Outcome(NamedTuple):
+    """out (B, H, Q, E) · lse (B, H, Q) in nats · weights, scores, allowed (B, H, Q, K): the steps between."""
+
+    out: np.ndarray
+    lse: np.ndarray
+    weights: np.ndarray
+    scores: np.ndarray
+    allowed: np.ndarray
+
+
+def forward(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Outcome:
+    """The result of a call with q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) and these arguments."""
+    q, k, v = arguments.inputs(*(np.asarray(part, np.float64) for part in (q, k, v)))
+    H = q.shape[1]
+    k, v = (
+        np.repeat(part[:, heads], H // max(len(heads), 1), 1)
+        for part, heads in ((k, arguments.key_heads), (v, arguments.value_heads))
+    )
+    shape = (*q.shape[:3], k.shape[2])
+    with np.errstate(all="ignore"):
+        values = {
+            "batch": np.arange(shape[0])[:, None, None, None],
+            "head": np.arange(H)[:, None, None],
+            "query": arguments.start + np.arange(shape[2])[:, None],
+            "key": np.arange(shape[3]),
+            "score": arguments.scale * (q @ k.swapaxes(-1, -2)),
+        }
+        scores = values["score"]
+        if arguments.score is not None:
+            scores = np.broadcast_to(evaluate(arguments.score, values).astype(np.float64), shape)
+        allowed = np.ones(shape, bool)
+        if arguments.mask is not None:
+            allowed = np.broadcast_to(evaluate(arguments.mask, values), shape)
+        weights = arguments.to_weights(scores, allowed, arguments.sinks)
+        out = arguments.finish(arguments.to_output(weights, allowed, k, v))
+        return Outcome(out, arguments.to_lse(scores, allowed, arguments.sinks), weights, scores, allowed)
