@@ -17,8 +17,8 @@ class Answer:
     status: "ok"; "raised" an exception; "timeout"; "crashed", if the process ended; "unreadable", if the result is not
     what the adapter declares (None, a wrong shape or type) · words: what happened, unless ok · out (B, H, Q, E), lse
     (B, H, Q) in nats, weights (B, H, Q, K): float64, None if not returned · gradients: float64 by role ("q", "k", "v",
-    "bias", "sinks") · dtype: of the output as returned · events: side effects that were seen, in words · seconds: of the
-    call alone · peak: bytes by which the memory of the process grew at most during the call
+    "bias", "sinks") · dtype: of the output as returned · events: side effects that were seen, in words · seconds: of
+    the call alone · peak: bytes by which the memory of the process grew at most during the call
     """
 
     status: str

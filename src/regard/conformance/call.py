@@ -16,14 +16,15 @@ __all__ = ["Call"]
 class Call:
     """The arguments of one call. None means that the argument is not passed.
 
-    q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E), of one dtype · mask: bool, (B or 1, H or 1, Q or 1, K), true where a
-    row may attend · bias: floats of such a shape, added to the scaled (and capped) scores · causal: a row attends to its
-    own position and earlier ones · window: how many keys before and after its own position a row attends to, None for no
-    limit · lengths (B,): how many of the first keys of each batch entry exist · scale: times q·k · softcap: the scores
-    become cap · tanh(score / cap) · sinks (H,): a logit in the denominator of each head · dropout: the share of weights
-    that become 0, with `seed` · dout (B, H, Q, E), dlse (B, H, Q): gradients of the results; given, the gradients of the
-    inputs are requested · memory: how the arrays lie in memory: "contiguous", "strided" (every second element of a
-    larger array), "expanded" (one batch entry, repeated with stride 0, where entries are equal) or "readonly"
+    q (B, H, Q, D) · k (B, G, K, D) · v (B, G, K, E), of one dtype · mask: bool, (B or 1, H or 1, Q or 1, K), true where
+    a row may attend · bias: floats of such a shape, added to the scaled (and capped) scores · causal: a row attends to
+    its own position and earlier ones · window: how many keys before and after its own position a row attends to, None
+    for no limit · lengths (B,): how many of the first keys of each batch entry exist · scale: times q·k · softcap: the
+    scores become cap · tanh(score / cap) · sinks (H,): a logit in the denominator of each head · dropout: the share of
+    weights that become 0, with `seed` · dout (B, H, Q, E), dlse (B, H, Q): gradients of the results; given, the
+    gradients of the inputs are requested · memory: how the arrays lie in memory: "contiguous", "strided" (every second
+    element of a larger array), "expanded" (one batch entry, repeated with stride 0, where entries are equal) or
+    "readonly"
     """
 
     q: np.ndarray

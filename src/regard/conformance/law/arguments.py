@@ -26,7 +26,8 @@ class Arguments:
     masks: conditions by the name of the argument that they come from ("mask", "causal", "window", "lengths"); a pair is
     allowed if all are true · scores: changes of the score by name ("softcap", "bias"), applied in order · start: the
     position of row 0 on the key axis · sinks (H, S) · heads, queries, keys, depth: sizes of q and k · key_heads,
-    value_heads (H or G,): the number of the given key or value head that each head uses · the other fields are the steps
+    value_heads (H or G,): the number of the given key or value head that each head uses · the other fields are the
+    steps
     """
 
     masks: Mapping[str, Expr] = field(default_factory=dict)

@@ -8,8 +8,8 @@ from ...language.expr import Expr, batch, head, key, query, table
 from ...language.expr import score as the_score
 from ...language.masks import causal
 from ...language.scores import softcap
-from ..conventions.fields import Adapter
 from ..call import Call
+from ..conventions.fields import Adapter
 from .arguments import Arguments
 
 __all__ = ["meaning"]

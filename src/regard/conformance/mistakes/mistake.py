@@ -14,9 +14,9 @@ __all__ = ["Mistake"]
 class Mistake:
     """A known mistake.
 
-    name: such as "scale-missing" · law: the number of the law that it breaks · checks: the checks of an audit that report
-    it · description: completes "the output is that of attention with …" · change: the arguments of a call that is
-    computed with this mistake; None if it makes no difference to such a call
+    name: such as "scale-missing" · law: the number of the law that it breaks · checks: the checks of an audit that
+    report it · description: completes "the output is that of attention with …" · change: the arguments of a call that
+    is computed with this mistake; None if it makes no difference to such a call
     """
 
     name: str
