@@ -1,4 +1,4 @@
-"""Turns failed cases into findings: which convention or known mistake explains them, and the smallest counterexample."""
+"""Turns failed cases into findings: the convention or known mistake that explains them, and a small counterexample."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ __all__ = ["findings_of"]
 
 UNKNOWN = "no known mistake, alone or with another one, explains it"
 COMPARE = "compare the function with the law on the counterexample, step by step"
+# Cause and fix where a call gave no result, by the status of its answer.
+LOST = {
+    "timeout": (
+        "an endless loop, a lock, or a function that needs more time",
+        "see where it waits, or allow more time",
+    ),
+    "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
+    "raised": (
+        "the function does not support this call, or has an error",
+        "run the counterexample, read the traceback",
+    ),
+    "unreadable": (
+        "the result is not what the adapter declares",
+        "correct `returns` and `layout` in the adapter, or the result",
+    ),
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -65,7 +81,7 @@ class _Context:
         self.judge, self.described, self.limits, self.seed = judge, described, limits, seed
 
     def convention(self, deviation: Deviation) -> Finding:
-        """The finding of a convention that is measured and not declared; its cases are those that fail because of it."""
+        """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
         name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
         adapter = replace(self.judge.adapter, **{name: deviation.declared})
         judge = Judge(self.judge.session, adapter)
@@ -116,13 +132,7 @@ class _Context:
 
     def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
         first = group[0]
-        known = {
-            "timeout": ("an endless loop, a lock, or a function that needs more time", "see where it waits; --seconds N gives it longer"),
-            "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
-            "raised": ("the function does not support this call, or has an error", "run the counterexample and read the traceback"),
-            "unreadable": ("the result is not what the adapter declares", "correct `returns` and `layout` in the adapter, or the result"),
-        }  # fmt: skip
-        cause, fix = known[status]
+        cause, fix = LOST[status]
         smallest = ""
         if status != "timeout" and first.call is not None:
             smallest = self._smallest(first, None, self.judge, status)
