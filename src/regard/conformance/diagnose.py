@@ -11,13 +11,14 @@ from .cases.edges import edges
 from .cases.limits import Limits
 from .cases.textbook import textbook
 from .conventions.measure import Deviation, Measured
+from .conventions.parameters import Parameter
+from .conventions.translate import Absent
 from .counterexample import script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import bound
 from .law.expected import expected
 from .mistakes.diagnosis import Explanation, Observed, explain
-from .process.session import Described
 from .shrink import shrunk
 
 __all__ = ["findings_of"]
@@ -50,10 +51,16 @@ LAWS = {
 
 
 def findings_of(
-    results: Sequence[Result], judge: Judge, measured: Measured, described: Described, limits: Limits, seed: int
+    results: Sequence[Result],
+    judge: Judge,
+    measured: Measured,
+    limits: Limits,
+    target: str,
+    parameters: Sequence[Parameter],
+    seed: int,
 ) -> list[Finding]:
     """The findings: conventions first, then laws in order, then expected failures that did not fail."""
-    context = _Context(judge, described, limits, seed)
+    context = _Context(judge, limits, target, parameters, seed)
     found = [context.convention(each) for each in measured.deviations]
     failed = [each for each in results if each.status == "fail"]
     found += context.laws(failed, [each for each in results if each.status == "pass"])
@@ -77,8 +84,9 @@ def findings_of(
 class _Context:
     """What all findings of one run share."""
 
-    def __init__(self, judge: Judge, described: Described, limits: Limits, seed: int):
-        self.judge, self.described, self.limits, self.seed = judge, described, limits, seed
+    def __init__(self, judge: Judge, limits: Limits, target: str, parameters: Sequence[Parameter], seed: int):
+        self.judge, self.limits, self.seed = judge, limits, seed
+        self.target, self.parameters = target, parameters
 
     def convention(self, deviation: Deviation) -> Finding:
         """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
@@ -189,7 +197,7 @@ class _Context:
         right = judge.expected(small)
         what = right.judge(answer).what if answer.status == "ok" else "out"
         says = f"law {result.case.law}: {result.case.says}" if result.case.law else result.case.says
-        return script(small, judge.adapter, self.described.parameters, self.described.target, right, what, says)
+        return script(small, judge.adapter, self.parameters, self.target, right, what, says)
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
@@ -198,7 +206,10 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
     def fails(call: Call) -> bool:
         if judge.missing(call) is not None:
             return False
-        answer = judge.ask(call)
+        try:
+            answer = judge.ask(call)
+        except Absent:
+            return False
         if answer.status != status:
             return False
         if status != "ok":

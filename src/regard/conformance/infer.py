@@ -10,7 +10,7 @@ from typing import Any
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
 from .conventions.measure import measure
-from .process.session import open_session
+from .process.opened import open_session
 
 __all__ = ["Inferred", "infer"]
 
