@@ -98,7 +98,7 @@ def findings_of(
                     kind="unexpected-pass",
                     measured=f"{each.case.id} was expected to fail, and passes",
                     mistake=None,
-                    cause="what it was expected to fail for was mended",
+                    cause="what it was expected to fail for is fixed",
                     fix="remove it from `expected` in the adapter",
                     cases=(each.case.id,),
                 )
@@ -116,7 +116,7 @@ class _Context:
     def convention(self, deviation: Deviation) -> Finding:
         """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
         name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
-        adapter = replace(self.judge.adapter, **{name: deviation.declared})
+        adapter = replace(self.judge.adapter, **{name: deviation.expected})
         judge = Judge(self.judge.session, adapter)
         limits = replace(self.limits, adapter=adapter)
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
@@ -124,12 +124,11 @@ class _Context:
         explained = _explained(results[:40], (), adapter)
         best = next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
-        said = "declares" if deviation.was_declared else "declares nothing, which means"
         return Finding(
             law=law_and_level[0],
             level=law_and_level[1],
             kind="convention",
-            measured=f"{name}: {said} {deviation.declared!r}; measured {deviation.measured!r} ({deviation.words})",
+            measured=f"{name}: {deviation.words}",
             mistake=None if best is None else _name(best),
             alike=() if best is None else best.alike,
             cause=f"{_cause(best)}, or a convention that was not declared"
