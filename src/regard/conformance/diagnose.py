@@ -234,13 +234,12 @@ class _Context:
         assert call is not None
         small = shrunk(call, _fails_alike(judge, explanation, status))
         answer = judge.ask(small)
-        right = judge.expected(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
-        law = explanation.mistakes[0].law if explanation and explanation.mistakes else result.case.law
-        says = f"Law {law} of attention: {SENTENCES[law]}."
-        if explanation and explanation.mistakes:
-            says += f"\n# This is what attention with {explanation.mistakes[0].description} gives."
-        return script(small, judge.adapter, self.parameters, self.target, right, what, says)
+        known = explanation.mistakes if explanation else ()
+        law = known[0].law if known else result.case.law
+        says = [f"Law {law} of attention: {SENTENCES[law]}."]
+        says += [f"This is what attention with {known[0].description} gives."] if known else []
+        return script(small, judge.adapter, self.parameters, self.target, what, says)
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
