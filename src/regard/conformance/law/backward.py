@@ -1,100 +1,116 @@
-"""The backward pass of the law in float64: the gradients of Σ out · dout + Σ lse · dlse."""
+"""The gradients of the law, step by step: what `Arguments` say, computed in float64."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from ..call import Call
+from ...language.analysis import adjoints, evaluate
+from ...language.expr import Read
+from ...language.expr import score as the_score
+from . import steps as usual
 from .arguments import Arguments
-from .forward import Outcome
-from .steps import weighted_sum
+from .backward_steps import only_allowed
+from .forward import forward, on_heads, variables
 
-__all__ = ["Flow", "backward", "flow", "heads_of", "summed_to"]
+__all__ = ["backward", "derived", "finite_differences"]
+
+STEP = 1e-5  # of finite differences: their error is about its square
+
+Array = np.ndarray
 
 
-class Flow(NamedTuple):
-    """What reaches the scores. dweights (B, H, Q, K): dout·v · delta (B, H, Q): Σ weights · dweights · rest (B, H, Q):
-    dlse − delta · dscores: the gradient of the last score (B, H, Q, K) · through: the gradient of the result of each
-    change of the score by its name, and of scale · q·k as "product"
+def backward(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array | None = None
+) -> dict[str, Array]:
+    """The gradients of Σ out · dout + Σ lse · dlse by role: "q", "k", "v", and "bias" and "sinks" if the call has them.
+
+    They are exact if the steps of the forward pass are those of the law; otherwise they are finite differences, without
+    that of the bias.
     """
-
-    dweights: np.ndarray
-    delta: np.ndarray
-    rest: np.ndarray
-    dscores: np.ndarray
-    through: dict[str, np.ndarray]
+    q, k, v, dout = (np.asarray(part, np.float64) for part in (q, k, v, dout))
+    dlse = np.zeros(dout.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)
+    found = (_exact if derived(arguments) else finite_differences)(arguments, q, k, v, dout, dlse)
+    return arguments.backward.finish(found)
 
 
-def heads_of(heads: np.ndarray, count: int) -> np.ndarray:
-    """The key or value head that each of `count` query heads uses."""
-    return np.repeat(heads, count // max(len(heads), 1))
+def derived(arguments: Arguments) -> bool:
+    """Whether the steps of the forward pass are those of the law, whose derivatives are known."""
+    return (
+        arguments.inputs is usual.same_inputs
+        and arguments.to_weights is usual.masked_softmax
+        and arguments.to_output is usual.weighted_sum
+        and arguments.to_lse is usual.lse
+        and arguments.finish is usual.as_it_is
+    )
 
 
-def flow(
-    arguments: Arguments, outcome: Outcome, call: Call, products: np.ndarray, dout: np.ndarray, v: np.ndarray
-) -> Flow:
-    """The gradients of the scores. products: q·k · v: the values of each query head."""
-    attended = outcome.allowed & ~np.isneginf(outcome.scores)
-    delta = (dout * np.where(outcome.allowed.any(-1, keepdims=True), outcome.out, 0)).sum(-1)
-    rest = -delta if call.dlse is None else np.asarray(call.dlse, np.float64) - delta
-    dweights = dout @ v.swapaxes(-1, -2)
-    dscores = np.where(attended, outcome.weights * (dweights + rest[..., None]), 0)
-    score, slopes = arguments.scale * products, {}
-    for name in arguments.scores:
-        if name == "softcap":
-            assert call.softcap is not None
-            score = call.softcap * np.tanh(score / call.softcap)
-            slopes[name] = 1 - (score / call.softcap) ** 2
-        else:
-            score, slopes[name] = score + np.asarray(call.bias, np.float64), np.ones(1)
-    through: dict[str, np.ndarray] = {}
-    gradient = dscores
-    for name in reversed([*arguments.scores]):
-        through[name] = gradient
-        gradient = np.where(attended, gradient * slopes[name], 0)
-    return Flow(dweights, delta, rest, dscores, {**through, "product": gradient})
-
-
-def backward(arguments: Arguments, outcome: Outcome, call: Call) -> dict[str, np.ndarray]:
-    """The gradients by role, in float64: "q", "k", "v", and "bias" and "sinks" in the shapes that the call gives them.
-
-    dP = dout vᵀ, δ = Σ dout · out, dS = P (dP − δ + dlse); a masked pair contributes nothing, nor does a fully masked
-    row.
-    """
-    H = call.q.shape[1]
-    q, k, v = (np.asarray(part, np.float64) for part in (call.q, call.k, call.v))
-    key_heads, value_heads = heads_of(arguments.key_heads, H), heads_of(arguments.value_heads, H)
-    dout = np.zeros(outcome.out.shape) if call.dout is None else np.asarray(call.dout, np.float64)
+def _exact(arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array) -> dict[str, Array]:
+    """dS = P ∘ (dP − δ + dlse), with dP = dout vᵀ and δ = Σ dout · out."""
+    steps = arguments.backward
+    given = arguments.recomputed(arguments) if arguments.recomputed else arguments
     with np.errstate(all="ignore"):
-        keys, values = k[:, key_heads], v[:, value_heads]
-        found = flow(arguments, outcome, call, q @ keys.swapaxes(-1, -2), dout, values)
-        dproduct = arguments.scale * found.through["product"]
-        allowed = outcome.allowed & ~np.isneginf(outcome.scores)
+        outcome = forward(given, q, k, v)
+        keys, values = on_heads(given, q, k, v)
+        allowed, weights = outcome.allowed, outcome.weights
+        delta = (dout * forward(arguments, q, k, v).out).sum(-1)
+        ds = steps.only_allowed(steps.through_softmax(weights, dout @ values.swapaxes(-1, -2), delta, dlse), allowed)
+        found: dict[str, Array] = {}
+        dlogits = ds
+        if given.score is not None:
+            at = variables(given, q, keys)
+            dlogits = np.zeros_like(ds)
+            for leaf, partial in adjoints(given.score).items():
+                slope = np.broadcast_to(evaluate(partial, at), ds.shape).astype(np.float64)
+                reached = steps.only_allowed(steps.through_score(ds, slope), allowed)
+                if leaf is the_score:
+                    dlogits = reached
+                elif isinstance(leaf, Read) and leaf.table.name == "bias":
+                    found["bias"] = steps.summed_over_shape(reached, leaf.table.array.shape)
+        dlogits = steps.times_scale(dlogits, given.scale)
+        product = usual.weighted_sum if steps.only_allowed is only_allowed else _plain
         across = allowed.swapaxes(-1, -2)
-        gradients = {
-            "q": weighted_sum(dproduct, allowed, keys, keys),
-            "k": summed_to(weighted_sum(dproduct.swapaxes(-1, -2), across, q, q), key_heads, k.shape[1]),
-            "v": summed_to(weighted_sum(outcome.weights.swapaxes(-1, -2), across, dout, dout), value_heads, v.shape[1]),
-        }
-        if call.bias is not None:
-            gradients["bias"] = over_shape(found.through["bias"], call.bias.shape)
-        if arguments.sinks is not None:
-            share = np.exp(arguments.sinks[:, None] - outcome.lse[..., None])
-            gradients["sinks"] = (share * found.rest[..., None]).sum((0, 2))[:, 0]
-    return gradients
+        found["q"] = product(dlogits, allowed, keys, keys)
+        for role, left, right, heads in (
+            ("k", dlogits, q, given.key_heads),
+            ("v", steps.as_weights(weights), dout, given.value_heads),
+        ):
+            each = product(left.swapaxes(-1, -2), across, right, right)
+            found[role] = steps.summed_over_heads(each, np.repeat(heads, q.shape[1] // max(len(heads), 1)), k.shape[1])
+        if given.sinks is not None:
+            below = outcome.lse[..., None]
+            shares = np.exp(given.sinks[:, None] - np.where(np.isneginf(below), 0, below)).sum(-1)
+            found["sinks"] = steps.of_sinks(shares, delta, dlse)
+        return found
 
 
-def summed_to(of_heads: np.ndarray, heads: np.ndarray, count: int) -> np.ndarray:
-    """The sum over the query heads that use each of `count` key heads."""
-    found = np.zeros((of_heads.shape[0], count, *of_heads.shape[2:]))
-    for place, head in enumerate(heads):
-        found[:, head] += of_heads[:, place]
+def _plain(left: Array, allowed: Array, keys: Array, right: Array) -> Array:
+    """A product in which NaN and infinities of masked pairs show."""
+    return left @ right
+
+
+def finite_differences(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array
+) -> dict[str, Array]:
+    """The gradients of q, k, v and sinks as central differences, one element at a time: for small calls only."""
+    parts = {"q": q, "k": k, "v": v}
+    if arguments.sinks is not None:
+        parts["sinks"] = arguments.sinks
+
+    def loss(role: str, changed: Array) -> float:
+        here = replace(arguments, sinks=changed) if role == "sinks" else arguments
+        outcome = forward(here, *(changed if role == each else parts[each] for each in "qkv"))
+        with np.errstate(all="ignore"):
+            return float((outcome.out * dout).sum() + np.where(dlse == 0, 0, outcome.lse * dlse).sum())
+
+    found = {}
+    for role, part in parts.items():
+        gradient = np.zeros(part.shape)
+        for place in np.ndindex(part.shape):
+            up, down = part.copy(), part.copy()
+            up[place] += STEP
+            down[place] -= STEP
+            gradient[place] = (loss(role, up) - loss(role, down)) / (2 * STEP)
+        found[role] = gradient.sum(-1) if role == "sinks" else gradient
     return found
-
-
-def over_shape(full: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The sum over the axes along which an array of this shape is repeated."""
-    axes = tuple(axis for axis, (size, whole) in enumerate(zip(shape, full.shape)) if size == 1 and whole != 1)
-    return full.sum(axes, keepdims=True)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..call import Call
 from .arguments import Arguments
-from .backward import backward
 from .forward import Outcome
 from .gradient_errors import GradientErrors
+from .gradient_flow import backward
 from .rounding import Rounding, finite, units_of
 
 __all__ = ["CONSTANTS", "Bounds", "bound", "bound_of", "compare", "gradient_bounds"]

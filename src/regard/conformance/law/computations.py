@@ -12,8 +12,8 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ..call import Call
 from .arguments import Arguments
-from .backward import heads_of, over_shape
 from .forward import Outcome
+from .gradient_flow import heads_of, over_shape
 
 __all__ = ["VARIANTS", "Results", "Variant", "results"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ..call import Call
 from ..conventions.fields import Adapter
-from .backward import backward
 from .bound import CONSTANTS, bound_of, compare
 from .computations import VARIANTS, results
 from .forward import forward
+from .gradient_flow import backward
 from .meaning import meaning
 
 __all__ = ["call", "needed", "spread"]
