@@ -1,0 +1,1 @@
+def adapter(**k): return lambda f:f
