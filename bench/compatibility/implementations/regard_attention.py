@@ -1,0 +1,69 @@
+"""regard by its public functions: NumPy arrays on two engines, torch tensors, torch's operator, the key/value cache."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import regard as rg
+from regard.conformance.conventions.fields import Adapter
+
+ARGUMENTS = ("q", "k", "v", "mask", "bias", "causal", "window", "lengths", "scale", "softcap", "sinks")
+CACHE = Adapter(
+    parameters={name: name for name in ARGUMENTS},
+    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K"),
+    window="left-right-self-included",
+    dtypes=("float32", "float64", "float16", "bfloat16"),
+    returns=("out", "lse"),
+)
+NUMPY = replace(CACHE, parameters={name: name for name in (*ARGUMENTS, "dropout", "seed")})
+TORCH = replace(NUMPY, arrays="torch", gradients="torch")
+
+
+def rules(q, k, mask, bias, causal, window, lengths, softcap):
+    """The mask= and score= of these arguments."""
+    start = k.shape[-2] - q.shape[-2]
+    allowed = rg.everything() if mask is None else rg.dense(mask, query_start=start)
+    if causal:
+        allowed = allowed & rg.causal()
+    if window is not None:
+        allowed = allowed & rg.window(*window)
+    if lengths is not None:
+        allowed = allowed & rg.lengths(lengths)
+    score = rg.score if softcap is None else rg.softcap(softcap)
+    return {"mask": allowed, "score": score if bias is None else rg.bias(bias, score, query_start=start)}
+
+
+def jit(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
+    given = rules(q, k, mask, bias, causal, window, lengths, softcap)
+    return rg.attention_with_lse(q, k, v, **given, **others, engine="jit")
+
+
+def reference(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
+    given = rules(q, k, mask, bias, causal, window, lengths, softcap)
+    return rg.attention_with_lse(q, k, v, **given, **others, engine="reference")
+
+
+def autograd(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
+    given = rules(q, k, mask, bias, causal, window, lengths, softcap)
+    return rg.attention_with_lse(q, k, v, **given, **others)
+
+
+def operator(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
+    from regard.torch import attention_with_lse
+
+    given = rules(q, k, mask, bias, causal, window, lengths, softcap)
+    return attention_with_lse(q, k, v, **given, **others)
+
+
+def cache(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
+    """The keys are appended in chunks of 3, then the rows attend in chunks of 2."""
+    given = rules(q, k, mask, bias, causal, window, lengths, softcap)
+    Q, K = q.shape[-2], k.shape[-2]
+    held = rg.KVCache(k.shape[1], k.shape[-1], v.shape[-1], batch=k.shape[0], dtype=k.dtype)
+    for first in range(0, K, 3):
+        held.append(k[:, :, first : first + 3], v[:, :, first : first + 3])
+    parts = [
+        held.attend_with_lse(q[:, :, first : first + 2], **given, **others, query_start=K - Q + first)
+        for first in range(0, Q, 2)
+    ]
+    return tuple(np.concatenate(part, 2) for part in zip(*parts))
