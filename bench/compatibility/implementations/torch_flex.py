@@ -1,13 +1,14 @@
 """torch's FlexAttention on the CPU, eager and compiled: masks become a block mask, biases a score_mod."""
 
 import functools
+from dataclasses import replace
 
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 from regard.conformance.conventions.fields import Adapter
 
-ADAPTER = Adapter(
+EAGER = Adapter(
     arrays="torch",
     parameters={
         "q": "query",
@@ -23,31 +24,40 @@ ADAPTER = Adapter(
     gradients="torch",
     returns=("out", "lse"),
 )
+COMPILED = replace(EAGER, gradients="none", returns="out")  # what torch compiles for the CPU
 
 
-def eager(query, key, value, mask=None, bias=None, softcap=None, scale=None, attend=flex_attention):
-    B, H, Q = query.shape[:3]
-    K = key.shape[2]
+def rules(query, key, mask, bias, softcap):
+    """The score_mod and the block_mask of these arguments."""
+    B, H, Q, K = *query.shape[:3], key.shape[2]
     blocks = change = None
     if mask is not None:
         mask = mask.expand(B, H, Q, K)
         blocks = create_block_mask(lambda b, h, q, k: mask[b, h, q, k], B, H, Q, K, device="cpu")
+    if bias is not None:
+        bias = bias.expand(B, H, Q, K)
     if bias is not None or softcap is not None:
-        added = None if bias is None else bias.expand(B, H, Q, K)
 
         def change(score, b, h, q, k):
             if softcap is not None:
                 score = softcap * torch.tanh(score / softcap)
-            return score if added is None else score + added[b, h, q, k]
+            return score if bias is None else score + bias[b, h, q, k]
 
-    out, aux = attend(query, key, value, change, blocks, scale, enable_gqa=True, return_aux=AuxRequest(lse=True))
+    return change, blocks
+
+
+def eager(query, key, value, mask=None, bias=None, softcap=None, scale=None):
+    given = rules(query, key, mask, bias, softcap)
+    out, aux = flex_attention(query, key, value, *given, scale, enable_gqa=True, return_aux=AuxRequest(lse=True))
     return out, aux.lse
 
 
 @functools.cache
 def compiled_attention():
+    torch._dynamo.config.recompile_limit = 10_000  # beyond it torch runs the eager function instead
     return torch.compile(flex_attention)
 
 
 def compiled(query, key, value, mask=None, bias=None, softcap=None, scale=None):
-    return eager(query, key, value, mask, bias, softcap, scale, compiled_attention())
+    given = rules(query, key, mask, bias, softcap)
+    return compiled_attention()(query, key, value, *given, scale, enable_gqa=True)
