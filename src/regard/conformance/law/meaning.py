@@ -21,7 +21,7 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
     masks: dict[str, Expr] = {}
     if call.mask is not None:
         masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(adapter, Q, K))
-    if call.causal:
+    if call.causal or "causal" in adapter.always:
         masks["causal"] = causal()
     if call.window is not None:
         masks["window"] = _window(*call.window)

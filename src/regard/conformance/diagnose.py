@@ -1,0 +1,234 @@
+"""Turns failed cases into findings: which convention or known mistake explains them, and the smallest counterexample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from .call import Call
+from .cases.case import Result
+from .cases.edges import edges
+from .cases.limits import Limits
+from .cases.textbook import textbook
+from .conventions.measure import Deviation, Measured
+from .counterexample import script
+from .findings import Finding
+from .judge import Judge
+from .law.bound import bound
+from .law.expected import expected
+from .mistakes.diagnosis import Explanation, Observed, explain
+from .process.session import Described
+from .shrink import shrunk
+
+__all__ = ["findings_of"]
+
+UNKNOWN = "no known mistake, alone or with another one, explains it"
+COMPARE = "compare the function with the law on the counterexample, step by step"
+# The law that a convention belongs to, and its level.
+LAWS = {
+    "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
+    "mask": (2, 1), "mask_shapes": (2, 1), "causal": (3, 1), "always": (3, 1), "scale": (1, 1), "groups": (1, 1),
+    "window": (4, 2), "softcap": (1, 2), "lse": (7, 2), "lse_layout": (7, 2), "empty_row": (5, 2), "empty_lse": (7, 2),
+    "gradients": (1, 3),
+}  # fmt: skip
+
+
+def findings_of(
+    results: Sequence[Result], judge: Judge, measured: Measured, described: Described, limits: Limits, seed: int
+) -> list[Finding]:
+    """The findings: conventions first, then laws in order, then expected failures that did not fail."""
+    context = _Context(judge, described, limits, seed)
+    found = [context.convention(each) for each in measured.deviations]
+    failed = [each for each in results if each.status == "fail"]
+    found += context.laws(failed, [each for each in results if each.status == "pass"])
+    for each in results:
+        if each.status == "unexpected-pass":
+            found.append(
+                Finding(
+                    law=each.case.law,
+                    level=each.case.level,
+                    kind="unexpected-pass",
+                    measured=f"{each.case.id} was expected to fail, and passes",
+                    mistake=None,
+                    cause="what it was expected to fail for was mended",
+                    fix="remove it from `expected` in the adapter",
+                    cases=(each.case.id,),
+                )
+            )
+    return found
+
+
+class _Context:
+    """What all findings of one run share."""
+
+    def __init__(self, judge: Judge, described: Described, limits: Limits, seed: int):
+        self.judge, self.described, self.limits, self.seed = judge, described, limits, seed
+
+    def convention(self, deviation: Deviation) -> Finding:
+        """The finding of a convention that is measured and not declared; its cases are those that fail because of it."""
+        name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
+        adapter = replace(self.judge.adapter, **{name: deviation.declared})
+        judge = Judge(self.judge.session, adapter)
+        limits = replace(self.limits, adapter=adapter)
+        listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
+        results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
+        explained = _explained(results[:40], (), adapter)
+        best = next((each for each in explained if each.mistakes), None)
+        first = next((each for each in results if best is None or each.case.id in best.cases), None)
+        said = "declares" if deviation.was_declared else "declares nothing, which means"
+        return Finding(
+            law=law_and_level[0],
+            level=law_and_level[1],
+            kind="convention",
+            measured=f"{name}: {said} {deviation.declared!r}; measured {deviation.measured!r} ({deviation.words})",
+            mistake=None if best is None else _name(best),
+            alike=() if best is None else best.alike,
+            cause=f"{_cause(best)}, or a convention that was not declared"
+            if best
+            else "a convention that was not declared",
+            fix=f"{_fix(best)}; or declare {name}={deviation.measured!r} if it is meant"
+            if best
+            else f"declare {name}={deviation.measured!r} if it is meant",
+            cases=tuple(each.case.id for each in results),
+            counterexample="" if first is None else self._smallest(first, best, judge),
+        )
+
+    def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
+        """The findings of cases that fail under the measured conventions."""
+        rest = list(failed)
+        for status in ("timeout", "crashed", "raised", "unreadable"):
+            lost = [each for each in rest if each.answer is not None and each.answer.status == status]
+            rest = [each for each in rest if each not in lost]
+            for words in dict.fromkeys(each.words for each in lost):
+                same = [each for each in lost if each.words == words]
+                yield self._without_result(status, words, same)
+        judged = [each for each in rest if each.case.check is None]
+        for explanation in _explained(judged, passed, self.judge.adapter):
+            group = [each for each in judged if each.case.id in explanation.cases]
+            if group:
+                yield self._explained(explanation, group)
+        by_law: dict[tuple[int, int], list[Result]] = {}
+        for each in rest:
+            if each.case.check is not None:
+                by_law.setdefault((each.case.level, each.case.law), []).append(each)
+        for group in by_law.values():
+            yield self._special(group)
+
+    def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
+        first = group[0]
+        known = {
+            "timeout": ("an endless loop, a lock, or a function that needs more time", "see where it waits; --seconds N gives it longer"),
+            "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
+            "raised": ("the function does not support this call, or has an error", "run the counterexample and read the traceback"),
+            "unreadable": ("the result is not what the adapter declares", "correct `returns` and `layout` in the adapter, or the result"),
+        }  # fmt: skip
+        cause, fix = known[status]
+        smallest = ""
+        if status != "timeout" and first.call is not None:
+            smallest = self._smallest(first, None, self.judge, status)
+        return Finding(
+            law=min(each.case.law for each in group),
+            level=min(each.case.level for each in group),
+            kind="law",
+            measured=words,
+            mistake=None,
+            cause=cause,
+            fix=fix,
+            cases=tuple(each.case.id for each in group),
+            counterexample=smallest,
+        )
+
+    def _explained(self, explanation: Explanation, group: Sequence[Result]) -> Finding:
+        first = min(group, key=lambda each: (each.case.level, _size(each.call)))
+        law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
+        words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
+        return Finding(
+            law=law,
+            level=min(each.case.level for each in group),
+            kind="law",
+            measured=f"{first.words}{words if explanation.mistakes else ''}",
+            mistake=_name(explanation) if explanation.mistakes else None,
+            alike=explanation.alike,
+            cause=_cause(explanation),
+            fix=_fix(explanation),
+            cases=tuple(each.case.id for each in group),
+            counterexample=self._smallest(first, explanation, self.judge),
+        )
+
+    def _special(self, group: Sequence[Result]) -> Finding:
+        """The finding of cases that are judged in their own way: side effects, gradients, isolation, scale."""
+        first = group[0]
+        return Finding(
+            law=first.case.law,
+            level=first.case.level,
+            kind="law",
+            measured=first.words,
+            mistake=None,
+            cause=f"{first.case.says}: this does not hold",
+            fix=COMPARE,
+            cases=tuple(each.case.id for each in group),
+            counterexample="",
+        )
+
+    def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
+        """The script of the smallest call that fails in the same way."""
+        call = result.call
+        assert call is not None
+        small = shrunk(call, _fails_alike(judge, explanation, status))
+        answer = judge.ask(small)
+        right = judge.expected(small)
+        what = right.judge(answer).what if answer.status == "ok" else "out"
+        says = f"law {result.case.law}: {result.case.says}" if result.case.law else result.case.says
+        return script(small, judge.adapter, self.described.parameters, self.described.target, right, what, says)
+
+
+def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
+    """Whether a call fails with the same mistakes, or in the same way if none are known."""
+
+    def fails(call: Call) -> bool:
+        if judge.missing(call) is not None:
+            return False
+        answer = judge.ask(call)
+        if answer.status != status:
+            return False
+        if status != "ok":
+            return True
+        verdict = judge.verdict(call, answer)
+        if verdict.right:
+            return False
+        if explanation is None or not explanation.mistakes:
+            return True
+        return explanation.explains(call, answer, judge.adapter, bound)
+
+    return fails
+
+
+def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter) -> list[Explanation]:
+    def observed(each: Result) -> Observed:
+        assert each.call is not None and each.answer is not None
+        right = expected(each.call, adapter)
+        return Observed(
+            id=each.case.id, call=each.call, answer=each.answer, bound_out=right.bounds.out, bound_lse=right.bounds.lse
+        )
+
+    small = [
+        each for each in passed if each.call is not None and each.case.check is None and _size(each.call) < 1 << 14
+    ]
+    return explain([observed(each) for each in failed], [observed(each) for each in small], adapter, bound)
+
+
+def _size(call: Call | None) -> int:
+    """The number of pairs of a call."""
+    return 0 if call is None else call.q.shape[0] * call.q.shape[1] * call.q.shape[2] * call.k.shape[2]
+
+
+def _name(explanation: Explanation) -> str:
+    return " + ".join(each.name for each in explanation.mistakes)
+
+
+def _cause(explanation: Explanation | None) -> str:
+    return "; ".join(each.cause for each in explanation.mistakes) if explanation and explanation.mistakes else UNKNOWN
+
+
+def _fix(explanation: Explanation | None) -> str:
+    return "; ".join(each.fix for each in explanation.mistakes) if explanation and explanation.mistakes else COMPARE
