@@ -56,41 +56,11 @@ def conform(
 
     Exit status: 0 right, 1 mistakes, 2 the function could not be run.
     """
-    from ..common.errors import Refused, refuse
     from .terminal import emit
 
-    formats = [name for name, wanted in (("--json", as_json), ("--junit", junit), ("--markdown", markdown),
-                                         ("--badge", badge)) if wanted]  # fmt: skip
-    reasons = []
-    if len(formats) > 1:
-        reasons.append(
-            (
-                "more than one format",
-                ", ".join(formats),
-                "one of --json, --junit, --markdown, --badge",
-                "run it once for each",
-            )
-        )
-    if mistakes and (function is not None or infer or formats):
-        reasons.append(
-            ("--mistakes judges no function", "other arguments beside it", "--mistakes alone", "omit the others")
-        )
-    if infer and formats:
-        reasons.append(
-            (
-                "--infer prints an adapter",
-                " ".join(["--infer", *formats]),
-                "--infer without a format",
-                "omit one of them",
-            )
-        )
-    if function is None and not mistakes:
-        reasons.append(
-            ("no function", "nothing", "MODULE:FUNCTION or FILE.py:FUNCTION", "regard conform mine.py:attention")
-        )
-    if reasons:
-        raise Refused("conform", [each for title, given, wanted, fix in reasons
-                                  for each in refuse("conform", title, given=given, expected=wanted, fix=fix).reasons])  # fmt: skip
+    known = {"--json": as_json, "--junit": junit, "--markdown": markdown, "--badge": badge}
+    formats = [name for name, wanted in known.items() if wanted]
+    _check(function, infer, mistakes, formats)
     if mistakes:
         from ..conformance.mistakes.matrix import show
 
@@ -121,6 +91,30 @@ def conform(
         raise typer.Exit(1)
 
 
+def _check(function: str | None, infer: bool, mistakes: bool, formats: list[str]) -> None:
+    """Raises `Refused` for arguments that exclude each other."""
+    from ..common.errors import Reason, Refused
+
+    reasons = []
+    if len(formats) > 1:
+        expected = "one of --json, --junit, --markdown, --badge"
+        reasons.append(Reason("two formats", given=" ".join(formats), expected=expected, fix="run it once for each"))
+    if mistakes and (function is not None or infer or formats):
+        given = " ".join([*([function] if function else []), *(["--infer"] if infer else []), *formats])
+        what = "--mistakes judges no function"
+        reasons.append(Reason(what, given=given, expected="--mistakes alone", fix="omit the others"))
+    if infer and formats:
+        what, given = "--infer prints an adapter, not a report", " ".join(["--infer", *formats])
+        reasons.append(Reason(what, given=given, expected="--infer without a format", fix="omit one of them"))
+    if function is None and not mistakes:
+        expected = "MODULE:FUNCTION or FILE.py:FUNCTION"
+        reasons.append(
+            Reason("no function is named", given="nothing", expected=expected, fix="regard conform mine.py:attention")
+        )
+    if reasons:
+        raise Refused("conform", reasons)
+
+
 def _show(report: Report) -> None:
     """Prints the level, the findings with their counterexamples, and what was not tested."""
     from rich.padding import Padding
@@ -128,13 +122,13 @@ def _show(report: Report) -> None:
     from rich.text import Text
 
     from ..conformance import LEVELS
-    from ..lens.runs.labels import visible
+    from ..lens.runs.labels import words
     from .terminal import Console
 
     console = Console()
     name = report.adapter.name or report.target
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "does not run"
-    console.print(Text(f"{visible(name)}: {reached}", "bold"))
+    console.print(Text(f"{words(name)}: {reached}", "bold"))
     counts = report.counts
     told = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
     console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {told}", "dim"))
@@ -151,8 +145,8 @@ def _show(report: Report) -> None:
         console.print()
         console.print(Text("not judged", "dim bold"))
         table = Table(box=None, show_header=False, pad_edge=False)
-        for case, words in rows:
-            table.add_row(Text(case, "dim"), Text(visible(words), "dim"))
+        for case, seen in rows:
+            table.add_row(Text(case, "dim"), Text(words(seen), "dim"))
         console.print(Padding(table, (0, 0, 0, 2)))
     absent = sorted({each.words for each in report.results if each.status == "absent"})
     if absent:
@@ -165,15 +159,15 @@ def _show_finding(console, finding: Finding) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..lens.runs.labels import visible
+    from ..lens.runs.labels import words
 
     console.print()
     title = f"law {finding.law}" if finding.law else "before the laws"
     console.print(Text.assemble((title, ENDS[finding.kind]), " ", (finding.mistake or "", "bold")))
     table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row(Text("measured", "dim"), Text(visible(finding.measured)))
-    table.add_row(Text("cause", "dim"), Text(visible(finding.cause)))
-    table.add_row(Text("fix", "dim"), Text(visible(finding.fix)))
+    table.add_row(Text("measured", "dim"), Text(words(finding.measured)))
+    table.add_row(Text("cause", "dim"), Text(words(finding.cause)))
+    table.add_row(Text("fix", "dim"), Text(words(finding.fix)))
     if finding.alike:
         table.add_row(Text("or", "dim"), Text(f"{', '.join(finding.alike)}, which give the same results"))
     if finding.cases:
@@ -183,7 +177,7 @@ def _show_finding(console, finding: Finding) -> None:
     if finding.counterexample:
         console.print()
         for line in finding.counterexample.rstrip().splitlines():
-            console.print(Text("    " + visible(line)), soft_wrap=True)
+            console.print(Text("    " + words(line)), soft_wrap=True)
 
 
 def _order(status: str) -> int:

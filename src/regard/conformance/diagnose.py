@@ -1,4 +1,4 @@
-"""Turns failed cases into findings: which convention or known mistake explains them, and the smallest counterexample."""
+"""Turns failed cases into findings: the convention or known mistake that explains them, and a small counterexample."""
 
 from __future__ import annotations
 
@@ -11,19 +11,36 @@ from .cases.edges import edges
 from .cases.limits import Limits
 from .cases.textbook import textbook
 from .conventions.measure import Deviation, Measured
+from .conventions.parameters import Parameter
+from .conventions.translate import Absent
 from .counterexample import script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import bound
 from .law.expected import expected
 from .mistakes.diagnosis import Explanation, Observed, explain
-from .process.session import Described
 from .shrink import shrunk
 
 __all__ = ["findings_of"]
 
 UNKNOWN = "no known mistake, alone or with another one, explains it"
 COMPARE = "compare the function with the law on the counterexample, step by step"
+# Cause and fix where a call gave no result, by the status of its answer.
+LOST = {
+    "timeout": (
+        "an endless loop, a lock, or a function that needs more time",
+        "see where it waits, or allow more time",
+    ),
+    "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
+    "raised": (
+        "the function does not support this call, or has an error",
+        "run the counterexample, read the traceback",
+    ),
+    "unreadable": (
+        "the result is not what the adapter declares",
+        "correct `returns` and `layout` in the adapter, or the result",
+    ),
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -34,10 +51,16 @@ LAWS = {
 
 
 def findings_of(
-    results: Sequence[Result], judge: Judge, measured: Measured, described: Described, limits: Limits, seed: int
+    results: Sequence[Result],
+    judge: Judge,
+    measured: Measured,
+    limits: Limits,
+    target: str,
+    parameters: Sequence[Parameter],
+    seed: int,
 ) -> list[Finding]:
     """The findings: conventions first, then laws in order, then expected failures that did not fail."""
-    context = _Context(judge, described, limits, seed)
+    context = _Context(judge, limits, target, parameters, seed)
     found = [context.convention(each) for each in measured.deviations]
     failed = [each for each in results if each.status == "fail"]
     found += context.laws(failed, [each for each in results if each.status == "pass"])
@@ -61,11 +84,12 @@ def findings_of(
 class _Context:
     """What all findings of one run share."""
 
-    def __init__(self, judge: Judge, described: Described, limits: Limits, seed: int):
-        self.judge, self.described, self.limits, self.seed = judge, described, limits, seed
+    def __init__(self, judge: Judge, limits: Limits, target: str, parameters: Sequence[Parameter], seed: int):
+        self.judge, self.limits, self.seed = judge, limits, seed
+        self.target, self.parameters = target, parameters
 
     def convention(self, deviation: Deviation) -> Finding:
-        """The finding of a convention that is measured and not declared; its cases are those that fail because of it."""
+        """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
         name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
         adapter = replace(self.judge.adapter, **{name: deviation.declared})
         judge = Judge(self.judge.session, adapter)
@@ -116,13 +140,7 @@ class _Context:
 
     def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
         first = group[0]
-        known = {
-            "timeout": ("an endless loop, a lock, or a function that needs more time", "see where it waits; --seconds N gives it longer"),
-            "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
-            "raised": ("the function does not support this call, or has an error", "run the counterexample and read the traceback"),
-            "unreadable": ("the result is not what the adapter declares", "correct `returns` and `layout` in the adapter, or the result"),
-        }  # fmt: skip
-        cause, fix = known[status]
+        cause, fix = LOST[status]
         smallest = ""
         if status != "timeout" and first.call is not None:
             smallest = self._smallest(first, None, self.judge, status)
@@ -179,7 +197,7 @@ class _Context:
         right = judge.expected(small)
         what = right.judge(answer).what if answer.status == "ok" else "out"
         says = f"law {result.case.law}: {result.case.says}" if result.case.law else result.case.says
-        return script(small, judge.adapter, self.described.parameters, self.described.target, right, what, says)
+        return script(small, judge.adapter, self.parameters, self.target, right, what, says)
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
@@ -188,7 +206,10 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
     def fails(call: Call) -> bool:
         if judge.missing(call) is not None:
             return False
-        answer = judge.ask(call)
+        try:
+            answer = judge.ask(call)
+        except Absent:
+            return False
         if answer.status != status:
             return False
         if status != "ok":

@@ -8,6 +8,7 @@ from .answer import Answer
 from .call import Call
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
+from .conventions.translate import Absent
 from .law.expected import Expected, Verdict, expected
 
 __all__ = ["Asks", "Judge", "agrees"]
@@ -59,7 +60,10 @@ class Judge:
         missing = self.missing(case.call)
         if missing is not None:
             return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
-        return (case.check or agrees)(case, self)
+        try:
+            return (case.check or agrees)(case, self)
+        except Absent as absent:
+            return Result(case=case, status="absent", words=absent.words)
 
 
 def agrees(case: Case, judge: Judge) -> Result:

@@ -19,9 +19,10 @@ from .cases.scale import scale
 from .cases.textbook import textbook
 from .conventions.fields import Adapter
 from .conventions.measure import measure
+from .conventions.translate import Absent
 from .diagnose import findings_of
 from .judge import Judge
-from .process.session import open_session
+from .process.opened import name_of, open_session
 from .report import Report
 
 __all__ = ["cases", "conform"]
@@ -78,6 +79,7 @@ def conform(
     began = time.monotonic()
     with open_session(function, seconds) as session:
         described = session.describe()
+        target = function if isinstance(function, str) else name_of(function) or described.name
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
         judge = Judge(session, measured.adapter)
@@ -85,9 +87,9 @@ def conform(
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
         results = _with_expectations(results, measured.adapter)
-        findings = findings_of(results, judge, measured, described, limits, seed)
+        findings = findings_of(results, judge, measured, limits, target, described.parameters, seed)
         return Report(
-            target=described.target,
+            target=target,
             adapter=measured.adapter,
             declared=declared,
             conventions=dict(measured.evidence),
@@ -112,7 +114,10 @@ def _limits(judge: Judge) -> Limits:
     limits = Limits(judge.adapter)
 
     def runs(name: str, **sizes: int) -> bool:
-        return judge.ask(Draw(0, name).call(**limits.sizes(**sizes))).status != "raised"
+        try:
+            return judge.ask(Draw(0, name).call(**limits.sizes(**sizes))).status == "ok"
+        except Absent:
+            return False
 
     if not runs("plain", Q=6, K=6):  # then every other question would give the same answer
         return limits

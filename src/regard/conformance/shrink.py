@@ -1,4 +1,4 @@
-"""Shrinks a failing call to a small one, always in the same order, so that equal failures give equal counterexamples."""
+"""Shrinks a failing call to a small one, in a fixed order, so that equal failures give equal counterexamples."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
 class Case:
     """One thing that must hold.
 
-    name: such as "empty-row-float32" · law: the number of the law; 0 for what comes before the laws · level · says: what
-    must hold, a sentence · call: what is asked · optional: a function may refuse this call with an exception ·
+    name: such as "empty-row-float32" · law: the number of the law; 0 for what comes before the laws · level · says:
+    what must hold, a sentence · call: what is asked · optional: a function may refuse this call with an exception ·
     check: how it is judged; None: the answer is compared with the law
     """
 
@@ -45,9 +45,9 @@ class Result:
     """What came out of a case.
 
     status: "pass"; "fail"; "refused", with an exception, where a function may; "absent", if the function has no such
-    argument; "expected" to fail, as declared; "unexpected-pass" · ratio: the largest |error| / bound; None where nothing
-    was compared · words: what was seen · call, answer: those that failed · grade: "bits" or "rounding", where results of
-    two calls are compared · numbers: what else was measured
+    argument; "expected" to fail, as declared; "unexpected-pass" · ratio: the largest |error| / bound; None where
+    nothing was compared · words: what was seen · call, answer: those that failed · grade: "bits" or "rounding", where
+    results of two calls are compared · numbers: what else was measured
     """
 
     case: Case

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.dtypes import row_of
+from ...common.dtypes import FLOATS
 from ..call import Call
 
 __all__ = ["Draw", "resized"]
@@ -21,7 +21,7 @@ class Draw:
 
     def arrays(self, B=2, H=4, G=4, Q=5, K=7, D=8, E=8, dtype="float32", size=1.4) -> dict[str, np.ndarray]:
         """q, k and v of these sizes; size: the deviation of the entries of q and k."""
-        kind = row_of(dtype).numpy
+        kind = FLOATS[dtype].numpy
         shapes = {"q": (B, H, Q, D), "k": (B, G, K, D), "v": (B, G, K, E)}
         sizes = {"q": size, "k": size, "v": 1.0}
         return {

@@ -22,7 +22,8 @@ def badge(report: Report) -> str:
     return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="20" role="img" aria-label="{title}">
 <title>{title}</title>
 <clipPath id="r"><rect width="{total}" height="20" rx="3"/></clipPath>
-<g clip-path="url(#r)"><rect width="{left}" height="20" fill="#444"/><rect x="{left}" width="{right}" height="20" fill="{color}"/></g>
+<g clip-path="url(#r)"><rect width="{left}" height="20" fill="#444"/>
+<rect x="{left}" width="{right}" height="20" fill="{color}"/></g>
 <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
 <text x="{left / 2}" y="14">{LABEL}</text><text x="{left + right / 2}" y="14">{escape(words)}</text>
 </g></svg>

@@ -44,7 +44,8 @@ def markdown(report: Report) -> str:
 def _summary(report: Report) -> str:
     words = "nothing is wrong" if report.right else f"{len(report.findings)} findings"
     stopped = f" The run stopped early: {report.stopped}." if report.stopped else ""
-    return f"Level **{report.mark}** of {report.asked} asked, {words}; {len(report.results)} cases, seed {report.seed}.{stopped}"
+    ran = f"{len(report.results)} cases, seed {report.seed}"
+    return f"Level **{report.mark}** of {report.asked} asked, {words}; {ran}.{stopped}"
 
 
 def _cell(words: str) -> str:

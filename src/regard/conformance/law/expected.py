@@ -38,8 +38,8 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """out (B, H, Q, E), lse (B, H, Q) and weights (B, H, Q, K) with the bounds of each; promised, promised_lse: the rows
-    (B, H, Q) about which the conventions say something
+    """out (B, H, Q, E), lse (B, H, Q) and weights (B, H, Q, K) with the bounds of each; promised, promised_lse: the
+    rows (B, H, Q) about which the conventions say something
     """
 
     out: np.ndarray

@@ -1,0 +1,140 @@
+"""How the result of the function that is judged is read: the output, lse and weights in canonical form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import first_line
+from ..call import Call
+from .arrays import NAMES, array_kind, dtype_name, float64, is_float, type_words
+from .fields import Adapter
+from .layouts import packed_shape, reduced, shown, unpack
+
+__all__ = ["Result", "Unreadable", "entries", "lse_shape", "read"]
+
+
+class Unreadable(Exception):
+    """The result is not what the adapter says. Its text says what came, and what was expected."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Result:
+    """out (B, H, Q, E), lse (B, H, Q) in nats, weights (B, H, Q, K) in float64, None if not returned · dtype: of the
+    output as returned"""
+
+    out: np.ndarray | None = None
+    lse: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    dtype: str = ""
+
+
+def read(result: Any, call: Call, adapter: Adapter) -> Result:
+    """What the function returned, in canonical form.
+
+    Raises:
+        Unreadable: if it is not what the adapter says: another structure, type or shape.
+    """
+    found = entries(result, adapter)
+    sizes, layout = call.dims, adapter.layout
+    B, H, Q, K, E = (sizes[name] for name in "BHQKE")
+    out = lse = weights = None
+    if "out" in found:
+        array = _array(found["out"], "output", adapter)
+        _shape(array, packed_shape(layout, (B, H, Q, E)), "output", shown(layout, (B, H, Q, E), "E"))
+        out = unpack(_numbers(array, "output"), layout, (B, H, Q, E))
+    if "lse" in found:
+        array = _array(found["lse"], "lse", adapter)
+        axes = reduced(adapter.lse_layout, layout)
+        _shape(array, lse_shape(adapter, sizes), "lse", f"lse_layout {axes}: H={H}, Q={Q}")
+        lse = _canonical_lse(_numbers(array, "lse"), adapter, (B, H, Q))
+        lse = lse * math.log(2) if adapter.lse == "base-2" else lse
+    if "weights" in found:
+        array = _array(found["weights"], "weights", adapter)
+        axes = reduced("BHQK", layout)
+        shape = tuple(sizes[axis] for axis in axes)
+        _shape(array, shape, "weights", f"{axes}: H={H}, Q={Q}, K={K}")
+        weights = _numbers(array, "weights").reshape(B, H, Q, K)
+    return Result(out=out, lse=lse, weights=weights, dtype=dtype_name(found["out"]) if "out" in found else "")
+
+
+def entries(result: Any, adapter: Adapter) -> dict[str, Any]:
+    """The arrays by role: "out", "lse", "weights", as the function returned them."""
+    returns = adapter.returns
+    if isinstance(returns, str):
+        if isinstance(result, (tuple, list, Mapping)):
+            raise Unreadable(f"a {type_words(result)} of {len(result)} was returned; an array was expected")
+        return {returns: result}
+    if isinstance(returns, Mapping):
+        return {role: _field(result, key) for role, key in returns.items()}
+    return _sequence(result, returns)
+
+
+def _field(result: Any, key: str) -> Any:
+    """An entry of a mapping, or an attribute."""
+    if isinstance(result, Mapping):
+        if key not in result:
+            listed = ", ".join(map(repr, result)) or "none"
+            raise Unreadable(f"a mapping with keys {listed} was returned; key {key!r} was expected")
+        return result[key]
+    if not hasattr(result, key):
+        raise Unreadable(f"{type_words(result)} was returned; an object with {key!r} was expected")
+    return getattr(result, key)
+
+
+def _sequence(result: Any, returns: Sequence[str | None]) -> dict[str, Any]:
+    """The entries of a tuple or list."""
+    if not isinstance(result, (tuple, list)):
+        raise Unreadable(f"{type_words(result)} was returned; a tuple of {len(returns)} was expected")
+    if len(result) != len(returns):
+        raise Unreadable(f"a tuple of {len(result)} was returned; one of {len(returns)} was expected")
+    return {role: each for role, each in zip(returns, result) if role is not None}
+
+
+def _array(given: Any, what: str, adapter: Adapter) -> Any:
+    """An array of floats of the declared kind."""
+    expected = NAMES[adapter.arrays]
+    if array_kind(given) != adapter.arrays:
+        raise Unreadable(f"the {what} is {type_words(given)}; {expected} was expected")
+    if not is_float(given):
+        raise Unreadable(f"the {what} has dtype {dtype_name(given)}; floats were expected")
+    return given
+
+
+def _shape(array: Any, expected: tuple[int, ...], what: str, why: str) -> None:
+    """Raises Unreadable for another shape."""
+    shape = tuple(array.shape)
+    if shape != tuple(expected):
+        raise Unreadable(f"the {what} has shape {shape}; {expected} was expected ({why})")
+
+
+def _numbers(array: Any, what: str) -> np.ndarray:
+    """The numbers of an array in float64."""
+    try:
+        return float64(array)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:  # no numbers: meta, sparse, nested
+        raise Unreadable(f"the {what} cannot be read: {first_line(error)}") from error
+
+
+def lse_shape(adapter: Adapter, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of lse as the function returns it."""
+    axes = adapter.lse_layout
+    B, Q = sizes["B"], sizes["Q"]
+    if adapter.layout == "THD" and axes in ("BQH", "BQH1"):  # rows of all entries in one axis, as in the output
+        return (B * Q, sizes["H"]) + (1,) * axes.endswith("1")
+    lengths = {**sizes, "T": B * Q, "1": 1}
+    return tuple(lengths[axis] for axis in reduced(axes, adapter.layout))
+
+
+def _canonical_lse(array: np.ndarray, adapter: Adapter, shape: tuple[int, int, int]) -> np.ndarray:
+    """lse as (B, H, Q)."""
+    B, H, Q = shape
+    if adapter.lse_layout == "HT":
+        return array.reshape(H, B, Q).swapaxes(0, 1)
+    if adapter.lse_layout in ("BQH", "BQH1"):
+        return array.reshape(B, Q, H).swapaxes(1, 2)
+    return array.reshape(B, H, Q)

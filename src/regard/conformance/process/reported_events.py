@@ -1,0 +1,83 @@
+"""What the judged function does besides computing, as far as Python reports it: processes, threads, network, files."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .plain_text import one_line
+
+__all__ = ["ReportedEvents"]
+
+MOST = 20  # events of one call
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def _name(value: object) -> str:
+    """A path or an address; other objects are not printed, since their code is not ours."""
+    if type(value) is bytes:
+        value = value.decode("utf-8", "replace")
+    if type(value) is tuple and len(value) >= 2:
+        value = f"{_name(value[0])}:{_name(value[1])}"
+    return one_line(str(value)) if type(value) in (str, int) else type(value).__name__
+
+
+def _opened(arguments: tuple) -> str:
+    path, _, flags = arguments
+    written = type(path) in (str, bytes) and type(flags) is int and flags & WRITING
+    shown = _name(path)
+    # Python writes the byte code of a module that is imported by the call.
+    return f"wrote to the file {shown}" if written and shown != os.devnull and "__pycache__" not in shown else ""
+
+
+def _said(words: str, position: int | None = None) -> Callable[[tuple], str]:
+    return lambda arguments: words if position is None else words + _name(arguments[position])
+
+
+# The events of sys.addaudithook, and how they are said.
+WORDS: dict[str, Callable[[tuple], str]] = {
+    **dict.fromkeys(("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"), _said("started a process")),
+    **dict.fromkeys(("subprocess.Popen", "os.system", "_posixsubprocess.fork_exec"), _said("started a process")),
+    **dict.fromkeys(("_thread.start_new_thread", "_thread.start_joinable_thread"), _said("started a thread")),
+    "socket.connect": _said("opened a network connection to ", 1),
+    "socket.sendto": _said("sent to the network address ", 1),
+    "socket.bind": _said("opened the network address ", 1),
+    "socket.getaddrinfo": _said("looked up the network address ", 0),
+    "open": _opened,
+    "os.remove": _said("removed the file ", 0),
+    "os.rename": _said("renamed the file ", 0),
+    "os.truncate": _said("wrote to the file ", 0),
+    "os.mkdir": _said("created the folder ", 0),
+    "os.rmdir": _said("removed the folder ", 0),
+    "signal.pthread_kill": _said("sent a signal"),
+    "os.kill": _said("sent a signal"),
+    "os.killpg": _said("sent a signal"),
+}
+
+
+class ReportedEvents:
+    """The events of one call at a time. Python keeps the hook until the process ends: for the child only."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] | None = None
+        sys.addaudithook(self._hook)
+
+    def start(self) -> None:
+        """Begins to collect."""
+        self.seen = []
+
+    def stop(self) -> list[str]:
+        """What was collected, each event once."""
+        seen, self.seen = self.seen or [], None
+        running = [each for each in threading.enumerate() if each is not threading.main_thread()]
+        return [*seen, *(["a thread is still running"] if running and "started a thread" in seen else [])]
+
+    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        seen = self.seen
+        if seen is not None and len(seen) < MOST and event in WORDS:
+            words = WORDS[event](arguments)
+            if words and words not in seen:
+                seen.append(words)

@@ -1,0 +1,213 @@
+"""Session: the judged function in a process of its own, called from here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from ...common.errors import Reason, Refused, refuse
+from ..answer import Answer
+from ..call import Call
+from ..conventions.fields import Adapter
+from ..conventions.translate import Absent
+from .child import Child, Lost
+from .description import Description, describe
+from .frames import unpacked
+from .one_call import Callee
+from .plain_text import one_line
+from .target import WHERE, Target
+
+__all__ = ["InProcess", "Session"]
+
+MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
+
+
+class Session:
+    """Calls of one function in a child process, which is started when it is needed and again after it was lost.
+
+    target: the function, by name · adapter: for calls that name none; else that which the function declares, else the
+    laws · seconds: the limit of each call · loading: the limit of the import
+    """
+
+    isolated = True
+
+    def __init__(
+        self, target: Target | str, adapter: Adapter | None = None, seconds: float = 10.0, loading: float = 60.0
+    ):
+        if os.name != "posix":
+            raise refuse(
+                WHERE,
+                "this system has no process groups",
+                given=os.name,
+                expected="Linux or macOS",
+                fix="call rg.conform(function), which runs the function in this process",
+            )
+        self.target = Target.parse(target) if isinstance(target, str) else target
+        self.adapter = adapter
+        self.seconds = seconds
+        self.loading = loading
+        self._child: Child | None = None
+        self._description: Description | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process and all that it started."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def describe(self) -> Description:
+        """The function's parameters, declared adapter and version. Raises Refused if it cannot be loaded."""
+        if self._description is None:
+            self._start()
+        assert self._description is not None
+        return self._description
+
+    def call(self, call: Call, adapter: Adapter | None = None, seconds: float | None = None) -> Answer:
+        """One call. What the function does wrong is in the answer. Raises Absent if the function has no such
+        argument, Refused if it cannot be loaded or prepared.
+        """
+        adapter = adapter or self.adapter or self.describe().adapter or Adapter()
+        limit = self.seconds if seconds is None else seconds
+        if self._child is None:
+            first = self._description is None
+            try:
+                self._start()
+            except Refused as refused:
+                if first:
+                    raise
+                return Answer(status="crashed", words=f"it cannot be loaded again: {refused.reasons[0].given}")
+        child = self._child
+        assert child is not None
+        shapes = _shapes(call)
+        printed = child.printed
+        try:
+            reply = child.exchange(
+                _pickled((call, adapter)), limit, MEGABYTE + 8 * sum(map(math.prod, shapes.values()))
+            )
+            fields, arrays = unpacked(reply)
+            if "absent" in fields:
+                raise Absent(*(one_line(str(each)) for each in fields["absent"]))
+            if "refused" in fields:
+                raise _refused(fields)
+            answer = _answer(fields, arrays, shapes)
+        except Lost as lost:
+            self._drop()
+            answer = Answer(status=lost.status, words=str(lost))
+        except (Absent, Refused):
+            raise
+        except (ValueError, KeyError, TypeError):
+            self._drop()
+            answer = Answer(status="unreadable", words="wrote to the connection with regard")
+        except BaseException:
+            self._drop()
+            raise
+        return dataclasses.replace(answer, events=answer.events + _printed(child.printed - printed))
+
+    def _start(self) -> None:
+        child = self._child = Child()
+        try:
+            fields, _ = unpacked(child.exchange(_pickled(self.target), self.loading, MEGABYTE))
+            if "refused" in fields:
+                raise _refused(fields)
+            found = Description.from_json(fields["description"])
+        except Lost as lost:
+            self._drop()
+            fix = "move what its import does into functions, or allow it more seconds"
+            raise refuse(
+                WHERE,
+                f"{self.target.source} cannot be imported",
+                given=str(lost).replace("return", "end"),
+                expected="an import that ends without errors",
+                fix=fix,
+            ) from None
+        except BaseException:
+            self._drop()
+            raise
+        self._description = dataclasses.replace(found, events=_printed(child.printed))
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+            child.close()
+
+
+def _pickled(content: Any) -> bytes:
+    return pickle.dumps(content, protocol=5)
+
+
+def _printed(count: int) -> tuple[str, ...]:
+    return (f"printed {count:,} bytes",) if count else ()
+
+
+def _refused(fields: dict[str, Any]) -> Refused:
+    reasons = [[one_line(str(each), 2000) for each in reason] for reason in fields["refused"]]
+    return Refused(
+        WHERE, [Reason(what, given=given, expected=expected, fix=fix) for what, given, expected, fix in reasons]
+    )
+
+
+def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
+    """The shapes of everything that an answer can hold."""
+    d = call.dims
+    rows = (d["B"], d["H"], d["Q"])
+    gradients = {name: getattr(call, name) for name in ("q", "k", "v", "bias", "sinks")}
+    inputs = {f"gradient {name}": array.shape for name, array in gradients.items() if array is not None}
+    return {"out": (*rows, d["E"]), "lse": rows, "weights": (*rows, d["K"]), **inputs}
+
+
+def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Answer:
+    """An answer from a message of the child; it runs code that is not ours, so everything is checked."""
+    for name, array in arrays.items():
+        if array.shape != shapes[name]:
+            raise ValueError(name)
+    return Answer(
+        status=str(fields["status"]),
+        words=one_line(str(fields["words"])),
+        out=arrays.get("out"),
+        lse=arrays.get("lse"),
+        weights=arrays.get("weights"),
+        gradients={name[9:]: array for name, array in arrays.items() if name.startswith("gradient ")},
+        dtype=one_line(str(fields["dtype"])),
+        events=tuple(one_line(str(each)) for each in fields["events"]),
+        seconds=float(fields["seconds"]),
+        peak=int(fields["peak"]),
+    )
+
+
+class InProcess:
+    """The same calls in this process, for functions without a name that can be imported: lambdas, closures, functions
+    of `__main__`. What crashes or hangs here, crashes or hangs the caller; there is no time limit.
+    """
+
+    isolated = False
+
+    def __init__(self, function: Callable[..., Any], adapter: Adapter | None = None):
+        self.adapter = adapter
+        self._description = describe(function)
+        self._callee = Callee(function, None, Exception)
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def describe(self) -> Description:
+        """The function's parameters, declared adapter and version."""
+        return self._description
+
+    def call(self, call: Call, adapter: Adapter | None = None, seconds: float | None = None) -> Answer:
+        """One call. seconds: without effect here."""
+        adapter = adapter or self.adapter or self._description.adapter or Adapter()
+        return self._callee.answer(pickle.loads(_pickled(call)), adapter)  # arrays of its own, as in a child

@@ -1,0 +1,110 @@
+"""What the judged function changed: its inputs, the state of the whole process, results that it returned earlier."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Contents", "EarlierResult", "changed_state", "process_state"]
+
+
+def _module(name: str) -> Any:
+    """A module that is loaded already; the judge imports none."""
+    return sys.modules.get(name)
+
+
+class Contents:
+    """Arrays of NumPy or torch, with a checksum that tells later whether they were changed."""
+
+    def __init__(self, arrays: Mapping[str, Any]):
+        self.arrays = dict(arrays)
+        self.before = {name: _checksum(array) for name, array in self.arrays.items()}
+
+    def changed(self) -> list[str]:
+        """The names of the arrays that have other contents now."""
+        return [name for name, array in self.arrays.items() if _checksum(array) != self.before[name]]
+
+
+def _checksum(array: Any) -> tuple[Any, ...]:
+    """The shape, dtype and contents; nothing of arrays that cannot be changed, as those of JAX."""
+    torch = _module("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        plain = array.detach().cpu().contiguous().reshape(-1)
+        return tuple(array.shape), str(array.dtype), zlib.crc32(plain.view(torch.uint8).numpy()) if len(plain) else 0
+    if isinstance(array, np.ndarray):
+        plain = np.ascontiguousarray(array).reshape(-1)
+        readable = plain.size and not plain.dtype.hasobject
+        return array.shape, str(array.dtype), zlib.crc32(plain.view(np.uint8)) if readable else 0
+    return ()
+
+
+class EarlierResult:
+    """The arrays of the previous result, kept to see whether the next call returns or changes them."""
+
+    def __init__(self, result: Any):
+        found = {str(index): array for index, array in enumerate(_arrays(result))}
+        self.contents = Contents(found)
+
+    def events(self, result: Any) -> list[str]:
+        """What the call that returned `result` did to this earlier result."""
+        now = list(_arrays(result))
+        if any(_share_memory(old, new) for old in self.contents.arrays.values() for new in now):
+            return ["returned the same memory twice"]
+        return ["changed an earlier result"] if self.contents.changed() else []
+
+
+def _arrays(result: Any, depth: int = 3) -> Iterator[Any]:
+    torch = _module("torch")
+    if isinstance(result, np.ndarray) or (torch is not None and isinstance(result, torch.Tensor)):
+        yield result
+    elif depth and isinstance(result, (list, tuple, dict)):
+        for each in list(result.values() if isinstance(result, dict) else result)[:16]:
+            yield from _arrays(each, depth - 1)
+
+
+def _share_memory(old: Any, new: Any) -> bool:
+    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray):
+        return bool(old.size and new.size and np.may_share_memory(old, new))
+    if isinstance(old, np.ndarray) or isinstance(new, np.ndarray):
+        return False
+    places = {each.untyped_storage().data_ptr() for each in (old, new)}
+    return len(places) == 1 and places != {0} and old.device == new.device
+
+
+def _numpy_random() -> Any:
+    name, keys, *rest = _module("numpy.random").get_state()
+    return name, keys.tobytes(), *rest
+
+
+# What a function must leave as it was: its name, the module that must be loaded, how it is read.
+STATE: dict[str, tuple[str, Callable[[], Any]]] = {
+    "the random state of Python": ("random", random.getstate),
+    "the random state of NumPy": ("numpy.random", _numpy_random),
+    "the random state of torch": ("torch", lambda: _module("torch").get_rng_state().numpy().tobytes()),
+    "NumPy's handling of floating-point errors": ("numpy", np.geterr),
+    "torch's default dtype": ("torch", lambda: _module("torch").get_default_dtype()),
+    "torch's gradient mode": ("torch", lambda: _module("torch").is_grad_enabled()),
+    "torch's deterministic mode": ("torch", lambda: _module("torch").are_deterministic_algorithms_enabled()),
+    "torch's number of threads": ("torch", lambda: _module("torch").get_num_threads()),
+    "the current folder": ("os", os.getcwd),
+    "the environment": ("os", lambda: dict(os.environ)),
+}
+RANDOM = frozenset(name for name in STATE if "random" in name)
+
+
+def process_state() -> dict[str, Any]:
+    """The state of the process that a function of its inputs does not change."""
+    return {name: read() for name, (module, read) in STATE.items() if module in sys.modules}
+
+
+def changed_state(before: Mapping[str, Any], *, random_allowed: bool = False) -> list[str]:
+    """What differs from an earlier state. random_allowed: a call with dropout may draw random numbers."""
+    now = process_state()
+    names = [name for name in before if before[name] != now[name] and not (random_allowed and name in RANDOM)]
+    return [f"changed {name}" for name in names]
