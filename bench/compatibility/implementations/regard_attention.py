@@ -55,15 +55,20 @@ def operator(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=N
     return attention_with_lse(q, k, v, **given, **others)
 
 
+def chunks(rows):
+    """Up to three slices of the rows, at least one."""
+    size = max(-(-rows // 3), 1)
+    return [slice(first, first + size) for first in range(0, max(rows, 1), size)]
+
+
 def cache(q, k, v, mask=None, bias=None, causal=False, window=None, lengths=None, softcap=None, **others):
-    """The keys are appended in chunks of 3, then the rows attend in chunks of 2."""
+    """Keys are appended in a few chunks, and rows attend in a few chunks."""
     given = rules(q, k, mask, bias, causal, window, lengths, softcap)
     Q, K = q.shape[-2], k.shape[-2]
     held = rg.KVCache(k.shape[1], k.shape[-1], v.shape[-1], batch=k.shape[0], dtype=k.dtype)
-    for first in range(0, K, 3):
-        held.append(k[:, :, first : first + 3], v[:, :, first : first + 3])
+    for chunk in chunks(K):
+        held.append(k[:, :, chunk], v[:, :, chunk])
     parts = [
-        held.attend_with_lse(q[:, :, first : first + 2], **given, **others, query_start=K - Q + first)
-        for first in range(0, Q, 2)
+        held.attend_with_lse(q[:, :, chunk], **given, **others, query_start=K - Q + chunk.start) for chunk in chunks(Q)
     ]
     return tuple(np.concatenate(part, 2) for part in zip(*parts))
