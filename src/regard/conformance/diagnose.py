@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from .answer import Answer
 from .call import Call
 from .cases.case import Result
 from .cases.edges import edges
 from .cases.limits import Limits
 from .cases.textbook import textbook
+from .conventions.fields import Adapter
 from .conventions.measure import Deviation, Measured
 from .conventions.parameters import Parameter
 from .conventions.translate import Absent
 from .counterexample import script
 from .findings import Finding
 from .judge import Judge
-from .law.bound import bound
-from .law.expected import expected
+from .law.arguments import Arguments
+from .law.bound import bound, gradient_bounds
+from .law.expected import Verdict, expected
+from .law.forward import Outcome
+from .law.meaning import meaning
 from .mistakes.diagnosis import Explanation, Observed, explain
+from .mistakes.trial import Trial
 from .shrink import shrunk
 
 __all__ = ["findings_of"]
@@ -126,14 +134,14 @@ class _Context:
             for words in dict.fromkeys(each.words for each in lost):
                 same = [each for each in lost if each.words == words]
                 yield self._without_result(status, words, same)
-        judged = [each for each in rest if each.case.check is None]
+        judged = [each for each in rest if _is_compared(each)]
         for explanation in _explained(judged, passed, self.judge.adapter):
             group = [each for each in judged if each.case.id in explanation.cases]
             if group:
                 yield self._explained(explanation, group)
         by_law: dict[tuple[int, int], list[Result]] = {}
         for each in rest:
-            if each.case.check is not None:
+            if not _is_compared(each):
                 by_law.setdefault((each.case.level, each.case.law), []).append(each)
         for group in by_law.values():
             yield self._special(group)
@@ -195,7 +203,7 @@ class _Context:
         small = shrunk(call, _fails_alike(judge, explanation, status))
         answer = judge.ask(small)
         right = judge.expected(small)
-        what = right.judge(answer).what if answer.status == "ok" else "out"
+        what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
         says = f"law {result.case.law}: {result.case.says}" if result.case.law else result.case.says
         return script(small, judge.adapter, self.parameters, self.target, right, what, says)
 
@@ -214,28 +222,53 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if status != "ok":
             return True
-        verdict = judge.verdict(call, answer)
-        if verdict.right:
+        if _verdict(judge, call, answer).right:
             return False
         if explanation is None or not explanation.mistakes:
             return True
-        return explanation.explains(call, answer, judge.adapter, bound)
+        seen = Observed(id="", call=call, answer=answer)
+        return Trial(judge.adapter, _bounds).agrees(seen, explanation.mistakes) is True
 
     return fails
 
 
-def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter) -> list[Explanation]:
-    def observed(each: Result) -> Observed:
-        assert each.call is not None and each.answer is not None
-        right = expected(each.call, adapter)
-        return Observed(
-            id=each.case.id, call=each.call, answer=each.answer, bound_out=right.bounds.out, bound_lse=right.bounds.lse
-        )
+def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
+    """How an answer compares with the law: its results, or the gradients that were requested."""
+    return judge.verdict(call, answer) if call.dout is None else judge.gradient_verdict(call, answer)
 
-    small = [
-        each for each in passed if each.call is not None and each.case.check is None and _size(each.call) < 1 << 14
-    ]
-    return explain([observed(each) for each in failed], [observed(each) for each in small], adapter, bound)
+
+def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
+    small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
+    return explain(
+        [_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter, _bounds
+    )
+
+
+def _observed(result: Result, adapter: Adapter) -> Observed:
+    """A result with the bounds of a right answer."""
+    call, answer = result.call, result.answer
+    assert call is not None and answer is not None
+    right = expected(call, adapter)
+    gradients = {} if call.dout is None else gradient_bounds(meaning(call, adapter), right.outcome, call)
+    return Observed(
+        id=result.case.id,
+        call=call,
+        answer=answer,
+        bound_out=right.bounds.out,
+        bound_lse=right.bounds.lse,
+        bound_gradients=gradients,
+    )
+
+
+def _bounds(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds of out and lse."""
+    found = bound(arguments, outcome, call)
+    return found.out, found.lse
+
+
+def _is_compared(result: Result) -> bool:
+    """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
+    return result.call is not None and (result.case.check is None or result.case.level == 3)
 
 
 def _size(call: Call | None) -> int:

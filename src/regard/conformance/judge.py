@@ -9,7 +9,7 @@ from .call import Call
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent
-from .law.expected import Expected, Verdict, expected
+from .law.expected import Expected, Verdict, expected, gradient_verdict
 
 __all__ = ["Asks", "Judge", "agrees"]
 
@@ -54,6 +54,10 @@ class Judge:
     def verdict(self, call: Call, answer: Answer) -> Verdict:
         """How an answer compares with the law."""
         return self.expected(call).judge(answer)
+
+    def gradient_verdict(self, call: Call, answer: Answer) -> Verdict:
+        """How the gradients of an answer compare with those of the law."""
+        return gradient_verdict(call, self.adapter, answer)
 
     def result(self, case: Case) -> Result:
         """The result of a case, timed by the function's own seconds."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -46,8 +45,8 @@ def _with_simpler_numbers(call: Call, still: Fails) -> Call:
         if array is None:
             continue
         for simpler in _numbers(array):
-            if not _same(simpler, array) and still(replace(call, **{name: simpler})):
-                call = replace(call, **{name: simpler})
+            if not _same(simpler, array) and still(call.changed(**{name: simpler})):
+                call = call.changed(**{name: simpler})
                 break
     return call
 
@@ -59,11 +58,11 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 def _without_arguments(call: Call) -> Iterator[Call]:
     for name in ("softcap", "bias", "sinks", "window", "lengths", "mask", "scale", "dropout", "dlse"):
         if getattr(call, name) is not None:
-            yield replace(call, **{name: None})
+            yield call.changed(**{name: None})
     if call.causal:
-        yield replace(call, causal=False)
+        yield call.changed(causal=False)
     if call.memory != "contiguous":
-        yield replace(call, memory="contiguous")
+        yield call.changed(memory="contiguous")
 
 
 def _smaller(call: Call) -> Iterator[Call]:
@@ -127,7 +126,7 @@ def _cut(call: Call, axis: str, part: slice) -> Call:
         H, G = call.dims["H"], call.dims["G"]
         shared = H // G
         call = _fewer_queries_heads(call, np.arange(part.start * shared, part.stop * shared))
-        return replace(call, k=call.k[:, part], v=call.v[:, part])
+        return call.changed(k=call.k[:, part], v=call.v[:, part])
     changes = {}
     for name, at in AXES[axis].items():
         array = getattr(call, name)
@@ -135,7 +134,7 @@ def _cut(call: Call, axis: str, part: slice) -> Call:
             changes[name] = array[(slice(None),) * at + (part,)]
     if axis == "K" and call.lengths is not None:
         changes["lengths"] = np.minimum(call.lengths, part.stop - part.start)
-    return replace(call, **changes)
+    return call.changed(**changes)
 
 
 def _fewer_queries_heads(call: Call, keep: np.ndarray) -> Call:
@@ -145,7 +144,7 @@ def _fewer_queries_heads(call: Call, keep: np.ndarray) -> Call:
         array = getattr(call, name)
         if array is not None and array.shape[at] > 1:
             changes[name] = np.take(array, keep, at)
-    return replace(call, **changes)
+    return call.changed(**changes)
 
 
 def _simpler_masks(call: Call) -> Iterator[Call]:
@@ -156,7 +155,7 @@ def _simpler_masks(call: Call) -> Iterator[Call]:
         for place in np.argwhere(array != plain):
             simpler = array.copy()
             simpler[tuple(place)] = plain
-            yield replace(call, **{name: simpler})
+            yield call.changed(**{name: simpler})
 
 
 def _numbers(array: np.ndarray) -> Iterator[np.ndarray]:

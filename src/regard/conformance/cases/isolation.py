@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +47,12 @@ def _leaks(limits: Limits, seed: int) -> Iterator[Case]:
                     shape = next((each for each in shapes if "Q" in each), (*shapes, "BHQK")[0])
                     mask = draw.mask(*resized(shape, *(sizes[axis] for axis in "BHQK")))
                     mask[..., K // 2 :], mask[..., 0] = False, True
-                    given = {"mask": mask}
+                    given: dict[str, Any] = {"mask": mask}
                 elif kind == "causal":
                     given = {"causal": True}
                 else:
                     given = {"lengths": np.full(B, K // 2)}
-                yield Case(name=name, law=6, level=4, says=says, call=replace(call, **arrays, **given))
+                yield Case(name=name, law=6, level=4, says=says, call=call.changed(**arrays, **given))
 
 
 def _alone(limits: Limits, seed: int) -> Iterator[Case]:
@@ -89,7 +90,7 @@ def _alone(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _rows(first: int, last: int | None) -> Cut:
     def cut(call: Call) -> tuple[Call, tuple[slice, ...]]:
-        return replace(call, q=call.q[:, :, first:last]), (slice(None), slice(None), slice(first, last))
+        return call.changed(q=call.q[:, :, first:last]), (slice(None), slice(None), slice(first, last))
 
     return cut
 
@@ -97,14 +98,14 @@ def _rows(first: int, last: int | None) -> Cut:
 def _prefix(call: Call) -> tuple[Call, tuple[slice, ...]]:
     half = call.q.shape[2] // 2
     parts = {name: getattr(call, name)[:, :, :half] for name in "qkv"}
-    return replace(call, **parts), (slice(None), slice(None), slice(0, half))
+    return call.changed(**parts), (slice(None), slice(None), slice(0, half))
 
 
 def _heads(call: Call) -> tuple[Call, tuple[slice, ...]]:
     H, G = call.q.shape[1], call.k.shape[1]
     shared = H // max(G, 1)
     return (
-        replace(call, q=call.q[:, -shared:], k=call.k[:, -1:], v=call.v[:, -1:]),
+        call.changed(q=call.q[:, -shared:], k=call.k[:, -1:], v=call.v[:, -1:]),
         (slice(None), slice(H - shared, H)),
     )
 
@@ -112,7 +113,7 @@ def _heads(call: Call) -> tuple[Call, tuple[slice, ...]]:
 def _entry(call: Call) -> tuple[Call, tuple[slice, ...]]:
     parts = {name: getattr(call, name)[-1:] for name in "qkv"}
     B = call.q.shape[0]
-    return replace(call, **parts), (slice(B - 1, B),)
+    return call.changed(**parts), (slice(B - 1, B),)
 
 
 def _part(cut: Cut, case: Case, judge: Judge) -> Result:
@@ -129,13 +130,13 @@ def _neighbours(case: Case, judge: Judge) -> Result:
     """Whether other queries beside it change a row."""
     q = case.call.q.copy()
     q[:, :, 1:] = -3 * q[:, :, 1:]
-    other = replace(case.call, q=q)
+    other = case.call.changed(q=q)
     first, second = judge.ask(case.call), judge.ask(other)
     for asked, answer in ((case.call, first), (other, second)):
         if answer.status != "ok":
             return unanswered(case, asked, answer)
     place = (slice(None), slice(None), slice(0, 1))
-    row = replace(case.call, q=case.call.q[:, :, :1])
+    row = case.call.changed(q=case.call.q[:, :, :1])
     return _compared(case, judge, row, _at(second, place), _at(first, place))
 
 
@@ -145,8 +146,8 @@ def _cut_off(limits: Limits, case: Case, judge: Judge) -> Result:
     shapes = limits.adapter.mask_shapes
     mask = np.ones(resized((*shapes, "BHQK")[0], B, H, Q, K), bool)
     mask[..., K // 2 :] = False
-    masked = replace(case.call, mask=mask)
-    short = replace(case.call, k=case.call.k[:, :, : K // 2], v=case.call.v[:, :, : K // 2])
+    masked = case.call.changed(mask=mask)
+    short = case.call.changed(k=case.call.k[:, :, : K // 2], v=case.call.v[:, :, : K // 2])
     first, second = judge.ask(masked), judge.ask(short)
     for asked, answer in ((masked, first), (short, second)):
         if answer.status != "ok":

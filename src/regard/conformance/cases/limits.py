@@ -54,7 +54,7 @@ class Limits:
 
     def sizes(self, **wanted: Any) -> dict[str, Any]:
         """Sizes near the wanted ones that the function takes; B, H, G, Q, K, D, E and dtype by name."""
-        found = {"B": 2, "H": 4, "Q": 5, "K": 7, "D": 8, "dtype": self.dtype} | wanted
+        found: dict[str, Any] = {"B": 2, "H": 4, "Q": 5, "K": 7, "D": 8, "dtype": self.dtype} | wanted
         found.setdefault("G", found["H"])
         if not self.batch:
             found["B"] = min(found["B"], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .case import Case
 from .draw import Draw, resized
@@ -87,7 +88,7 @@ def _masks(limits: Limits, seed: int) -> Iterator[Case]:
         )
         mask = draw.mask(*dims)
         mask[..., 0] = True  # no row is fully masked
-        given = {"mask": mask, "bias": draw.bias(*dims), "causal": True}
+        given: dict[str, Any] = {"mask": mask, "bias": draw.bias(*dims), "causal": True}
         given = {kind: value for kind, value in given.items() if kind in name}
         shared = limits.adapter.parameters.get("mask") == limits.adapter.parameters.get("bias")
         if not (shared and name == "mask-and-bias"):

@@ -9,11 +9,12 @@ import numpy as np
 from ..answer import Answer
 from ..call import Call
 from ..conventions.fields import Adapter
-from .bound import Bounds, bound, compare
+from .backward import backward
+from .bound import Bounds, bound, compare, gradient_bounds
 from .forward import Outcome, forward
 from .meaning import meaning
 
-__all__ = ["Expected", "Verdict", "expected"]
+__all__ = ["Expected", "Verdict", "expected", "gradient_verdict"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,24 @@ def expected(call: Call, adapter: Adapter) -> Expected:
         if adapter.empty_lse == "inf" and call.sinks is None:
             lse = np.where(empty, np.inf, lse)
     return Expected(out, lse, weights, bounds, promised, promised_lse, outcome)
+
+
+def gradient_verdict(call: Call, adapter: Adapter, answer: Answer) -> Verdict:
+    """The worst place of the gradients of an answer."""
+    assert call.dout is not None
+    arguments = meaning(call, adapter)
+    outcome = forward(arguments, call.q, call.k, call.v)
+    wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
+    bounds = gradient_bounds(arguments, outcome, call)
+    worst = Verdict(True)
+    for role, got in answer.gradients.items():
+        if role not in wanted:
+            continue
+        right, ratio, at = compare(got, wanted[role], bounds[role])
+        if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
+            numbers = (float(got[at]), float(wanted[role][at])) if got.size else (0.0, 0.0)
+            worst = Verdict(right, ratio, f"gradient of {role}", at, *numbers)
+    return worst
 
 
 def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
