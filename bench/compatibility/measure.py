@@ -45,8 +45,17 @@ def measured(implementation: Implementation, root: Path) -> dict:
 def not_run(implementation: Implementation, why: str) -> dict:
     """The entry of an implementation about which nothing is known."""
     return named(implementation) | {
-        **{"version": version(implementation), "level": None, "mark": "–", "asked": implementation.level},
-        **{"seconds": 0, "stopped": why, "cases": 0, "adapter": {}, "conventions": {}, "cells": {}, "findings": []},
+        "version": version(implementation),
+        "level": None,
+        "mark": "–",
+        "asked": implementation.level,
+        "seconds": 0,
+        "stopped": why,
+        "cases": 0,
+        "adapter": {},
+        "conventions": {},
+        "cells": {},
+        "findings": [],
     }
 
 
