@@ -54,7 +54,7 @@ def script(
     wanted, atol = _wanted(call, adapter, right, what)
     lines.append(f"expected = np.array({_numbers(wanted)})  # {_words(what)}")
     got = _part(adapter.returns, what)
-    lines.append(ASSERT[adapter.arrays].format(got=got, wanted="expected", atol=f"{atol:.1e}"))
+    lines.append(ASSERT[adapter.arrays].format(got=got, wanted="expected", atol=f"{atol:.1e}" if atol else "0"))
     return "\n".join(lines) + "\n"
 
 
@@ -62,7 +62,7 @@ def _wanted(call: Call, adapter: Adapter, right: Expected, what: str) -> tuple[n
     """The expected numbers in the layout of the function, and the largest bound among them."""
     array, bound = getattr(right, what), getattr(right.bounds, what)
     finite = np.broadcast_to(bound, array.shape)[np.isfinite(array)]
-    atol = float(finite.max(initial=0.0)) or 1e-30
+    atol = float(finite.max(initial=0.0))
     lengths = None if call.lengths is None or adapter.layout != "THD" else [int(n) for n in call.lengths]
     if what == "out":
         return pack(array, adapter.layout, lengths), atol

@@ -31,6 +31,23 @@ from .shrink import shrunk
 
 __all__ = ["findings_of"]
 
+# The laws in one sentence each, for counterexamples, whose readers may not know regard.
+SENTENCES = (
+    "a call returns numbers of the right shape and dtype, and changes nothing else",
+    "out = softmax(score(scale · q·k) where mask) · v, with scale = 1/√D unless given",
+    "a row attends to the keys that its mask allows, and to no others",
+    "a causal row attends to its own position and to earlier ones",
+    "a window contains the row itself and the declared number of keys beside it",
+    "the output of a fully masked row is 0",
+    "keys and values that a row may not attend to have no effect on it, not even NaN",
+    "lse = ln Σ exp(score) over the allowed keys",
+    "a sink is one more logit in the denominator, without a value",
+    "dropout applies to the weights, after the softmax, in the forward and the backward pass alike",
+    "errors are those of the usual computation in the dtype",
+    "a row depends on nothing but its own query and the keys that it attends to",
+    "a score of −∞ removes its key; a finite number removes nothing",
+    "an argument has the same meaning in every call",
+)
 UNKNOWN = "no known mistake, alone or with another one, explains it"
 COMPARE = "compare the function with the law on the counterexample, step by step"
 # Cause and fix where a call gave no result, by the status of its answer.
@@ -81,7 +98,7 @@ def findings_of(
                     kind="unexpected-pass",
                     measured=f"{each.case.id} was expected to fail, and passes",
                     mistake=None,
-                    cause="what it was expected to fail for was mended",
+                    cause="what it was expected to fail for is fixed",
                     fix="remove it from `expected` in the adapter",
                     cases=(each.case.id,),
                 )
@@ -99,7 +116,7 @@ class _Context:
     def convention(self, deviation: Deviation) -> Finding:
         """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
         name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
-        adapter = replace(self.judge.adapter, **{name: deviation.declared})
+        adapter = replace(self.judge.adapter, **{name: deviation.expected})
         judge = Judge(self.judge.session, adapter)
         limits = replace(self.limits, adapter=adapter)
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
@@ -107,12 +124,11 @@ class _Context:
         explained = _explained(results[:40], (), adapter)
         best = next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
-        said = "declares" if deviation.was_declared else "declares nothing, which means"
         return Finding(
             law=law_and_level[0],
             level=law_and_level[1],
             kind="convention",
-            measured=f"{name}: {said} {deviation.declared!r}; measured {deviation.measured!r} ({deviation.words})",
+            measured=f"{name}: {deviation.words}",
             mistake=None if best is None else _name(best),
             alike=() if best is None else best.alike,
             cause=f"{_cause(best)}, or a convention that was not declared"
@@ -135,10 +151,13 @@ class _Context:
                 same = [each for each in lost if each.words == words]
                 yield self._without_result(status, words, same)
         judged = [each for each in rest if _is_compared(each)]
+        compared = [each for each in rest if each.also]
         for explanation in _explained(judged, passed, self.judge.adapter):
             group = [each for each in judged if each.case.id in explanation.cases]
+            folded = [each for each in compared if self._follows(each, explanation)]
+            rest = [each for each in rest if each not in folded]
             if group:
-                yield self._explained(explanation, group)
+                yield self._explained(explanation, group, folded)
         by_law: dict[tuple[int, int], list[Result]] = {}
         for each in rest:
             if not _is_compared(each):
@@ -164,7 +183,20 @@ class _Context:
             counterexample=smallest,
         )
 
-    def _explained(self, explanation: Explanation, group: Sequence[Result]) -> Finding:
+    def _follows(self, result: Result, explanation: Explanation) -> bool:
+        """Whether the answers that were compared with each other are those of the mistakes."""
+        trial = Trial(self.judge.adapter, _bounds)
+        seen = [Observed(id="", call=call, answer=answer) for call, answer in result.also]
+        return bool(explanation.mistakes) and all(
+            trial.agrees(each, explanation.mistakes)
+            or (
+                trial.arguments(each, explanation.mistakes) is None
+                and _verdict(self.judge, each.call, each.answer).right
+            )
+            for each in seen
+        )
+
+    def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
         first = min(group, key=lambda each: (each.case.level, _size(each.call)))
         law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
         words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
@@ -177,7 +209,7 @@ class _Context:
             alike=explanation.alike,
             cause=_cause(explanation),
             fix=_fix(explanation),
-            cases=tuple(each.case.id for each in group),
+            cases=tuple(each.case.id for each in [*group, *folded]),
             counterexample=self._smallest(first, explanation, self.judge),
         )
 
@@ -204,7 +236,10 @@ class _Context:
         answer = judge.ask(small)
         right = judge.expected(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
-        says = f"law {result.case.law}: {result.case.says}" if result.case.law else result.case.says
+        law = explanation.mistakes[0].law if explanation and explanation.mistakes else result.case.law
+        says = f"Law {law} of attention: {SENTENCES[law]}."
+        if explanation and explanation.mistakes:
+            says += f"\n# This is what attention with {explanation.mistakes[0].description} gives."
         return script(small, judge.adapter, self.parameters, self.target, right, what, says)
 
 

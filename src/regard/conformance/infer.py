@@ -65,7 +65,7 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         measured = measure(session, described, declared)
     deviations = measured.deviations
     found = replace(measured.adapter, confirmed=not deviations, expected={} if declared is None else declared.expected)
-    notes = [f"{each.field}: {each.words}; the laws have {each.declared!r}" for each in deviations]
+    notes = [f"{each.field}: {each.words}" for each in deviations]
     if deviations:
         names = ", ".join(each.field for each in deviations)
         notes.append(

@@ -47,7 +47,8 @@ class Result:
     status: "pass"; "fail"; "refused", with an exception, where a function may; "absent", if the function has no such
     argument; "expected" to fail, as declared; "unexpected-pass" · ratio: the largest |error| / bound; None where
     nothing was compared · words: what was seen · call, answer: those that failed · grade: "bits" or "rounding", where
-    results of two calls are compared · numbers: what else was measured
+    results of two calls are compared · also: the calls and answers that were compared with each other · numbers: what
+    else was measured
     """
 
     case: Case
@@ -57,5 +58,6 @@ class Result:
     call: Call | None = None
     answer: Answer | None = None
     grade: str | None = None
+    also: tuple[tuple[Call, Answer], ...] = ()
     seconds: float = 0.0
     numbers: Mapping[str, float] = field(default_factory=dict)

@@ -14,13 +14,16 @@ import numpy as np
 from ..answer import Answer
 from ..call import Call
 from ..judge import Judge, unanswered
+from ..law.bound import compare
 from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
 __all__ = ["isolation"]
 
-Cut = Callable[[Call], tuple[Call, tuple[slice, ...]]]  # a part of a call, and where its results are in the whole
+Place = tuple[slice, ...]
+Asked = tuple[tuple[Call, Answer], tuple[Call, Answer]]  # the part and the whole
+Cut = Callable[[Call], tuple[Call, Place]]  # a part of a call, and where its results are in the whole
 
 
 def isolation(limits: Limits, seed: int) -> Iterator[Case]:
@@ -89,19 +92,19 @@ def _alone(limits: Limits, seed: int) -> Iterator[Case]:
 
 
 def _rows(first: int, last: int | None) -> Cut:
-    def cut(call: Call) -> tuple[Call, tuple[slice, ...]]:
+    def cut(call: Call) -> tuple[Call, Place]:
         return call.changed(q=call.q[:, :, first:last]), (slice(None), slice(None), slice(first, last))
 
     return cut
 
 
-def _prefix(call: Call) -> tuple[Call, tuple[slice, ...]]:
+def _prefix(call: Call) -> tuple[Call, Place]:
     half = call.q.shape[2] // 2
     parts = {name: getattr(call, name)[:, :, :half] for name in "qkv"}
     return call.changed(**parts), (slice(None), slice(None), slice(0, half))
 
 
-def _heads(call: Call) -> tuple[Call, tuple[slice, ...]]:
+def _heads(call: Call) -> tuple[Call, Place]:
     H, G = call.q.shape[1], call.k.shape[1]
     shared = H // max(G, 1)
     return (
@@ -110,7 +113,7 @@ def _heads(call: Call) -> tuple[Call, tuple[slice, ...]]:
     )
 
 
-def _entry(call: Call) -> tuple[Call, tuple[slice, ...]]:
+def _entry(call: Call) -> tuple[Call, Place]:
     parts = {name: getattr(call, name)[-1:] for name in "qkv"}
     B = call.q.shape[0]
     return call.changed(**parts), (slice(B - 1, B),)
@@ -123,7 +126,7 @@ def _part(cut: Cut, case: Case, judge: Judge) -> Result:
     for asked, answer in ((case.call, whole), (call, part)):
         if answer.status != "ok":
             return unanswered(replace(case, optional=True), asked, answer)
-    return _compared(case, judge, call, part, _at(whole, place))
+    return _compared(case, judge, ((call, part), (case.call, whole)), ((), place))
 
 
 def _neighbours(case: Case, judge: Judge) -> Result:
@@ -136,8 +139,7 @@ def _neighbours(case: Case, judge: Judge) -> Result:
         if answer.status != "ok":
             return unanswered(case, asked, answer)
     place = (slice(None), slice(None), slice(0, 1))
-    row = case.call.changed(q=case.call.q[:, :, :1])
-    return _compared(case, judge, row, _at(second, place), _at(first, place))
+    return _compared(case, judge, ((other, second), (case.call, first)), (place, place))
 
 
 def _cut_off(limits: Limits, case: Case, judge: Judge) -> Result:
@@ -152,32 +154,23 @@ def _cut_off(limits: Limits, case: Case, judge: Judge) -> Result:
     for asked, answer in ((masked, first), (short, second)):
         if answer.status != "ok":
             return unanswered(replace(case, optional=True), asked, answer)
-    return _compared(case, judge, short, _at(second, ()), _at(first, ()))
+    return _compared(case, judge, ((short, second), (masked, first)), ((), ()))
 
 
-def _at(answer: Answer, place: tuple[slice, ...]) -> Answer:
-    """The part of an answer at a place."""
-    assert answer.out is not None
-    return replace(answer, out=answer.out[place], lse=None if answer.lse is None else answer.lse[place], weights=None)
-
-
-def _compared(case: Case, judge: Judge, call: Call, part: Answer, whole: Answer) -> Result:
-    """Two answers to one call: equal in every bit, or both within the bound of rounding."""
-    assert part.out is not None and whole.out is not None
-    same = np.array_equal(part.out, whole.out, equal_nan=True)
-    verdict = judge.verdict(call, whole)
-    alone = judge.verdict(call, part)
-    worst = verdict if verdict.ratio >= alone.ratio else alone
-    right = verdict.right and alone.right
-    with np.errstate(all="ignore"):
-        changed = float(np.nanmax(np.abs(part.out - whole.out), initial=0.0))
+def _compared(case: Case, judge: Judge, asked: Asked, places: tuple[Place, Place]) -> Result:
+    """Two answers for the same rows: equal in every bit, or with a difference that rounding of both explains."""
+    (call, alone), (_, together) = asked
+    assert alone.out is not None and together.out is not None
+    part, whole = alone.out[places[0]], together.out[places[1]]
+    right, ratio, at = compare(part, whole, 2 * judge.expected(call).bounds.out[places[0]])
+    words = "" if right or not part.size else f"alone it is {part[at]:.6g}, and in company {whole[at]:.6g}"
     return Result(
         case=case,
         status="pass" if right else "fail",
-        ratio=worst.ratio,
-        words="" if right else str(worst),
+        ratio=ratio,
+        words=words,
         call=call,
-        answer=whole if not verdict.right else part,
-        grade="bits" if same else "rounding",
-        numbers={"changed": changed},
+        answer=alone,
+        grade="bits" if np.array_equal(part, whole, equal_nan=True) else "rounding",
+        also=asked,
     )

@@ -72,9 +72,11 @@ def _masks(limits: Limits, seed: int) -> Iterator[Case]:
             name = f"{kind}-{shape}"
             draw, sizes = Draw(seed, name), limits.sizes()
             dims = resized(shape, *(sizes[axis] for axis in "BHQK"))
-            given = {kind: draw.mask(*dims) if kind == "mask" else draw.bias(*dims)}
+            array = draw.mask(*dims) if kind == "mask" else draw.bias(*dims)
             words = says if kind == "mask" else "the bias is added to the scaled scores"
-            yield Case(name=name, law=2 if kind == "mask" else 1, level=1, says=words, call=draw.call(**sizes, **given))
+            yield Case(
+                name=name, law=2 if kind == "mask" else 1, level=1, says=words, call=draw.call(**sizes, **{kind: array})
+            )
     for name, share in (("mask-of-one-key", 0.0), ("mask-of-most-keys", 0.9), ("mask-true", 2.0)):
         draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
         dims = resized(

@@ -128,11 +128,12 @@ class _Search:
         return result + ([Explanation((), (), rest)] if rest else [])
 
     def _joined(self) -> list[tuple[Mistakes, tuple[str, ...], list[Observed]]]:
-        """Single mistakes that are part of a pair, which also explains their cases, are joined with it."""
+        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined with
+        those of the first one.
+        """
         found = list(self.found)
-        for pair in [each for each in found if len(each[0]) == 2]:
-            for single in [each for each in found if len(each[0]) == 1 and each[0][0] in pair[0]]:
-                if all(self.trial.agrees(seen, pair[0]) for seen in single[2]):
-                    found.remove(single)
-                    pair[2].extend(single[2])
+        alone = {each[0][0]: each for each in found if len(each[0]) == 1}
+        for pair in [each for each in found if len(each[0]) == 2 and set(each[0]) <= alone.keys()]:
+            found.remove(pair)
+            alone[pair[0][0]][2].extend(pair[2])
         return found
