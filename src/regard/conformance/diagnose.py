@@ -229,6 +229,7 @@ class _Context:
         call = result.call
         assert call is not None
         small = shrunk(call, _fails_alike(judge, explanation, status))
+        judge.confirm(small)
         answer = judge.ask(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
