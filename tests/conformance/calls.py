@@ -11,7 +11,7 @@ def random_call(rng, adapter, gradients=False, dtype=np.float64):
     Q, K, D, E = (int(rng.integers(1, 7)) for _ in range(4))
     B = 1 if adapter.layout in ("HSD", "SD") else int(rng.integers(1, 4))
     G = 1 if adapter.layout == "SD" else int(rng.integers(1, 4))
-    H = G if adapter.groups == "none" else G * int(rng.integers(1, 3))
+    H = G if adapter.groups == "none" or adapter.layout == "SD" else G * int(rng.integers(1, 3))
     normal = lambda *shape: rng.standard_normal(shape).astype(dtype)  # noqa: E731
     given = {}
     axes = adapter.mask_shapes[rng.integers(len(adapter.mask_shapes))]

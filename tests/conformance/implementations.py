@@ -248,6 +248,7 @@ def _allowed(given, adapter, Q, K, lengths):
         allowed = allowed & (distance <= 0)
     if "window" in given:
         size = given["window"]
+        assert isinstance(size, tuple) == adapter.window.startswith("left"), "a number, or a pair"
         left, right = size if isinstance(size, tuple) else (size, size)
     else:
         left, right = given.get("window_before"), given.get("window_after")
