@@ -219,12 +219,12 @@ def _canonical(q, k, v, given, adapter, lengths):
     capped = (lambda x: cap * np.tanh(x / cap)) if cap else (lambda x: x)
     bias = given.get("bias")
     bias = 0.0 if bias is None else _four(bias, adapter).astype(np.float64)
-    scores = capped(scores) + bias if adapter.softcap == "before-bias" else capped(scores + bias)
-    allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths), scores.shape)
+    hidden = np.zeros((1, 1, 1, K), bool)
     if "mask" in given and adapter.mask == "additive":
-        added = _four(given["mask"], adapter)
-        allowed = allowed & ~np.isneginf(added)
-        scores = scores + np.where(np.isneginf(added), 0, added)
+        added = _four(given["mask"], adapter).astype(np.float64)
+        hidden, bias = np.isneginf(added), bias + np.where(np.isneginf(added), 0, added)
+    scores = capped(scores) + bias if adapter.softcap == "before-bias" else capped(scores + bias)
+    allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths) & ~hidden, scores.shape)
     return _softmax(scores, allowed, v, given.get("sinks"), adapter)
 
 
