@@ -36,6 +36,8 @@ __all__ = ["main"]
 def main(connection: int, lifeline: int) -> None:
     """Answers requests until the parent closes the connection."""
     end_with(lifeline)
+    for descriptor in (connection, lifeline):
+        os.set_inheritable(descriptor, False)  # what the function starts shall not keep them open
     limit_memory()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning would count as printed by the function
