@@ -13,6 +13,7 @@ from ..common.errors import Refused
 from .audit import audit
 from .bench import bench
 from .classify import classify
+from .conform import conform
 from .generate import generate
 from .look import look
 from .models import models
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(look)
 app.command()(audit)
+app.command()(conform)
 app.command()(bench)
 app.command()(train)
 app.command()(generate)

@@ -4,7 +4,7 @@ that is judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,10 @@ class Call:
     def dtype(self) -> np.dtype:
         """The dtype of q, k and v."""
         return self.q.dtype
+
+    def changed(self, **fields: Any) -> Call:
+        """The call with other fields."""
+        return replace(self, **fields)
 
     def uses(self) -> tuple[str, ...]:
         """The roles of the arguments that this call passes, besides q, k and v."""

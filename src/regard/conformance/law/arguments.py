@@ -4,7 +4,7 @@ a change of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_
@@ -14,6 +14,7 @@ import numpy as np
 from ...language.analysis import substituted
 from ...language.expr import Expr
 from ...language.expr import score as the_score
+from .backward_steps import BackwardSteps
 from .steps import Finish, Inputs, ToLse, ToOutput, ToWeights, as_it_is, lse, masked_softmax, same_inputs, weighted_sum
 
 __all__ = ["Arguments"]
@@ -23,11 +24,12 @@ __all__ = ["Arguments"]
 class Arguments:
     """out = weights(score(scale · q·k), mask) · v, for one call.
 
-    masks: conditions by the name of the argument that they come from ("mask", "causal", "window", "lengths"); a pair is
-    allowed if all are true · scores: changes of the score by name ("softcap", "bias"), applied in order · start: the
-    position of row 0 on the key axis · sinks (H, S) · heads, queries, keys, depth: sizes of q and k · key_heads,
-    value_heads (H or G,): the number of the given key or value head that each head uses · the other fields are the
-    steps
+    masks: conditions by the name of the argument that they come from ("mask", "causal", "window", "lengths"; "rule" for
+    everything together, where only that is known); a pair is allowed if all are true · scores: changes of the score by
+    name ("softcap", "bias"), applied in order · start: the position of row 0 on the key axis · sinks (H, S) · heads,
+    queries, keys, depth: sizes of q and k · key_heads, value_heads (H or G,): the number of the given key or value head
+    that each head uses · real: the dtype of sums, outside of whose range numbers are infinite or 0 · the other fields
+    are the steps; `recomputed` changes the arguments with which a backward pass computes the weights again
     """
 
     masks: Mapping[str, Expr] = field(default_factory=dict)
@@ -41,11 +43,14 @@ class Arguments:
     depth: int
     key_heads: np.ndarray
     value_heads: np.ndarray
+    real: type = np.float32
     inputs: Inputs = same_inputs
     to_weights: ToWeights = masked_softmax
     to_output: ToOutput = weighted_sum
     to_lse: ToLse = lse
     finish: Finish = as_it_is
+    backward: BackwardSteps = field(default_factory=BackwardSteps)
+    recomputed: Callable[[Arguments], Arguments] | None = None
 
     @property
     def groups(self) -> int:

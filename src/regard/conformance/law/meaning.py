@@ -48,6 +48,7 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
         depth=D,
         key_heads=heads,
         value_heads=heads,
+        real=np.float64 if call.dtype == np.float64 else np.float32,
     )
 
 

@@ -15,14 +15,21 @@ class Mistake:
     """A known mistake.
 
     name: such as "scale-missing" · law: the number of the law that it breaks · checks: the checks of an audit that
-    report it · description: completes "the output is that of attention with …" · change: the arguments of a call that
-    is computed with this mistake; None if it makes no difference to such a call
+    report it; none, if recorded outputs cannot show it · description: completes "the output is that of attention with
+    …" · change: the arguments of a call that is computed with this mistake; None if it makes no difference to such a
+    call · numbers: what the description says of one call, from its arguments and the changed ones
     """
 
     name: str
     law: int
-    checks: tuple[str, ...]
+    checks: tuple[str, ...] = ()
     description: str
     cause: str
     fix: str
     change: Callable[[Arguments], Arguments | None]
+    numbers: Callable[[Arguments, Arguments], str] | None = None
+
+    def described(self, arguments: Arguments) -> str:
+        """The description, with the numbers of a call."""
+        changed = self.change(arguments) if self.numbers else None
+        return self.description if changed is None else f"{self.description}: {self.numbers(arguments, changed)}"  # type: ignore[misc]

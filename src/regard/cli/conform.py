@@ -1,0 +1,189 @@
+"""`regard conform`: which laws an attention function keeps; the exit status is 1 if it breaks one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..conformance import Finding, Report
+
+__all__ = ["conform"]
+
+ENDS = {"convention": "cyan", "law": "bold red", "unexpected-pass": "yellow"}
+
+
+def conform(
+    function: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODULE:FUNCTION | FILE.py:FUNCTION]", help="The attention function to judge.", show_default=False
+        ),
+    ] = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(help="JSON file with the conventions of the function.", show_default="those that it declares"),
+    ] = None,
+    infer: Annotated[
+        bool,
+        typer.Option(
+            "--infer", help="Measure the conventions and print an adapter to read and confirm; judge nothing."
+        ),
+    ] = False,
+    level: Annotated[
+        int,
+        typer.Option(
+            min=0, max=5, help="Highest level: 0 runs, 1 textbook, 2 edges, 3 gradients, 4 isolation, 5 scale."
+        ),
+    ] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the cases.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time that one call may take.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="Print the report as JUnit XML.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")] = False,
+    badge: Annotated[bool, typer.Option("--badge", help="Print an SVG badge with the level.")] = False,
+    mistakes: Annotated[
+        bool, typer.Option("--mistakes", help="Print the catalog of known mistakes, and which probes reject each.")
+    ] = False,
+) -> None:
+    """Judge an attention function: which laws it keeps, which it breaks, and why.
+
+    Every finding has the likely cause, a fix, and the smallest counterexample as a Python script.
+    What the function declares nothing about must be as in the laws.
+
+    Exit status: 0 right, 1 mistakes, 2 the function could not be run.
+    """
+    from .terminal import emit
+
+    known = {"--json": as_json, "--junit": junit, "--markdown": markdown, "--badge": badge}
+    formats = [name for name, wanted in known.items() if wanted]
+    _check(function, infer, mistakes, formats)
+    if mistakes:
+        from ..conformance.mistakes.matrix import show
+
+        show()
+        return
+    from .. import conformance
+
+    assert function is not None
+    declared = None if adapter is None else conformance.read_adapter(adapter)
+    if infer:
+        found = conformance.infer(function, adapter=declared, seconds=seconds)
+        emit(found.text)
+        for line in found.notes:
+            typer.echo(line, err=True)
+        return
+    report = conformance.conform(function, adapter=declared, level=level, seed=seed, seconds=seconds)
+    if as_json:
+        emit(json.dumps(report.to_json(), indent=2))
+    elif junit:
+        emit(conformance.junit(report).rstrip())
+    elif markdown:
+        emit(conformance.markdown(report).rstrip())
+    elif badge:
+        emit(conformance.badge(report).rstrip())
+    else:
+        _show(report)
+    if not report.right:
+        raise typer.Exit(1)
+
+
+def _check(function: str | None, infer: bool, mistakes: bool, formats: list[str]) -> None:
+    """Raises `Refused` for arguments that exclude each other."""
+    from ..common.errors import Reason, Refused
+
+    reasons = []
+    if len(formats) > 1:
+        expected = "one of --json, --junit, --markdown, --badge"
+        reasons.append(Reason("two formats", given=" ".join(formats), expected=expected, fix="run it once for each"))
+    if mistakes and (function is not None or infer or formats):
+        given = " ".join([*([function] if function else []), *(["--infer"] if infer else []), *formats])
+        what = "--mistakes judges no function"
+        reasons.append(Reason(what, given=given, expected="--mistakes alone", fix="omit the others"))
+    if infer and formats:
+        what, given = "--infer prints an adapter, not a report", " ".join(["--infer", *formats])
+        reasons.append(Reason(what, given=given, expected="--infer without a format", fix="omit one of them"))
+    if function is None and not mistakes:
+        expected = "MODULE:FUNCTION or FILE.py:FUNCTION"
+        reasons.append(
+            Reason("no function is named", given="nothing", expected=expected, fix="regard conform mine.py:attention")
+        )
+    if reasons:
+        raise Refused("conform", reasons)
+
+
+def _show(report: Report) -> None:
+    """Prints the level, the findings with their counterexamples, and what was not tested."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..conformance import LEVELS
+    from ..conformance.conventions.fields import ROLES
+    from ..lens.runs.labels import words
+    from .terminal import Console
+
+    console = Console()
+    name = report.adapter.name or report.target
+    reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "does not run"
+    console.print(Text(f"{words(name)}: {reached}", "bold"))
+    counts = report.counts
+    told = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
+    console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {told}", "dim"))
+    if report.stopped:
+        console.print(Text(report.stopped, "yellow"))
+    if not report.isolated:
+        console.print(
+            Text("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
+        )
+    for finding in report.findings:
+        _show_finding(console, finding)
+    rows = [(each.case.id, each.words) for each in report.results if each.status in ("refused", "expected")]
+    if rows:
+        console.print()
+        console.print(Text("not judged", "dim bold"))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for case, seen in rows:
+            table.add_row(Text(case, "dim"), Text(words(seen), "dim"))
+        console.print(Padding(table, (0, 0, 0, 2)))
+    absent = [
+        role
+        for role in ROLES
+        if any(f" for {role}" in each.words for each in report.results if each.status == "absent")
+    ]
+    if absent:
+        console.print()
+        console.print(Text(f"no arguments for {', '.join(absent)}", "dim"))
+
+
+def _show_finding(console, finding: Finding) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..lens.runs.labels import words
+
+    console.print()
+    title = f"law {finding.law}" if finding.law else "before the laws"
+    console.print(Text.assemble((title, ENDS[finding.kind]), " ", (finding.mistake or "", "bold")))
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row(Text("measured", "dim"), Text(words(finding.measured)))
+    table.add_row(Text("cause", "dim"), Text(words(finding.cause)))
+    table.add_row(Text("fix", "dim"), Text(words(finding.fix)))
+    if finding.alike:
+        table.add_row(Text("or", "dim"), Text(f"{', '.join(finding.alike)}, which give the same results"))
+    if finding.cases:
+        more = f" and {len(finding.cases) - 4} more" if len(finding.cases) > 4 else ""
+        table.add_row(Text("cases", "dim"), Text(", ".join(finding.cases[:4]) + more))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if finding.counterexample:
+        console.print()
+        for line in finding.counterexample.rstrip().splitlines():
+            console.print(Text(words(line)), soft_wrap=True)
+
+
+def _order(status: str) -> int:
+    return ("pass", "fail", "unexpected-pass", "expected", "refused", "absent").index(status)

@@ -1,0 +1,1 @@
+"""The cases of each level, generated from seeds."""

@@ -1,0 +1,96 @@
+"""Level 3, gradients: of queries, keys, values, biases and sinks, through the output and through lse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..judge import Judge, unanswered
+from .case import Case, Result
+from .draw import Draw, resized
+from .limits import Limits
+
+__all__ = ["gradients"]
+
+SAYS = "gradients are those of Σ out · dout"
+
+
+def gradients(limits: Limits, seed: int) -> Iterator[Case]:
+    """The cases of level 3."""
+    if limits.adapter.gradients == "none":
+        return
+    yield _case(limits, seed, "plain", 1)
+    yield _case(limits, seed, "square", 1, {"Q": 6, "K": 6})
+    yield _case(limits, seed, "one-row", 1, {"Q": 1, "K": 1})
+    yield _case(limits, seed, "scale", 1, scale=0.7)
+    yield _case(limits, seed, "other-value-depth", 1, {"D": 8, "E": 3}, optional=True)
+    yield _case(limits, seed, "large-scores", 1, {"size": 12.0})
+    yield _case(limits, seed, "causal", 3, {"Q": 6, "K": 6}, causal=True)
+    if limits.rectangular:
+        yield _case(limits, seed, "causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
+    if limits.grouped and limits.heads is None:
+        yield _case(limits, seed, "groups-of-two", 1, {"H": 4, "G": 2})
+        yield _case(limits, seed, "one-key-head", 1, {"H": 4, "G": 1})
+    after = 2 if limits.adapter.window == "both-sides" else 0
+    yield _case(limits, seed, "window", 4, {"Q": 9, "K": 9}, window=(2, after))
+    yield _case(limits, seed, "softcap", 1, softcap=2.0)
+    yield _case(limits, seed, "lengths", 2, lengths=np.array([7, 3] if limits.batch else [3]))
+    H = limits.sizes()["H"]
+    yield _case(limits, seed, "sinks", 8, sinks=np.linspace(-1, 2, H).astype(np.float32))
+    for name in ("mask", "bias", "empty-row", "nan-behind-mask"):
+        draw, sizes = Draw(seed, f"gradient-{name}"), limits.sizes()
+        shapes = limits.adapter.mask_shapes
+        dims = resized(
+            next((each for each in shapes if "Q" in each), (*shapes, "BHQK")[0]), *(sizes[a] for a in "BHQK")
+        )
+        call_fields: dict[str, Any] = {"mask": draw.mask(*dims)} if name != "bias" else {"bias": draw.bias(*dims)}
+        if name == "empty-row":
+            call_fields["mask"][:, :, -1] = False
+        arrays = draw.arrays(**sizes)
+        if name == "nan-behind-mask":
+            call_fields["mask"][..., -2:], call_fields["mask"][..., 0] = False, True
+            for axis in "kv":
+                arrays[axis][:, :, -2:] = np.nan
+        yield _finished(limits, draw, name, {"empty-row": 5, "nan-behind-mask": 6, "mask": 2, "bias": 1}[name], sizes,
+                        arrays | call_fields)  # fmt: skip
+    for dtype in limits.adapter.dtypes:
+        if dtype != limits.dtype:
+            yield _case(limits, seed, f"plain-{dtype}", 10, {"dtype": dtype})
+            yield _case(limits, seed, f"causal-{dtype}", 10, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
+    if limits.takes("return_lse") or "lse" in str(limits.adapter.returns):
+        yield _case(limits, seed, "lse", 7, dlse=True, optional=True)
+        yield _case(limits, seed, "lse-causal", 7, {"Q": 6, "K": 6}, dlse=True, causal=True, optional=True)
+
+
+def _case(limits: Limits, seed: int, name: str, law: int, sizes=None, optional=False, **fields) -> Case:
+    draw, known = Draw(seed, f"gradient-{name}"), limits.sizes(**(sizes or {}))
+    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional)
+
+
+def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, optional=False) -> Case:
+    """The case, with gradients of the results."""
+    B, H, Q, E = (sizes[axis] for axis in "BHQE")
+    kind = fields["q"].dtype
+    dout = draw.rng.standard_normal((B, H, Q, E)).astype(np.float32).astype(kind)
+    dlse = draw.rng.standard_normal((B, H, Q)).astype(np.float32) if fields.pop("dlse", False) else None
+    call = draw.call(**sizes, **fields, dout=dout, dlse=dlse)
+    says = SAYS if dlse is None else "gradients are those of Σ out · dout + Σ lse · dlse"
+    return Case(name=f"gradient-{name}", law=law, level=3, says=says, call=call, optional=optional, check=_agrees)
+
+
+def _agrees(case: Case, judge: Judge) -> Result:
+    answer = judge.ask(case.call)
+    if answer.status != "ok":
+        return unanswered(case, case.call, answer)
+    verdict = judge.gradient_verdict(case.call, answer)
+    return Result(
+        case=case,
+        status="pass" if verdict.right else "fail",
+        ratio=verdict.ratio,
+        words="" if verdict.right else str(verdict),
+        call=case.call,
+        answer=answer,
+        seconds=answer.seconds,
+    )

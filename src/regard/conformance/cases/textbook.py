@@ -1,0 +1,116 @@
+"""Level 1, textbook: scale, score, mask, softmax; masks; alignment; heads that share keys; other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .case import Case
+from .draw import Draw, resized
+from .limits import Limits
+
+__all__ = ["textbook"]
+
+SIZES = (
+    ("one-row", {"Q": 1, "K": 1}),
+    ("one-row-of-many", {"Q": 1, "K": 9}),
+    ("one-head", {"H": 1, "Q": 6, "K": 6}),
+    ("one-entry", {"B": 1, "Q": 4, "K": 4}),
+    ("more-rows-than-keys", {"Q": 7, "K": 3}),
+    ("fewer-rows-than-keys", {"Q": 3, "K": 8}),
+    ("deep", {"Q": 3, "K": 5, "D": 64}),
+    ("depth-one", {"Q": 4, "K": 4, "D": 1}),
+    ("odd-depth", {"Q": 4, "K": 6, "D": 5}),
+    ("other-value-depth", {"D": 8, "E": 3}),
+    ("wider-values", {"D": 3, "E": 10}),
+    ("100-keys", {"Q": 9, "K": 100, "D": 16}),
+    ("three-heads", {"B": 3, "H": 3, "Q": 4, "K": 5}),
+    ("rows-equal-heads", {"B": 2, "H": 4, "Q": 4, "K": 4, "D": 4}),
+)
+EMPTY = (("no-rows", {"Q": 0, "K": 3}), ("no-keys", {"Q": 3, "K": 0}), ("no-entries", {"B": 0}))
+
+
+def textbook(limits: Limits, seed: int) -> Iterator[Case]:
+    """The cases of level 1."""
+
+    def case(name: str, law: int, says: str, optional=False, sizes=None, **fields) -> Case:
+        call = Draw(seed, name).call(**limits.sizes(**(sizes or {})), **fields)
+        return Case(name=name, law=law, level=1, says=says, call=call, optional=optional)
+
+    formula = "the output is softmax(q·k / √D) · v"
+    yield case("plain", 1, formula)
+    for name, sizes in SIZES:
+        yield case(name, 1, formula, sizes=sizes, optional=name in ("wider-values", "other-value-depth"))
+    for name, sizes in EMPTY:
+        yield case(name, 5, "without rows the result is empty; without keys it is 0", optional=True, sizes=sizes)
+    yield from _scales(limits, case)
+    yield from _groups(limits, case)
+    yield from _masks(limits, seed)
+    yield from _causal(limits, seed)
+
+
+def _scales(limits: Limits, case) -> Iterator[Case]:
+    for scale in (0.3, 1.0, 2.5):
+        yield case(f"scale-{scale:g}", 1, f"scale={scale:g} replaces 1/√D", scale=scale)
+
+
+def _groups(limits: Limits, case) -> Iterator[Case]:
+    says = "query head h attends with key head h // (H / G)"
+    for name, H, G in (("groups-of-two", 4, 2), ("groups-of-three", 6, 2), ("one-key-head", 4, 1)):
+        if limits.grouped and limits.heads in (None, H):
+            yield case(name, 1, says, sizes={"H": H, "G": G})
+            if limits.takes("causal"):
+                yield case(f"{name}-causal", 3, says, sizes={"H": H, "G": G, "Q": 6, "K": 6}, causal=True)
+
+
+def _masks(limits: Limits, seed: int) -> Iterator[Case]:
+    says = "a row attends to the keys where the mask is true, and to no others"
+    for shape in limits.adapter.mask_shapes:
+        for kind in ("mask", "bias"):
+            if not limits.takes(kind) and limits.adapter.parameters:
+                continue
+            name = f"{kind}-{shape}"
+            draw, sizes = Draw(seed, name), limits.sizes()
+            dims = resized(shape, *(sizes[axis] for axis in "BHQK"))
+            array = draw.mask(*dims) if kind == "mask" else draw.bias(*dims)
+            words = says if kind == "mask" else "the bias is added to the scaled scores"
+            yield Case(
+                name=name, law=2 if kind == "mask" else 1, level=1, says=words, call=draw.call(**sizes, **{kind: array})
+            )
+    for name, share in (("mask-of-one-key", 0.0), ("mask-of-most-keys", 0.9), ("mask-true", 2.0)):
+        draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
+        dims = resized(
+            limits.adapter.mask_shapes[0] if limits.adapter.mask_shapes else "BHQK", *(sizes[a] for a in "BHQK")
+        )
+        yield Case(name=name, law=2, level=1, says=says, call=draw.call(**sizes, mask=draw.mask(*dims, share=share)))
+    for name in ("mask-and-causal", "mask-and-bias", "bias-and-causal"):
+        draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
+        dims = resized(
+            limits.adapter.mask_shapes[0] if limits.adapter.mask_shapes else "BHQK", *(sizes[a] for a in "BHQK")
+        )
+        mask = draw.mask(*dims)
+        mask[..., 0] = True  # no row is fully masked
+        given: dict[str, Any] = {"mask": mask, "bias": draw.bias(*dims), "causal": True}
+        given = {kind: value for kind, value in given.items() if kind in name}
+        shared = limits.adapter.parameters.get("mask") == limits.adapter.parameters.get("bias")
+        if not (shared and name == "mask-and-bias"):
+            words = "masks and biases that are passed together all apply"
+            yield Case(name=name, law=2, level=1, says=words, call=draw.call(**sizes, **given), optional=True)
+
+
+def _causal(limits: Limits, seed: int) -> Iterator[Case]:
+    says = "a row attends to its own position and to earlier ones"
+    for name, sizes in (
+        ("causal", {"Q": 6, "K": 6}),
+        ("causal-one-row", {"Q": 1, "K": 1}),
+        ("causal-long", {"Q": 33, "K": 33, "H": 2}),
+    ):
+        call = Draw(seed, name).call(**limits.sizes(**sizes), causal=True)
+        yield Case(name=name, law=3, level=1, says=says, call=call)
+    if limits.rectangular:
+        first = (
+            "the first row at the first key" if limits.adapter.causal == "top-left" else "the last row at the last key"
+        )
+        for name, sizes in (("causal-fewer-rows", {"Q": 3, "K": 7}), ("causal-last-row", {"Q": 1, "K": 6})):
+            call = Draw(seed, name).call(**limits.sizes(**sizes), causal=True)
+            yield Case(name=name, law=3, level=1, says=f"causal masks begin with {first}", call=call)

@@ -1,0 +1,182 @@
+"""Counterexample: a short Python script without regard that shows one wrong result, ready for an issue tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .call import Call
+from .conventions.fields import Adapter
+from .conventions.layouts import pack
+from .conventions.parameters import Parameter
+from .conventions.translate import prepare
+from .law.expected import expected, expected_gradients
+
+__all__ = ["script"]
+
+
+def script(
+    call: Call, adapter: Adapter, parameters: Sequence[Parameter], target: str, what: str, says: Sequence[str]
+) -> str:
+    """The script. target: `module:function` or `FILE.py:function` · what: the result that is wrong, "out", "lse",
+    "weights" or "gradient of q" · says: the first lines, as comments
+    """
+    plain = call.changed(dout=None, dlse=None)
+    prepared = prepare(plain, replace(adapter, arrays="numpy", gradients="none"), parameters)
+    names: dict[int, str] = {id(array): role for role, array in reversed(list(prepared.given.items()))}
+    lines = [f"# {each}" for each in says]
+    if call.memory != "contiguous":
+        lines.append(f"# This was seen with {call.memory} arrays; these are contiguous.")
+    lines += [*_libraries(call, adapter, what), *_imported(target), ""]
+    for role, array in prepared.given.items():
+        if isinstance(array, np.ndarray) and names[id(array)] == role:
+            lines.append(f"{role} = {_literal(array, adapter.arrays)}")
+    arguments = [_argument(value, names) for value in prepared.args]
+    arguments += [f"{name}={_argument(value, names)}" for name, value in prepared.kwargs.items()]
+    called = f"{target.rpartition(':')[2]}({', '.join(arguments)})"
+    wanted, atol = _wanted(call, adapter, what)
+    if what.startswith("gradient of "):
+        got = f"gradient_{what[12:]}"
+        lines += _gradient(call, adapter, what[12:], called, got)
+    else:
+        got = _part(adapter.returns, what)
+        lines.append(f"result = {called}")
+    lines.append(f"expected = np.array({_numbers(wanted)})  # {_words(what)}")
+    as_float64 = {"torch": "{}.detach().double().numpy()"}.get(adapter.arrays, "np.asarray({}, np.float64)").format(got)
+    shown = f"{atol:.1e}" if atol else "0"
+    lines.append(f"np.testing.assert_allclose({as_float64}, expected, rtol=0, atol={shown})")
+    return "\n".join(lines) + "\n"
+
+
+def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
+    lines = ["import numpy as np"]
+    if adapter.arrays == "numpy" and call.dtype == ml_dtypes.bfloat16:
+        lines.append("import ml_dtypes")
+    if adapter.arrays == "torch":
+        lines.append("import torch")
+    if adapter.arrays == "jax":
+        lines += [*(["import jax"] if what.startswith("gradient") else []), "import jax.numpy as jnp"]
+    return lines
+
+
+def _gradient(call: Call, adapter: Adapter, role: str, called: str, got: str) -> list[str]:
+    """The lines that compute the gradient of one argument."""
+    results = [(name, array) for name, array in (("out", call.dout), ("lse", call.dlse)) if array is not None]
+    arrays = [_literal(_in_layout(array, name, call, adapter), adapter.arrays) for name, array in results]
+    parts = [_part(adapter.returns, name) for name, _ in results]
+    if adapter.arrays == "jax":
+        picked = ", ".join(part.replace("result", called) for part in parts)
+        both = f"({picked})" if len(parts) > 1 else picked
+        given = f"({', '.join(arrays)})" if len(arrays) > 1 else arrays[0]
+        return [f"{got} = jax.vjp(lambda {role}: {both}, {role})[1]({given})[0]"]
+    total = " + ".join(f"({part} * {array}).sum()" for part, array in zip(parts, arrays))
+    return [f"{role}.requires_grad_()", f"result = {called}", f"({total}).backward()", f"{got} = {role}.grad"]
+
+
+def _wanted(call: Call, adapter: Adapter, what: str) -> tuple[np.ndarray, float]:
+    """The expected numbers in the layout of the function, and the largest bound among them."""
+    if what.startswith("gradient of "):
+        arrays, bounds = expected_gradients(call, adapter)
+        array, bound = arrays[what[12:]], bounds[what[12:]]
+    else:
+        right = expected(call, adapter)
+        array, bound = getattr(right, what), getattr(right.bounds, what)
+    finite = np.broadcast_to(bound, array.shape)[np.isfinite(array)]
+    atol = float(np.max(finite, initial=0.0, where=np.isfinite(finite)))
+    return _in_layout(array, what, call, adapter), atol
+
+
+def _in_layout(array: np.ndarray, what: str, call: Call, adapter: Adapter) -> np.ndarray:
+    """A result, or the gradient of an argument, as the function has it."""
+    lengths = None if call.lengths is None or adapter.layout != "THD" else [int(n) for n in call.lengths]
+    if what in ("out", "gradient of q", "gradient of k", "gradient of v"):
+        return pack(array, adapter.layout, lengths)
+    if what == "lse":
+        turned = array / np.log(2) if adapter.lse == "base-2" else array
+        axes = adapter.lse_layout
+        turned = turned.swapaxes(1, 2) if axes.startswith("BQH") else turned
+        return turned[..., None] if axes.endswith("1") else turned
+    return array
+
+
+def _words(what: str) -> str:
+    known = {
+        "out": "the weighted mean of v",
+        "lse": "the logarithm of the sum of exp(score)",
+        "weights": "the softmax of the scores",
+    }
+    return f"{known.get(what, f'the {what}')}, computed in float64"
+
+
+def _part(returns: str | Sequence[str | None] | Mapping[str, str], what: str) -> str:
+    """The expression that reads one result."""
+    if isinstance(returns, str):
+        return "result"
+    if isinstance(returns, Mapping):
+        return f"result[{returns[what]!r}]"
+    return f"result[{list(returns).index(what)}]"
+
+
+def _imported(target: str) -> list[str]:
+    """The lines that import the function."""
+    module, _, name = target.rpartition(":")
+    first = name.split(".")[0]
+    if module.endswith(".py"):
+        path = module.replace("\\", "/")
+        folder, _, file = path.rpartition("/")
+        note = f"  # run this in the folder of {file}" if folder else ""
+        return [f"from {file.removesuffix('.py')} import {first}{note}"]
+    return [f"from {module} import {first}"]
+
+
+def _argument(value: Any, names: Mapping[int, str]) -> str:
+    return names[id(value)] if id(value) in names else repr(value)
+
+
+def _literal(array: np.ndarray, arrays: str) -> str:
+    """An array as source code that makes it in the type that the function takes."""
+    kind = array.dtype.name
+    numbers = _numbers(array)
+    if array.size == 0:
+        shape = tuple(int(size) for size in array.shape)
+        return {
+            "numpy": f"np.zeros({shape}, {_dtype(kind)})",
+            "torch": f"torch.zeros({shape}, dtype=torch.{kind})",
+            "jax": f"jnp.zeros({shape}, jnp.{kind})",
+        }[arrays]
+    if arrays == "torch":
+        return f"torch.tensor({numbers}, dtype=torch.{kind})".replace("np.nan", "torch.nan").replace(
+            "np.inf", "torch.inf"
+        )
+    if arrays == "jax":
+        return f"jnp.array({numbers}, jnp.{'bool_' if kind == 'bool' else kind})"
+    return f"np.array({numbers}, {_dtype(kind)})"
+
+
+def _dtype(kind: str) -> str:
+    return {"bool": "bool", "bfloat16": "ml_dtypes.bfloat16"}.get(kind, f"np.{kind}")
+
+
+def _numbers(array: np.ndarray) -> str:
+    """Nested lists. Floats have as many digits as their dtype needs."""
+    if array.dtype.kind in "bui":
+        return repr(array.tolist())
+    if array.dtype == np.float64 or array.size == 0:
+        return _nested(array.astype(np.float64), lambda x: f"{x:.10g}")
+    wide = array if array.dtype == np.float32 else array.astype(np.float32)
+    return _nested(wide, lambda x: str(x).removesuffix(".0"))
+
+
+def _nested(array: np.ndarray, text) -> str:
+    if array.ndim == 0:
+        value = array[()]
+        if np.isnan(value):
+            return "np.nan"
+        if np.isinf(value):
+            return "np.inf" if value > 0 else "-np.inf"
+        return text(value)
+    return f"[{', '.join(_nested(part, text) for part in array)}]"

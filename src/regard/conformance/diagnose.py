@@ -1,0 +1,310 @@
+"""Turns failed cases into findings: the convention or known mistake that explains them, and a small counterexample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from .answer import Answer
+from .call import Call
+from .cases.case import Result
+from .cases.edges import edges
+from .cases.limits import Limits
+from .cases.textbook import textbook
+from .conventions.fields import Adapter
+from .conventions.measure import Deviation, Measured
+from .conventions.parameters import Parameter
+from .conventions.translate import Absent
+from .counterexample import script
+from .findings import Finding
+from .judge import Judge
+from .law.bound import gradient_bounds
+from .law.expected import Verdict, expected
+from .law.meaning import meaning
+from .mistakes.diagnosis import Explanation, Observed, explain
+from .mistakes.trial import Trial
+from .shrink import shrunk
+
+__all__ = ["findings_of"]
+
+# The laws in one sentence each, for counterexamples, whose readers may not know regard.
+SENTENCES = (
+    "a call returns numbers of the right shape and dtype, and changes nothing else",
+    "out = softmax(score(scale · q·k) where mask) · v, with scale = 1/√D unless given",
+    "a row attends to the keys that its mask allows, and to no others",
+    "a causal row attends to its own position and to earlier ones",
+    "a window contains the row itself and the declared number of keys beside it",
+    "the output of a fully masked row is 0",
+    "keys and values that a row may not attend to have no effect on it, not even NaN",
+    "lse = ln Σ exp(score) over the allowed keys",
+    "a sink is one more logit in the denominator, without a value",
+    "dropout applies to the weights, after the softmax, in the forward and the backward pass alike",
+    "errors are those of the usual computation in the dtype",
+    "a row depends on nothing but its own query and the keys that it attends to",
+    "a score of −∞ removes its key; a finite number removes nothing",
+    "an argument has the same meaning in every call",
+)
+UNKNOWN = "no known mistake, alone or with another one, explains it"
+COMPARE = "compare the function with the law on the counterexample, step by step"
+# Cause and fix where a call gave no result, by the status of its answer.
+LOST = {
+    "timeout": (
+        "an endless loop, a lock, or a function that needs more time",
+        "see where it waits, or allow more time",
+    ),
+    "crashed": ("an error in compiled code, or a call that ends the process", "run the counterexample in a debugger"),
+    "raised": (
+        "the function does not support this call, or has an error",
+        "run the counterexample, read the traceback",
+    ),
+    "unreadable": (
+        "the result is not what the adapter declares",
+        "correct `returns` and `layout` in the adapter, or the result",
+    ),
+}
+# The law that a convention belongs to, and its level.
+LAWS = {
+    "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
+    "mask": (2, 1), "mask_shapes": (2, 1), "causal": (3, 1), "always": (3, 1), "scale": (1, 1), "groups": (1, 1),
+    "window": (4, 2), "softcap": (1, 2), "lse": (7, 2), "lse_layout": (7, 2), "empty_row": (5, 2), "empty_lse": (7, 2),
+    "gradients": (1, 3),
+}  # fmt: skip
+
+
+def findings_of(
+    results: Sequence[Result],
+    judge: Judge,
+    measured: Measured,
+    limits: Limits,
+    target: str,
+    parameters: Sequence[Parameter],
+    seed: int,
+) -> list[Finding]:
+    """The findings: conventions first, then laws in order, then expected failures that did not fail."""
+    context = _Context(judge, limits, target, parameters, seed)
+    found = [context.convention(each) for each in measured.deviations]
+    failed = [each for each in results if each.status == "fail"]
+    found += context.laws(failed, [each for each in results if each.status == "pass"])
+    for each in results:
+        if each.status == "unexpected-pass":
+            found.append(
+                Finding(
+                    law=each.case.law,
+                    level=each.case.level,
+                    kind="unexpected-pass",
+                    measured=f"{each.case.id} was expected to fail, and passes",
+                    mistake=None,
+                    cause="what it was expected to fail for is fixed",
+                    fix="remove it from `expected` in the adapter",
+                    cases=(each.case.id,),
+                )
+            )
+    return found
+
+
+class _Context:
+    """What all findings of one run share."""
+
+    def __init__(self, judge: Judge, limits: Limits, target: str, parameters: Sequence[Parameter], seed: int):
+        self.judge, self.limits, self.seed = judge, limits, seed
+        self.target, self.parameters = target, parameters
+
+    def convention(self, deviation: Deviation) -> Finding:
+        """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
+        name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
+        adapter = replace(self.judge.adapter, **{name: deviation.expected})
+        judge = Judge(self.judge.session, adapter)
+        limits = replace(self.limits, adapter=adapter)
+        listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
+        results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
+        explained = _explained(results[:40], (), adapter)
+        best = next((each for each in explained if each.mistakes), None)
+        first = next((each for each in results if best is None or each.case.id in best.cases), None)
+        return Finding(
+            law=law_and_level[0],
+            level=law_and_level[1],
+            kind="convention",
+            measured=f"{name}: {deviation.words}",
+            mistake=None if best is None else _name(best),
+            alike=() if best is None else best.alike,
+            cause=f"{_cause(best)}, or a convention that was not declared"
+            if best
+            else "a convention that was not declared",
+            fix=f"{_fix(best)}; or declare {name}={deviation.measured!r} if it is meant"
+            if best
+            else f"declare {name}={deviation.measured!r} if it is meant",
+            cases=tuple(each.case.id for each in results),
+            counterexample="" if first is None else self._smallest(first, best, judge),
+        )
+
+    def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
+        """The findings of cases that fail under the measured conventions."""
+        rest = list(failed)
+        for status in ("timeout", "crashed", "raised", "unreadable"):
+            lost = [each for each in rest if each.answer is not None and each.answer.status == status]
+            rest = [each for each in rest if each not in lost]
+            for words in dict.fromkeys(each.words for each in lost):
+                same = [each for each in lost if each.words == words]
+                yield self._without_result(status, words, same)
+        judged = [each for each in rest if _is_compared(each)]
+        compared = [each for each in rest if each.also]
+        for explanation in _explained(judged, passed, self.judge.adapter):
+            group = [each for each in judged if each.case.id in explanation.cases]
+            folded = [each for each in compared if self._follows(each, explanation)]
+            rest = [each for each in rest if each not in folded]
+            if group:
+                yield self._explained(explanation, group, folded)
+        by_law: dict[tuple[int, int], list[Result]] = {}
+        for each in rest:
+            if not _is_compared(each):
+                by_law.setdefault((each.case.level, each.case.law), []).append(each)
+        for group in by_law.values():
+            yield self._special(group)
+
+    def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
+        first = group[0]
+        cause, fix = LOST[status]
+        smallest = ""
+        if status != "timeout" and first.call is not None:
+            smallest = self._smallest(first, None, self.judge, status)
+        return Finding(
+            law=min(each.case.law for each in group),
+            level=min(each.case.level for each in group),
+            kind="law",
+            measured=words,
+            mistake=None,
+            cause=cause,
+            fix=fix,
+            cases=tuple(each.case.id for each in group),
+            counterexample=smallest,
+        )
+
+    def _follows(self, result: Result, explanation: Explanation) -> bool:
+        """Whether the answers that were compared with each other are those of the mistakes."""
+        trial = Trial(self.judge.adapter)
+        seen = [Observed(id="", call=call, answer=answer) for call, answer in result.also]
+        return bool(explanation.mistakes) and all(
+            trial.agrees(each, explanation.mistakes)
+            or (
+                trial.arguments(each, explanation.mistakes) is None
+                and _verdict(self.judge, each.call, each.answer).right
+            )
+            for each in seen
+        )
+
+    def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
+        first = min(group, key=lambda each: (each.case.level, _size(each.call)))
+        law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
+        words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
+        return Finding(
+            law=law,
+            level=min(each.case.level for each in group),
+            kind="law",
+            measured=f"{first.words}{words if explanation.mistakes else ''}",
+            mistake=_name(explanation) if explanation.mistakes else None,
+            alike=explanation.alike,
+            cause=_cause(explanation),
+            fix=_fix(explanation),
+            cases=tuple(each.case.id for each in [*group, *folded]),
+            counterexample=self._smallest(first, explanation, self.judge),
+        )
+
+    def _special(self, group: Sequence[Result]) -> Finding:
+        """The finding of cases that are judged in their own way: side effects, gradients, isolation, scale."""
+        first = group[0]
+        return Finding(
+            law=first.case.law,
+            level=first.case.level,
+            kind="law",
+            measured=first.words,
+            mistake=None,
+            cause=f"{first.case.says}: this does not hold",
+            fix=COMPARE,
+            cases=tuple(each.case.id for each in group),
+            counterexample="",
+        )
+
+    def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
+        """The script of the smallest call that fails in the same way."""
+        call = result.call
+        assert call is not None
+        small = shrunk(call, _fails_alike(judge, explanation, status))
+        answer = judge.ask(small)
+        what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
+        known = explanation.mistakes if explanation else ()
+        law = known[0].law if known else result.case.law
+        says = [f"Law {law} of attention: {SENTENCES[law]}."]
+        says += [f"This is what attention with {known[0].description} gives."] if known else []
+        return script(small, judge.adapter, self.parameters, self.target, what, says)
+
+
+def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
+    """Whether a call fails with the same mistakes, or in the same way if none are known."""
+
+    def fails(call: Call) -> bool:
+        if judge.missing(call) is not None:
+            return False
+        try:
+            answer = judge.ask(call)
+        except Absent:
+            return False
+        if answer.status != status:
+            return False
+        if status != "ok":
+            return True
+        if _verdict(judge, call, answer).right:
+            return False
+        if explanation is None or not explanation.mistakes:
+            return True
+        seen = Observed(id="", call=call, answer=answer)
+        return Trial(judge.adapter).agrees(seen, explanation.mistakes) is True
+
+    return fails
+
+
+def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
+    """How an answer compares with the law: its results, or the gradients that were requested."""
+    return judge.verdict(call, answer) if call.dout is None else judge.gradient_verdict(call, answer)
+
+
+def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
+    small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
+    return explain([_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter)
+
+
+def _observed(result: Result, adapter: Adapter) -> Observed:
+    """A result with the bounds of a right answer."""
+    call, answer = result.call, result.answer
+    assert call is not None and answer is not None
+    right = expected(call, adapter)
+    gradients = {} if call.dout is None else gradient_bounds(meaning(call, adapter), right.outcome, call)
+    return Observed(
+        id=result.case.id,
+        call=call,
+        answer=answer,
+        bound_out=right.bounds.out,
+        bound_lse=right.bounds.lse,
+        bound_gradients=gradients,
+    )
+
+
+def _is_compared(result: Result) -> bool:
+    """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
+    return result.call is not None and (result.case.check is None or result.case.level == 3)
+
+
+def _size(call: Call | None) -> int:
+    """The number of pairs of a call."""
+    return 0 if call is None else call.q.shape[0] * call.q.shape[1] * call.q.shape[2] * call.k.shape[2]
+
+
+def _name(explanation: Explanation) -> str:
+    return " + ".join(each.name for each in explanation.mistakes)
+
+
+def _cause(explanation: Explanation | None) -> str:
+    return "; ".join(each.cause for each in explanation.mistakes) if explanation and explanation.mistakes else UNKNOWN
+
+
+def _fix(explanation: Explanation | None) -> str:
+    return "; ".join(each.fix for each in explanation.mistakes) if explanation and explanation.mistakes else COMPARE

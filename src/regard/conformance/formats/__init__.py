@@ -1,0 +1,1 @@
+"""A report for other programs and pages: JUnit, Markdown, and a badge."""

@@ -1,0 +1,100 @@
+"""Judge: asks the function, compares its answers with the law, and remembers both."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .answer import Answer
+from .call import Call
+from .cases.case import Case, Result
+from .conventions.fields import Adapter
+from .conventions.translate import Absent
+from .law.expected import Expected, Verdict, expected, gradient_verdict
+
+__all__ = ["Asks", "Judge", "agrees"]
+
+
+class Asks(Protocol):
+    """What calls the function: a `Session` in a process of its own, or `InProcess`."""
+
+    def call(self, call: Call, adapter: Adapter) -> Answer:
+        """The answer to one call."""
+        ...
+
+
+class Judge:
+    """The function under these conventions.
+
+    session: what calls it · adapter: the conventions under which it is judged · parameters: whether a role that is not
+    in the adapter is known to be absent
+    """
+
+    def __init__(self, session: Asks, adapter: Adapter):
+        self.session, self.adapter = session, adapter
+
+    def missing(self, call: Call) -> str | None:
+        """The first argument of the call that the function does not have; None if it has all."""
+        known = set(self.adapter.parameters)
+        if "causal" in self.adapter.always:
+            known.add("causal")
+        if "window_before" in known:
+            known.add("window")
+        if "cu_seqlens_k" in known:
+            known.add("lengths")
+        return next((role for role in call.uses() if role not in known), None)
+
+    def ask(self, call: Call) -> Answer:
+        """What the function answers."""
+        return self.session.call(call, self.adapter)
+
+    def expected(self, call: Call) -> Expected:
+        """What the law says."""
+        return expected(call, self.adapter)
+
+    def verdict(self, call: Call, answer: Answer) -> Verdict:
+        """How an answer compares with the law."""
+        return self.expected(call).judge(answer)
+
+    def gradient_verdict(self, call: Call, answer: Answer) -> Verdict:
+        """How the gradients of an answer compare with those of the law."""
+        return gradient_verdict(call, self.adapter, answer)
+
+    def result(self, case: Case) -> Result:
+        """The result of a case, timed by the function's own seconds."""
+        missing = self.missing(case.call)
+        if missing is not None:
+            return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
+        try:
+            return (case.check or agrees)(case, self)
+        except Absent as absent:
+            return Result(case=case, status="absent", words=absent.words)
+
+
+def agrees(case: Case, judge: Judge) -> Result:
+    """Whether the answer to the call of the case is what the law says."""
+    answer = judge.ask(case.call)
+    if answer.status != "ok":
+        return unanswered(case, case.call, answer)
+    verdict = judge.verdict(case.call, answer)
+    return Result(
+        case=case,
+        status="pass" if verdict.right else "fail",
+        ratio=verdict.ratio,
+        words="" if verdict.right else str(verdict),
+        call=case.call,
+        answer=answer,
+        seconds=answer.seconds,
+    )
+
+
+def unanswered(case: Case, call: Call, answer: Answer) -> Result:
+    """The result of a case whose call gave no result: refused, where an exception is allowed, or failed."""
+    refused = answer.status == "raised" and case.optional
+    return Result(
+        case=case,
+        status="refused" if refused else "fail",
+        words=f"{'' if answer.status == 'raised' else answer.status + ': '}{answer.words}",
+        call=call,
+        answer=answer,
+        seconds=answer.seconds,
+    )

@@ -1,0 +1,116 @@
+"""The gradients of the law, step by step: what `Arguments` say, computed in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...language.analysis import adjoints, evaluate
+from ...language.expr import Read
+from ...language.expr import score as the_score
+from . import steps as usual
+from .arguments import Arguments
+from .backward_steps import only_allowed
+from .forward import forward, on_heads, variables
+
+__all__ = ["backward", "derived", "finite_differences"]
+
+STEP = 1e-5  # of finite differences: their error is about its square
+
+Array = np.ndarray
+
+
+def backward(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array | None = None
+) -> dict[str, Array]:
+    """The gradients of Σ out · dout + Σ lse · dlse by role: "q", "k", "v", and "bias" and "sinks" if the call has them.
+
+    They are exact if the steps of the forward pass are those of the law; otherwise they are finite differences, without
+    that of the bias.
+    """
+    q, k, v, dout = (np.asarray(part, np.float64) for part in (q, k, v, dout))
+    dlse = np.zeros(dout.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)
+    found = (_exact if derived(arguments) else finite_differences)(arguments, q, k, v, dout, dlse)
+    return arguments.backward.finish(found)
+
+
+def derived(arguments: Arguments) -> bool:
+    """Whether the steps of the forward pass are those of the law, whose derivatives are known."""
+    return (
+        arguments.inputs is usual.same_inputs
+        and arguments.to_weights is usual.masked_softmax
+        and arguments.to_output is usual.weighted_sum
+        and arguments.to_lse is usual.lse
+        and arguments.finish is usual.as_it_is
+    )
+
+
+def _exact(arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array) -> dict[str, Array]:
+    """dS = P ∘ (dP − δ + dlse), with dP = dout vᵀ and δ = Σ dout · out."""
+    steps = arguments.backward
+    given = arguments.recomputed(arguments) if arguments.recomputed else arguments
+    with np.errstate(all="ignore"):
+        outcome = forward(given, q, k, v)
+        keys, values = on_heads(given, q, k, v)
+        allowed, weights = outcome.allowed, outcome.weights
+        delta = (dout * forward(arguments, q, k, v).out).sum(-1)
+        ds = steps.only_allowed(steps.through_softmax(weights, dout @ values.swapaxes(-1, -2), delta, dlse), allowed)
+        found: dict[str, Array] = {}
+        dlogits = ds
+        if given.score is not None:
+            at = variables(given, q, keys)
+            dlogits = np.zeros_like(ds)
+            for leaf, partial in adjoints(given.score).items():
+                slope = np.broadcast_to(evaluate(partial, at), ds.shape).astype(np.float64)
+                reached = steps.only_allowed(steps.through_score(ds, slope), allowed)
+                if leaf is the_score:
+                    dlogits = reached
+                elif isinstance(leaf, Read) and leaf.table.name == "bias":
+                    found["bias"] = steps.summed_over_shape(reached, leaf.table.array.shape)
+        dlogits = steps.times_scale(dlogits, given.scale)
+        product = usual.weighted_sum if steps.only_allowed is only_allowed else _plain
+        across = allowed.swapaxes(-1, -2)
+        found["q"] = product(dlogits, allowed, keys, keys)
+        for role, left, right, heads in (
+            ("k", dlogits, q, given.key_heads),
+            ("v", steps.as_weights(weights), dout, given.value_heads),
+        ):
+            each = product(left.swapaxes(-1, -2), across, right, right)
+            found[role] = steps.summed_over_heads(each, np.repeat(heads, q.shape[1] // max(len(heads), 1)), k.shape[1])
+        if given.sinks is not None:
+            below = outcome.lse[..., None]
+            shares = np.exp(given.sinks[:, None] - np.where(np.isneginf(below), 0, below)).sum(-1)
+            found["sinks"] = steps.of_sinks(shares, delta, dlse)
+        return found
+
+
+def _plain(left: Array, allowed: Array, keys: Array, right: Array) -> Array:
+    """A product in which NaN and infinities of masked pairs show."""
+    return left @ right
+
+
+def finite_differences(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array
+) -> dict[str, Array]:
+    """The gradients of q, k, v and sinks as central differences, one element at a time: for small calls only."""
+    parts = {"q": q, "k": k, "v": v}
+    if arguments.sinks is not None:
+        parts["sinks"] = arguments.sinks
+
+    def loss(role: str, changed: Array) -> float:
+        here = replace(arguments, sinks=changed) if role == "sinks" else arguments
+        outcome = forward(here, *(changed if role == each else parts[each] for each in "qkv"))
+        with np.errstate(all="ignore"):
+            return float((outcome.out * dout).sum() + np.where(dlse == 0, 0, outcome.lse * dlse).sum())
+
+    found = {}
+    for role, part in parts.items():
+        gradient = np.zeros(part.shape)
+        for place in np.ndindex(part.shape):
+            up, down = part.copy(), part.copy()
+            up[place] += STEP
+            down[place] -= STEP
+            gradient[place] = (loss(role, up) - loss(role, down)) / (2 * STEP)
+        found[role] = gradient.sum(-1) if role == "sinks" else gradient
+    return found

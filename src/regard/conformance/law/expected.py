@@ -1,0 +1,122 @@
+"""What a call has to return under the conventions of an adapter, with the bound on rounding: the judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..answer import Answer
+from ..call import Call
+from ..conventions.fields import Adapter
+from .backward import backward
+from .bound import Bounds, bound, compare, gradient_bounds
+from .forward import Outcome, forward
+from .meaning import meaning
+
+__all__ = ["Expected", "Verdict", "expected", "expected_gradients", "gradient_verdict"]
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """How an answer compares with what was expected.
+
+    right: whether every number is within its bound · ratio: the largest |error| / bound · what: the result that it was
+    found in ("out", "lse", "weights") · at: the index there · got, wanted: the numbers at that place
+    """
+
+    right: bool
+    ratio: float = 0.0
+    what: str = "out"
+    at: tuple[int, ...] = ()
+    got: float = 0.0
+    wanted: float = 0.0
+
+    def __str__(self) -> str:
+        place = ", ".join(map(str, self.at))
+        return f"{self.what}[{place}] is {self.got:.6g} and must be {self.wanted:.6g}: {self.ratio:.3g} times the bound"
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """out (B, H, Q, E), lse (B, H, Q) and weights (B, H, Q, K) with the bounds of each; promised, promised_lse: the
+    rows (B, H, Q) about which the conventions say something
+    """
+
+    out: np.ndarray
+    lse: np.ndarray
+    weights: np.ndarray
+    bounds: Bounds
+    promised: np.ndarray
+    promised_lse: np.ndarray
+    outcome: Outcome
+
+    def judge(self, answer: Answer) -> Verdict:
+        """The worst place of an answer."""
+        worst = Verdict(True)
+        for what in ("out", "lse", "weights"):
+            got = getattr(answer, what)
+            if got is None:
+                continue
+            wanted, allowed = getattr(self, what), getattr(self.bounds, what)
+            rows = self.promised_lse if what == "lse" else self.promised
+            keep = rows if what == "lse" else np.broadcast_to(rows[..., None], wanted.shape)
+            if not keep.all():
+                got = np.where(keep, got, wanted)
+            right, ratio, at = compare(got, wanted, allowed)
+            if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
+                worst = Verdict(
+                    right, ratio, what, at, float(got[at]) if got.size else 0.0, float(wanted[at]) if got.size else 0.0
+                )
+        return worst
+
+
+def expected(call: Call, adapter: Adapter) -> Expected:
+    """The expected results of a call."""
+    arguments = meaning(call, adapter)
+    outcome = forward(arguments, call.q, call.k, call.v)
+    bounds = bound(arguments, outcome, call)
+    empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
+    out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
+    if empty.any():
+        promised = np.ones_like(empty) if adapter.empty_row != "any" else promised
+        known = adapter.empty_lse != "any" or call.sinks is not None
+        promised_lse = np.ones_like(empty) if known else promised_lse
+        out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter.empty_row)
+        if adapter.empty_lse == "inf" and call.sinks is None:
+            lse = np.where(empty, np.inf, lse)
+    return Expected(out, lse, weights, bounds, promised, promised_lse, outcome)
+
+
+def gradient_verdict(call: Call, adapter: Adapter, answer: Answer) -> Verdict:
+    """The worst place of the gradients of an answer."""
+    wanted, bounds = expected_gradients(call, adapter)
+    worst = Verdict(True)
+    for role, got in answer.gradients.items():
+        if role not in wanted:
+            continue
+        right, ratio, at = compare(got, wanted[role], bounds[role])
+        if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
+            numbers = (float(got[at]), float(wanted[role][at])) if got.size else (0.0, 0.0)
+            worst = Verdict(right, ratio, f"gradient of {role}", at, *numbers)
+    return worst
+
+
+def expected_gradients(call: Call, adapter: Adapter) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The gradients of a call by role, and their bounds."""
+    assert call.dout is not None
+    arguments = meaning(call, adapter)
+    outcome = forward(arguments, call.q, call.k, call.v)
+    wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
+    return wanted, gradient_bounds(arguments, outcome, call)
+
+
+def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
+    """Output and weights with the fully masked rows that the convention asks for."""
+    here, K = empty[..., None], weights.shape[-1]
+    if convention == "nan":
+        return np.where(here, np.nan, out), np.where(here, np.nan, weights)
+    if convention == "mean" and K:
+        v = np.repeat(call.v.astype(np.float64)[:, heads], out.shape[1] // max(len(heads), 1), 1)
+        return np.where(here, v.mean(2)[:, :, None], out), np.where(here, 1 / K, weights)
+    return out, weights

@@ -1,0 +1,1 @@
+"""The known mistakes, by subject. Each file has one tuple of them."""

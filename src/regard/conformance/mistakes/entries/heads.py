@@ -1,0 +1,190 @@
+"""Known mistakes in batch entries and heads: which keys and values a query meets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...law.arguments import Arguments
+from ...law.steps import lse
+from ..mistake import Mistake
+from .changes import Change
+
+__all__ = ["HEADS"]
+
+
+def _given(arguments: Arguments) -> int:
+    """The number of key heads of the call."""
+    return int(max(arguments.key_heads.max(initial=-1), arguments.value_heads.max(initial=-1))) + 1
+
+
+def _shared(arguments: Arguments, which: str, tiled: bool) -> Arguments | None:
+    """Other key heads, value heads or both for the query heads."""
+    H, G = arguments.heads, _given(arguments)
+    if not 1 < G < H:
+        return None
+    heads = np.arange(H) % G if tiled else np.arange(H) // (H // G)
+    fields = [name for name in ("key_heads", "value_heads") if name[0] in which]
+    if all(np.array_equal(np.repeat(old := getattr(arguments, name), H // len(old)), heads) for name in fields):
+        return None
+    spread: dict[str, Any] = {
+        name: np.repeat(getattr(arguments, name), H // len(getattr(arguments, name)))
+        for name in ("key_heads", "value_heads")
+    }
+    return replace(arguments, **spread | dict.fromkeys(fields, heads))
+
+
+def _tiled(name: str, what: str, which: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        checks=("groups",) if which == "kv" else (),
+        description=f"{what} repeated as blocks",
+        cause="keys and values are repeated as blocks (repeat, tile, expand) instead of head by head "
+        "(repeat_interleave)",
+        fix="use repeat_interleave: query head h uses key/value head h // (H / G)",
+        change=lambda arguments: _shared(arguments, which, True),
+        numbers=lambda was, now: (
+            f"head h mod {_given(was)} instead of h // {was.heads // _given(was)} for query head h"
+        ),
+    )
+
+
+def _next(which: str) -> Change:
+    field = {"k": "key_heads", "v": "value_heads"}[which]
+    return lambda arguments: (
+        replace(arguments, **{field: np.roll(getattr(arguments, field), -1)}) if _given(arguments) > 1 else None
+    )
+
+
+def _first_head(arguments: Arguments) -> Arguments | None:
+    if _given(arguments) < 2:
+        return None
+    return replace(
+        arguments, key_heads=np.zeros_like(arguments.key_heads), value_heads=np.zeros_like(arguments.value_heads)
+    )
+
+
+def _split(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, H · D) had been viewed as (B, H, S, D)."""
+    return np.ascontiguousarray(x.swapaxes(1, 2)).reshape(x.shape)
+
+
+def _merged(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if it had been viewed as (B, S, H · D)."""
+    B, H, S, D = x.shape
+    return x.reshape(B, S, H, D).swapaxes(1, 2)
+
+
+def _wrong_split(arguments: Arguments) -> Arguments | None:
+    if arguments.heads == 1:
+        return None
+    return replace(arguments, inputs=lambda q, k, v: (_split(q), _split(k), _split(v)))
+
+
+def _wrong_merge(arguments: Arguments) -> Arguments | None:
+    return None if arguments.heads == 1 or arguments.queries == 1 else replace(arguments, finish=_merged)
+
+
+def _between_heads(arguments: Arguments) -> Arguments | None:
+    if arguments.masks or arguments.scores or arguments.sinks is not None or arguments.queries != arguments.keys:
+        return None
+    if _given(arguments) != arguments.heads:
+        return None
+    rows = np.arange(arguments.queries)
+    return replace(
+        arguments,
+        inputs=lambda q, k, v: (q.swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2)),
+        key_heads=rows,
+        value_heads=rows,
+        to_lse=lambda scores, allowed, sinks: lse(scores, allowed, sinks).swapaxes(1, 2),
+        finish=lambda out: out.swapaxes(1, 2),
+    )
+
+
+def _of_entry_0(*parts: str) -> Change:
+    def inputs(q, k, v):
+        return tuple(
+            np.broadcast_to(part[:1], part.shape) if name in parts else part for name, part in zip("qkv", (q, k, v))
+        )
+
+    return lambda arguments: replace(arguments, inputs=inputs)
+
+
+def _of_next(name: str, which: str, what: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        checks=("heads",),
+        description=f"{which} of the next head",
+        cause="heads are not counted from 0",
+        fix="count heads from 0",
+        change=_next(which),
+    )
+
+
+def _entry(name: str, what: str, *parts: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=11,
+        description=f"the {what} of batch entry 0 for every entry",
+        cause="the batch index or its stride is missing",
+        fix=f"read the {what} of each batch entry",
+        change=_of_entry_0(*parts),
+    )
+
+
+HEADS = (
+    _tiled("groups-tiled", "keys and values", "kv"),
+    _tiled("groups-keys-tiled", "keys alone", "k"),
+    _tiled("groups-values-tiled", "values alone", "v"),
+    Mistake(
+        name="groups-interleaved",
+        law=1,
+        description="keys and values repeated head by head, although blocks are declared",
+        cause="repeat_interleave is used where the function declares tile",
+        fix="use the order of heads that is declared",
+        change=lambda arguments: _shared(arguments, "kv", False),
+    ),
+    Mistake(
+        name="groups-first-head-only",
+        law=1,
+        checks=("heads",),
+        description="the first key/value head for every query head",
+        cause="only one key/value head is read",
+        fix="use key/value head h // (H / G) for query head h",
+        change=_first_head,
+    ),
+    _of_next("next-head-keys", "k", "keys"),
+    _of_next("next-head-values", "v", "values"),
+    Mistake(
+        name="heads-split-without-transpose",
+        law=1,
+        description="q, k and v whose heads are split by a view alone",
+        cause="(B, S, H·D) is viewed as (B, H, S, D), which mixes positions and heads",
+        fix="view it as (B, S, H, D), then transpose(1, 2)",
+        change=_wrong_split,
+    ),
+    Mistake(
+        name="heads-merged-without-transpose",
+        law=1,
+        description="the head axis and the row axis of the output swapped",
+        cause="reshape is used where a transpose is needed",
+        fix="call transpose(1, 2) before reshape",
+        change=_wrong_merge,
+    ),
+    Mistake(
+        name="attention-between-heads",
+        law=1,
+        description="heads that attend to each other within each position",
+        cause="the transpose of (B, S, H, D) to (B, H, S, D) is missing, so positions are taken for heads",
+        fix="call transpose(1, 2) on q, k and v first",
+        change=_between_heads,
+    ),
+    _entry("batch-entry-0-only", "keys and values", "k", "v"),
+    _entry("batch-entry-0-keys", "keys", "k"),
+    _entry("batch-entry-0-values", "values", "v"),
+    _entry("batch-entry-0-queries", "queries", "q"),
+)

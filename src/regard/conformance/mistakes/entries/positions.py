@@ -1,0 +1,269 @@
+"""Known mistakes in causal masks, windows and lengths: which positions a row attends to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....language.analysis import substituted
+from ....language.expr import Const, Expr, batch, key, query
+from ....language.masks import causal
+from ...law.arguments import Arguments
+from ..mistake import Mistake
+from .changes import Change, masks_changed, restricted_to, without_masks
+
+__all__ = ["POSITIONS"]
+
+BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
+MOVE = "compare the first rows with the mask, and move the bound"
+
+
+def _before(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the right. The first key is read from the next row."""
+    return ((key > 0) & substituted(mask, {key: key - 1})) | ((key <= 0) & substituted(mask, {query: query + 1}))
+
+
+def _after(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the left. The last key is read from the row before."""
+    last = arguments.keys - 1
+    return ((key < last) & substituted(mask, {key: key + 1})) | ((key >= last) & substituted(mask, {query: query - 1}))
+
+
+def _aligned(start, *, alone: bool = False) -> Change:
+    """Rows that begin at another position, for masks that depend on positions, or for a causal mask in their place."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        shift = start(arguments) - arguments.start
+        here = {"causal": causal()} if alone and arguments.masks else arguments.masks
+        moved = {
+            name: substituted(mask, {query: query + shift}) if name in ("causal", "window", "rule") else mask
+            for name, mask in here.items()
+        }
+        return (
+            None
+            if not shift or all(moved[name] is arguments.masks.get(name) for name in moved)
+            else replace(arguments, masks=moved)
+        )
+
+    return change
+
+
+def _by_default(arguments: Arguments) -> Arguments | None:
+    if {"causal", "rule"} & set(arguments.masks):
+        return None
+    return replace(arguments, masks={**arguments.masks, "causal": causal()})
+
+
+def _both_sides(arguments: Arguments, mask: Expr) -> Expr:
+    return mask | substituted(mask, {key: 2 * query - key})
+
+
+def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {query: 2 * arguments.start + arguments.queries - 1 - query})
+
+
+def _from_the_end(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {key: arguments.keys - 1 - key})
+
+
+def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
+    return without_masks("causal")(arguments) if {"causal", "mask"} <= set(arguments.masks) else None
+
+
+def _dropped(name: str, what: str, rule, cause: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        description=what,
+        cause=cause,
+        fix="let the sum run over all keys",
+        change=restricted_to(lambda arguments: rule(arguments) if arguments.keys else None),
+    )
+
+
+def _moved(name: str, words: str, new, *masks: str, law: int = 4) -> Mistake:
+    return Mistake(
+        name=name,
+        law=law,
+        checks=("mask",),
+        description=f"a mask off by one: {words}",
+        cause=BOUND,
+        fix=MOVE,
+        change=masks_changed(new, *masks),
+    )
+
+
+def _wrong_end(name: str, what: str, at: str, start, alone: bool) -> Mistake:
+    return Mistake(
+        name=name,
+        law=3,
+        checks=("alignment",),
+        description=f"{what} aligned {at}",
+        cause="a mask of fewer rows than keys can be aligned top left or bottom right, and the implementation uses the "
+        "wrong one",
+        fix="shift the mask by the position of row 0",
+        change=_aligned(start, alone=alone),
+        numbers=lambda was, now: f"{was.queries} rows over {was.keys} keys, and row 0 has position {was.start}",
+    )
+
+
+TOP, BOTTOM = "top left: row 0 at key 0", "bottom right: the last row at the last key"
+
+POSITIONS = (
+    Mistake(
+        name="causal-ignored",
+        law=3,
+        checks=("mask",),
+        description="a mask that is not causal",
+        cause="is_causal is not passed to the kernel",
+        fix="combine the causal mask and the other mask with &",
+        change=lambda arguments: (
+            masks_changed(lambda _, mask: mask | ~causal(), "rule")
+            if "rule" in arguments.masks
+            else without_masks("causal")
+        )(arguments),
+    ),
+    Mistake(
+        name="causal-ignored-when-mask",
+        law=3,
+        description="a causal mask that is ignored if there is another mask",
+        cause="the mask that was passed replaces the causal mask",
+        fix="combine the causal mask and the other mask with &",
+        change=_causal_ignored_with_mask,
+    ),
+    Mistake(
+        name="causal-by-default",
+        law=2,
+        checks=("mask",),
+        description="a causal mask, although the call has no mask",
+        cause="the implementation is causal by default",
+        fix="pass is_causal=False",
+        change=_by_default,
+    ),
+    _wrong_end("alignment-top-left", "the mask", TOP, lambda a: 0, False),
+    _wrong_end("alignment-top-left-alone", "a causal mask", TOP, lambda a: 0, True),
+    _wrong_end("alignment-bottom-right", "the mask", BOTTOM, lambda a: a.keys - a.queries, False),
+    _wrong_end("alignment-bottom-right-alone", "a causal mask", BOTTOM, lambda a: a.keys - a.queries, True),
+    _moved("causal-off-by-one", "one key more on the right", lambda a, m: m | _before(a, m), "causal", "rule", law=3),
+    Mistake(
+        name="causal-hides-own-key",
+        law=3,
+        checks=("mask",),
+        description="a causal mask that hides each row's own key",
+        cause=BOUND,
+        fix=MOVE,
+        change=masks_changed(lambda arguments, mask: mask & (key < query), "causal", "rule"),
+    ),
+    Mistake(
+        name="causal-transposed",
+        law=3,
+        description="a causal mask in which a row attends to later keys instead of earlier ones",
+        cause="triu is used instead of tril, or what triu marks is kept instead of masked",
+        fix="let row i attend to key j if j ≤ i",
+        change=masks_changed(lambda arguments, mask: key >= query, "causal"),
+    ),
+    Mistake(
+        name="causal-inverted",
+        law=3,
+        description="a causal mask in which a row attends only to later keys",
+        cause="the causal mask is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        fix="invert the causal mask",
+        change=masks_changed(lambda arguments, mask: ~mask, "causal"),
+    ),
+    Mistake(
+        name="causal-rows-reversed",
+        law=3,
+        description="a causal mask whose rows are in reverse order",
+        cause="positions of rows are counted from the last one",
+        fix="let row i have position start + i",
+        change=masks_changed(_reversed_rows, "causal"),
+    ),
+    Mistake(
+        name="window-ignored",
+        law=4,
+        description="no window",
+        cause="the window is dropped",
+        fix="pass the window to the kernel",
+        change=without_masks("window"),
+    ),
+    Mistake(
+        name="window-not-causal",
+        law=4,
+        description="a window that reaches as far after a row as before it",
+        cause="the window is compared with |query − key|",
+        fix="compare it with query − key, and mask later keys",
+        change=masks_changed(_both_sides, "window"),
+    ),
+    Mistake(
+        name="window-inverted",
+        law=4,
+        description="the inverted window",
+        cause="the window is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        fix="invert the window",
+        change=masks_changed(lambda arguments, mask: ~mask, "window"),
+    ),
+    _moved("window-longer-by-one", "one key more on the left", lambda a, m: m | _after(a, m), "window", "rule"),
+    _moved("window-shorter-by-one", "one key less on the left", lambda a, m: m & _before(a, m), "window", "rule"),
+    _moved("window-ends-later", "one key more on the right", lambda a, m: m | _before(a, m), "window"),
+    _moved("window-ends-earlier", "one key less on the right", lambda a, m: m & _after(a, m), "window", "rule"),
+    _moved("window-moved-right", "all moved one key to the right", _before, "window", "rule"),
+    _moved("window-moved-left", "all moved one key to the left", _after, "window", "rule"),
+    Mistake(
+        name="padding-ignored",
+        law=2,
+        description="padding that is not masked",
+        cause="the lengths are dropped",
+        fix="mask the keys from the length of each batch entry on",
+        change=without_masks("lengths"),
+    ),
+    Mistake(
+        name="padding-at-the-wrong-end",
+        law=2,
+        description="padding masked at the first keys instead of the last",
+        cause="padding on the right is read as padding on the left",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(_from_the_end, "lengths"),
+    ),
+    Mistake(
+        name="padding-longer-by-one",
+        law=2,
+        description="one key of padding less than there is",
+        cause="key ≤ length instead of key < length",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(lambda a, m: substituted(m, {key: key - 1}), "lengths"),
+    ),
+    Mistake(
+        name="padding-shorter-by-one",
+        law=2,
+        description="one key of padding more than there is",
+        cause="key < length − 1 instead of key < length",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(lambda a, m: substituted(m, {key: key + 1}), "lengths"),
+    ),
+    Mistake(
+        name="padding-of-first-batch-entry",
+        law=11,
+        description="the length of the first batch entry in every entry",
+        cause="the lengths are read at index 0",
+        fix="read the length of each batch entry",
+        change=masks_changed(lambda a, m: substituted(m, {batch: Const(0)}), "lengths"),
+    ),
+    Mistake(
+        name="diagonal-removed",
+        law=3,
+        description="no row that attends to its own position",
+        cause="the diagonal is masked",
+        fix="let each row attend to its own position",
+        change=restricted_to(lambda arguments: key != query),
+    ),
+    _dropped("first-key-dropped", "the first key dropped", lambda a: key > 0, "keys are counted from 1"),
+    _dropped("last-key-dropped", "the last key dropped", lambda a: key < a.keys - 1, "a loop ends one key too early"),
+    *(
+        _dropped(
+            f"last-block-dropped-{size}",
+            f"the keys after the last whole block of {size} dropped",
+            lambda a, size=size: key < a.keys // size * size if a.keys % size else None,
+            f"a loop over blocks of {size} keys rounds their number down",
+        )
+        for size in (16, 32, 64, 128)
+    ),
+)

@@ -1,0 +1,95 @@
+"""Known mistakes in sinks, the logits in the denominator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ...law.arguments import Arguments
+from ..mistake import Mistake
+from .changes import Change, weights_by
+
+__all__ = ["SINKS"]
+
+
+def _changed(new: Callable[[np.ndarray, Arguments], np.ndarray | None]) -> Change:
+    return lambda arguments: (
+        None if arguments.sinks is None else replace(arguments, sinks=new(arguments.sinks, arguments))
+    )
+
+
+def _first(sinks: np.ndarray, arguments: Arguments) -> np.ndarray:
+    return np.broadcast_to(sinks[:1], sinks.shape)
+
+
+def _as_first_value(usual, scores, allowed, sinks, arguments):
+    weights = usual(scores, allowed, sinks)
+    rest = 1 - weights.sum(-1, keepdims=True)
+    return np.concatenate([weights[..., :1] + rest, weights[..., 1:]], -1)
+
+
+def _only_in_calls_with_sinks(change: Change) -> Change:
+    return lambda arguments: None if arguments.sinks is None else change(arguments)
+
+
+def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, seen: bool = True) -> Mistake:
+    checks = ("sinks",) if seen else ()
+    return Mistake(name=name, law=8, checks=checks, description=description, cause=cause, fix=fix, change=change)
+
+
+ADD = "add the sinks to the denominator: out · exp(lse − logaddexp(lse, sink))"
+
+SINKS = (
+    _entry(
+        "sinks-ignored",
+        "a softmax without its sinks",
+        "the implementation drops the sinks",
+        ADD,
+        _changed(lambda sinks, arguments: None),
+    ),
+    _entry(
+        "sinks-of-first-head",
+        "the sinks of the first head in every head",
+        "the sinks are read at index 0",
+        ADD,
+        _changed(_first),
+    ),
+    _entry(
+        "sinks-of-next-head",
+        "the sinks of the next head",
+        "heads are not counted from 0",
+        ADD,
+        _changed(lambda sinks, arguments: np.roll(sinks, -1, 0)),
+    ),
+    _entry(
+        "sinks-scaled",
+        "sinks times the scale",
+        "sinks are added before the scores are scaled",
+        "add them to the scaled scores",
+        _changed(lambda sinks, arguments: sinks * arguments.scale),
+    ),
+    _entry(
+        "sinks-without-exp",
+        "sinks added to the denominator as they are",
+        "exp(sink) is replaced by sink",
+        ADD,
+        _changed(lambda sinks, arguments: np.log(np.maximum(sinks, 0))),
+    ),
+    _entry(
+        "sinks-negative",
+        "sinks of the wrong sign",
+        "exp(−sink) is used",
+        ADD,
+        _changed(lambda sinks, arguments: -sinks),
+    ),
+    _entry(
+        "sinks-as-values",
+        "sinks whose weight goes to the first value",
+        "the first key is taken for the sink",
+        "a sink has a weight, but no value",
+        _only_in_calls_with_sinks(weights_by(_as_first_value, masked=False)),
+        seen=False,
+    ),
+)

@@ -1,0 +1,33 @@
+"""Tolerance: how far the answer of a function with a mistake may be from the law with that mistake.
+
+It is rougher than law.bound, because it only separates mistakes from each other, and faster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..call import Call
+from ..law.arguments import Arguments
+from ..law.forward import Outcome, on_heads
+
+__all__ = ["tolerance"]
+
+UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""
+    unit = UNITS[str(call.dtype)]
+    q, k, v = (np.nan_to_num(np.asarray(part, np.float64)) for part in (call.q, call.k, call.v))
+    with np.errstate(all="ignore"):
+        q, k, v = arguments.inputs(q, k, v)
+        k, v = on_heads(arguments, q, k, v)
+        size = abs(arguments.scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2)).max(-1, initial=0)
+        size = 8 * unit * (1 + size)
+        weights = np.abs(np.nan_to_num(outcome.weights, posinf=0, neginf=0))
+        spread = arguments.finish(size[..., None] * (weights @ np.abs(v)))
+        shape = outcome.lse.shape
+        out = spread + 4 * unit * np.abs(outcome.out) + 1e-30
+        lse = (size if size.shape == shape else size.swapaxes(1, 2)) + 8 * unit * np.abs(outcome.lse)
+        return out, lse

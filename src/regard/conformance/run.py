@@ -1,0 +1,160 @@
+"""conform: runs the suite on one attention function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..common.errors import refuse
+from .cases.basics import basics
+from .cases.case import LEVELS, Case, Result
+from .cases.draw import Draw
+from .cases.edges import edges
+from .cases.gradients import gradients
+from .cases.isolation import isolation
+from .cases.limits import Limits
+from .cases.scale import scale
+from .cases.textbook import textbook
+from .conventions.fields import Adapter
+from .conventions.measure import measure
+from .conventions.translate import Absent
+from .diagnose import findings_of
+from .judge import Judge
+from .process.opened import name_of, open_session
+from .report import Report
+
+__all__ = ["cases", "conform"]
+
+LOST = 3  # calls that hang or crash, after which the rest is not run
+MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
+
+
+def conform(
+    function: Callable[..., Any] | str,
+    *,
+    adapter: Adapter | None = None,
+    level: int = 3,
+    seed: int = 0,
+    seconds: float = 10.0,
+) -> Report:
+    """Runs the conformance suite on an attention function.
+
+    The function is called with small arrays that follow from the seed. Every result is compared with
+    softmax(score(scale · q kᵀ) where mask) v in float64, within a bound on the rounding errors of each number.
+
+    Args:
+        function: the function, or where it is: `"module:function"` or `"FILE.py:function"`. It runs in a process of its
+            own if it can be imported; a lambda, a closure or a function of `__main__` runs in this one.
+        adapter: its conventions. None: those that it declares with the decorator `regard.conformance.adapter`, else
+            those of the laws.
+        level: the highest level to run, 0 to 5: runs, textbook, edges, gradients, isolation, scale.
+        seed: of the random cases.
+        seconds: the time that one call may take.
+
+    Returns:
+        The report: the level that was reached, and the findings.
+
+    Raises:
+        Refused: the function cannot be loaded or called, or the adapter does not fit it.
+
+    Source:
+        The laws: docs/reference/laws.md.
+
+    Examples:
+        >>> import regard as rg
+        >>> report = rg.conform("regard:attention", level=1)
+        >>> report.right, report.level
+        (True, 1)
+    """
+    if isinstance(level, bool) or level not in range(len(LEVELS)):
+        raise refuse(
+            "conform",
+            "level is not a level",
+            given=repr(level),
+            expected=f"a number from 0 ({LEVELS[0]}) to {len(LEVELS) - 1} ({LEVELS[-1]})",
+            fix="choose one of them",
+        )
+    began = time.monotonic()
+    with open_session(function, seconds) as session:
+        described = session.describe()
+        target = function if isinstance(function, str) else name_of(function) or described.name
+        declared = adapter if adapter is not None else described.adapter
+        measured = measure(session, described, declared)
+        judge = Judge(session, measured.adapter)
+        limits = _limits(judge)
+        listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
+        results, stopped = _run(listed, judge)
+        results = _with_expectations(results, measured.adapter)
+        findings = findings_of(results, judge, measured, limits, target, described.parameters, seed)
+        return Report(
+            target=target,
+            adapter=measured.adapter,
+            declared=declared,
+            conventions=dict(measured.evidence),
+            asked=level,
+            results=tuple(results),
+            findings=tuple(findings),
+            seed=seed,
+            seconds=time.monotonic() - began,
+            isolated=session.isolated,
+            stopped=stopped,
+            version=described.version,
+        )
+
+
+def cases(limits: Limits, level: int, seed: int) -> list[Case]:
+    """The cases of all levels up to this one."""
+    return [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
+
+
+def _limits(judge: Judge) -> Limits:
+    """What the function takes, found by two calls."""
+    limits = Limits(judge.adapter)
+
+    def runs(name: str, **sizes: int) -> bool:
+        try:
+            return judge.ask(Draw(0, name).call(**limits.sizes(**sizes))).status == "ok"
+        except Absent:
+            return False
+
+    if not runs("plain", Q=6, K=6):  # then every other question would give the same answer
+        return limits
+    return Limits(judge.adapter, rectangular=runs("rectangular", Q=5, K=7), wide=runs("wide", Q=6, K=6, D=8, E=4))
+
+
+def _run(listed: Sequence[Case], judge: Judge) -> tuple[list[Result], str]:
+    """The results, and why the run stopped before its end."""
+    results: list[Result] = []
+    lost = 0
+    for number, case in enumerate(listed):
+        result = judge.result(case)
+        results.append(result)
+        if result.answer is not None and result.answer.status in ("timeout", "crashed"):
+            lost += 1
+        if lost >= LOST:
+            left = len(listed) - number - 1
+            return results, f"{lost} calls hung or ended the process; {left} of {len(listed)} cases did not run"
+    return results, ""
+
+
+def _with_expectations(results: Sequence[Result], adapter: Adapter) -> list[Result]:
+    """The results, where expected failures are marked, and those that pass instead."""
+    known: Mapping[str, Mapping[str, str]] = adapter.expected
+    found = []
+    for result in results:
+        reason = known.get(result.case.id) or known.get(f"law-{result.case.law:02d}")
+        if reason is not None and result.status == "fail":
+            words = f"{result.words} (expected: {reason.get('reason', '')} {reason.get('link', '')})".rstrip()
+            result = replace(result, status="expected", words=words)
+        elif result.case.id in known and result.status == "pass":
+            result = replace(result, status="unexpected-pass", words=f"expected to fail: {reason}")
+        found.append(result)
+    for law in [name for name in known if "[" not in name]:
+        of_law = [number for number, each in enumerate(found) if f"law-{each.case.law:02d}" == law]
+        ran = [number for number in of_law if found[number].status in ("pass", "expected")]
+        if ran and all(found[number].status == "pass" for number in ran):
+            first = ran[0]
+            found[first] = replace(found[first], status="unexpected-pass", words=f"{law} was expected to fail")
+    return found

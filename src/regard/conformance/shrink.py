@@ -1,0 +1,181 @@
+"""Shrinks a failing call to a small one, in a fixed order, so that equal failures give equal counterexamples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from .call import Call
+
+__all__ = ["shrunk"]
+
+Fails = Callable[[Call], bool]
+CALLS, SECONDS = 400, 6.0  # at most, for one counterexample
+
+
+def shrunk(call: Call, fails: Fails, calls: int = CALLS, seconds: float = SECONDS) -> Call:
+    """The smallest call that was found to fail in the same way: fewer arguments, entries, heads, rows, keys and depth,
+    then numbers that can be checked by hand.
+    """
+    until, left = time.monotonic() + seconds, [calls]
+
+    def still(candidate: Call) -> bool:
+        if left[0] <= 0 or time.monotonic() > until:
+            return False
+        left[0] -= 1
+        return fails(candidate)
+
+    for step in (_without_arguments, _smaller, _simpler_masks):
+        changed = True
+        while changed:
+            changed = False
+            for candidate in step(call):
+                if still(candidate):
+                    call, changed = candidate, True
+                    break
+    return _with_simpler_numbers(call, still)
+
+
+def _with_simpler_numbers(call: Call, still: Fails) -> Call:
+    """The call with simpler numbers, array by array."""
+    for name in ("v", "k", "q", "bias", "sinks", "dout", "dlse"):
+        array = getattr(call, name)
+        if array is None:
+            continue
+        for simpler in _numbers(array):
+            if not _same(simpler, array) and still(call.changed(**{name: simpler})):
+                call = call.changed(**{name: simpler})
+                break
+    return call
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return np.array_equal(one.astype(np.float64), other.astype(np.float64), equal_nan=True)
+
+
+def _without_arguments(call: Call) -> Iterator[Call]:
+    for name in ("softcap", "bias", "sinks", "window", "lengths", "mask", "scale", "dropout", "dlse"):
+        if getattr(call, name) is not None:
+            yield call.changed(**{name: None})
+    if call.causal:
+        yield call.changed(causal=False)
+    if call.memory != "contiguous":
+        yield call.changed(memory="contiguous")
+
+
+def _smaller(call: Call) -> Iterator[Call]:
+    B, H, G, Q, K, D, E = (call.dims[axis] for axis in "BHGQKDE")
+    for count in _counts(B):
+        for part in _ends(B, count):
+            yield _cut(call, "B", part)
+    for heads in _counts(G):
+        for part in _ends(G, heads):
+            yield _cut(call, "G", part)
+    if G and H > G:
+        shared = H // G
+        for count in _counts(shared):
+            keep = np.concatenate([np.arange(count) + g * shared for g in range(G)])
+            yield _fewer_queries_heads(call, keep)
+    for count in _counts(Q):
+        for part in _ends(Q, count):
+            yield _cut(call, "Q", part)
+    for count in _counts(K):
+        for part in _ends(K, count):
+            yield _cut(call, "K", part)
+    if Q == K > 1:
+        for count in _counts(K):
+            yield _cut(_cut(call, "Q", slice(0, count)), "K", slice(0, count))
+    if D == E > 1:
+        for count in _counts(D):
+            yield _cut(_cut(call, "D", slice(0, count)), "E", slice(0, count))
+    for axis, size in (("D", D), ("E", E)):
+        for count in _counts(size):
+            yield _cut(call, axis, slice(0, count))
+
+
+def _counts(size: int) -> Iterator[int]:
+    """Smaller sizes, the smallest first."""
+    seen = set()
+    for count in (1, 2, 3, size // 4, size // 2, size - 1):
+        if 0 < count < size and count not in seen:
+            seen.add(count)
+            yield count
+
+
+def _ends(size: int, count: int) -> Iterator[slice]:
+    """The first and the last `count` of `size` entries, and those in the middle."""
+    starts = dict.fromkeys((0, size - count, (size - count) // 2))
+    return (slice(start, start + count) for start in starts)
+
+
+# For each axis, the arrays that have it, and where.
+AXES: dict[str, dict[str, int]] = {
+    "B": {"q": 0, "k": 0, "v": 0, "mask": 0, "bias": 0, "lengths": 0, "dout": 0, "dlse": 0},
+    "Q": {"q": 2, "mask": 2, "bias": 2, "dout": 2, "dlse": 2},
+    "K": {"k": 2, "v": 2, "mask": 3, "bias": 3},
+    "D": {"q": 3, "k": 3},
+    "E": {"v": 3, "dout": 3},
+}
+
+
+def _cut(call: Call, axis: str, part: slice) -> Call:
+    """The call with a part of one axis. A head axis is cut by key heads, with the query heads that share them."""
+    if axis == "G":
+        H, G = call.dims["H"], call.dims["G"]
+        shared = H // G
+        call = _fewer_queries_heads(call, np.arange(part.start * shared, part.stop * shared))
+        return call.changed(k=call.k[:, part], v=call.v[:, part])
+    changes = {}
+    for name, at in AXES[axis].items():
+        array = getattr(call, name)
+        if array is not None and array.shape[at] > 1:
+            changes[name] = array[(slice(None),) * at + (part,)]
+    if axis == "K" and call.lengths is not None:
+        changes["lengths"] = np.minimum(call.lengths, part.stop - part.start)
+    return call.changed(**changes)
+
+
+def _fewer_queries_heads(call: Call, keep: np.ndarray) -> Call:
+    """The call with these query heads."""
+    changes = {}
+    for name, at in (("q", 1), ("mask", 1), ("bias", 1), ("sinks", 0), ("dout", 1), ("dlse", 1)):
+        array = getattr(call, name)
+        if array is not None and array.shape[at] > 1:
+            changes[name] = np.take(array, keep, at)
+    return call.changed(**changes)
+
+
+def _simpler_masks(call: Call) -> Iterator[Call]:
+    for name, plain in (("mask", True), ("bias", 0.0)):
+        array = getattr(call, name)
+        if array is None:
+            continue
+        for place in np.argwhere(array != plain):
+            simpler = array.copy()
+            simpler[tuple(place)] = plain
+            yield call.changed(**{name: simpler})
+
+
+def _numbers(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Simpler numbers for an array, the simplest first: 0, 1, one-hot, few digits. NaN and infinities stay."""
+    finite = np.isfinite(array.astype(np.float64))
+
+    def kept(numbers) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.where(finite, np.asarray(numbers, np.float64), array.astype(np.float64)).astype(array.dtype)
+
+    yield kept(np.zeros(array.shape))
+    yield kept(np.ones(array.shape))
+    if array.ndim >= 2:
+        rows, columns = array.shape[-2:]
+        yield kept(np.broadcast_to(np.eye(rows, columns), array.shape))
+        yield kept(np.broadcast_to(np.arange(1.0, rows + 1)[:, None], array.shape))
+    yield kept(np.arange(array.size, dtype=float).reshape(array.shape))
+    wide = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        yield kept(np.sign(wide))
+        yield kept(np.round(wide))
+        yield kept(np.round(wide, 1))
+        yield kept(np.round(wide, 2))
