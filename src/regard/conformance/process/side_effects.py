@@ -127,7 +127,7 @@ STATE: dict[str, tuple[str, Callable[[], Any], Callable[[Any], object]]] = {
 
 def process_state() -> dict[str, Any]:
     """The state of the process that a function of its inputs does not change."""
-    return {name: read() for name, (module, read, _) in STATE.items() if module in sys.modules}
+    return {name: read() for name, (module, read, _) in STATE.items() if _module(module) is not None}
 
 
 def changed_state(before: Mapping[str, Any], *, random_allowed: bool = False) -> list[str]:

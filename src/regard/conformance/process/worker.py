@@ -55,7 +55,7 @@ def loaded(request: bytes) -> tuple[bytes, Callee | None]:
     try:
         function = pickle.loads(request).load()
         reply = packed({"description": describe(function).as_json()}, {})
-        callee = Callee(function, ReportedEvents(), BaseException)
+        callee = Callee(function, ReportedEvents(), (BaseException,))
     except Refused as refused:
         return refusal(refused), None
     flush()
