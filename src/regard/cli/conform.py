@@ -122,6 +122,7 @@ def _show(report: Report) -> None:
     from rich.text import Text
 
     from ..conformance import LEVELS
+    from ..conformance.conventions.fields import ROLES
     from ..lens.runs.labels import words
     from .terminal import Console
 
@@ -148,10 +149,14 @@ def _show(report: Report) -> None:
         for case, seen in rows:
             table.add_row(Text(case, "dim"), Text(words(seen), "dim"))
         console.print(Padding(table, (0, 0, 0, 2)))
-    absent = sorted({each.words for each in report.results if each.status == "absent"})
+    absent = [
+        role
+        for role in ROLES
+        if any(f" for {role}" in each.words for each in report.results if each.status == "absent")
+    ]
     if absent:
         console.print()
-        console.print(Text("; ".join(absent), "dim"))
+        console.print(Text(f"no arguments for {', '.join(absent)}", "dim"))
 
 
 def _show_finding(console, finding: Finding) -> None:
@@ -177,7 +182,7 @@ def _show_finding(console, finding: Finding) -> None:
     if finding.counterexample:
         console.print()
         for line in finding.counterexample.rstrip().splitlines():
-            console.print(Text("    " + words(line)), soft_wrap=True)
+            console.print(Text(words(line)), soft_wrap=True)
 
 
 def _order(status: str) -> int:
