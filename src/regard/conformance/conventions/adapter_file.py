@@ -1,5 +1,13 @@
 """Adapters as JSON."""
-import dataclasses
-def to_json(a): return {k:(list(v) if isinstance(v,tuple) else dict(v) if hasattr(v,'keys') else v) for k,v in vars(a).items()}
-def read(p): return None
-def schema(): return {}
+
+
+def to_json(a):
+    return {k: (list(v) if isinstance(v, tuple) else dict(v) if hasattr(v, "keys") else v) for k, v in vars(a).items()}
+
+
+def read(p):
+    return None
+
+
+def schema():
+    return {}

@@ -1,1 +1,2 @@
-def adapter(**k): return lambda f:f
+def adapter(**k):
+    return lambda f: f
