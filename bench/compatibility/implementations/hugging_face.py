@@ -37,8 +37,8 @@ SDPA = replace(
 
 def eager(query, key, value, attention_mask=None, scaling=None, dropout=0.0):
     if attention_mask is not None and attention_mask.dtype == torch.bool:
-        # the line of masking_utils.eager_mask
-        attention_mask = torch.where(attention_mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
+        zero = torch.zeros((), dtype=query.dtype)  # as masking_utils.eager_mask, which models call
+        attention_mask = torch.where(attention_mask, zero, torch.finfo(query.dtype).min)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling  # as LlamaAttention.__init__
     out, weights = eager_attention_forward(
         module(query, key, dropout), query, key, value, attention_mask, scaling, dropout

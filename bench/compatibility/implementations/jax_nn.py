@@ -23,6 +23,7 @@ ADAPTER = Adapter(
     window="left-right",
     lse_layout="BQH",
     empty_row="mean",
+    empty_lse="any",
     dtypes=("float32", "float16", "bfloat16"),
     gradients="jax",
     returns=("out", "lse"),

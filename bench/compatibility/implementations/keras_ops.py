@@ -1,10 +1,12 @@
 """keras.ops.dot_product_attention, on the backend that the environment variable KERAS_BACKEND names."""
 
 import os
+from dataclasses import replace
 
 from regard.conformance.conventions.fields import Adapter
 
-ADAPTER = Adapter(
+ON_TORCH = Adapter(
+    arrays="torch",
     layout="BSHD",
     parameters={
         "q": "query",
@@ -19,7 +21,9 @@ ADAPTER = Adapter(
     causal="top-left",
     empty_row="mean",
     dtypes=("float32", "float16", "bfloat16"),
+    gradients="torch",
 )
+ON_JAX = replace(ON_TORCH, arrays="jax", gradients="jax")
 
 
 def on(backend, query, key, value, **options):

@@ -21,10 +21,9 @@ EAGER = Adapter(
     },
     mask_shapes=("BHQK", "B1QK", "1HQK", "11QK"),
     dtypes=("float32", "float64", "float16", "bfloat16"),
-    gradients="torch",
     returns=("out", "lse"),
 )
-COMPILED = replace(EAGER, gradients="none", returns="out")  # what torch compiles for the CPU
+COMPILED = replace(EAGER, returns="out")  # what torch compiles for the CPU
 
 
 def rules(query, key, mask, bias, softcap):

@@ -31,7 +31,9 @@ WITHOUT_WEIGHTS = replace(WITH_WEIGHTS, empty_row="zero", returns="out")
 
 def module(width, num_heads, dtype, dropout):
     """A MultiheadAttention whose four projections are the identity."""
-    made = torch.nn.MultiheadAttention(width, num_heads, dropout, bias=False, batch_first=True, dtype=dtype)
+    made = torch.nn.utils.skip_init(  # it would draw random projections
+        torch.nn.MultiheadAttention, width, num_heads, dropout, bias=False, batch_first=True, dtype=dtype
+    )
     with torch.no_grad():
         made.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
         made.out_proj.weight.copy_(torch.eye(width))
