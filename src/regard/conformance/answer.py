@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,16 @@ class Answer:
     """The answer to one call.
 
     status: "ok"; "raised" an exception; "timeout"; "crashed", if the process ended; "unreadable", if the result is not
-    what the adapter declares (None, a wrong shape or type) · words: what happened, unless ok · out (B, H, Q, E), lse
-    (B, H, Q) in nats, weights (B, H, Q, K): float64, None if not returned · gradients: float64 by role ("q", "k", "v",
-    "bias", "sinks") · dtype: of the output as returned · events: side effects that were seen, in words · seconds: of
-    the call alone · peak: bytes by which the memory of the process grew at most during the call
+    what the adapter declares (None, a wrong shape or type) · words: what happened, unless ok · returned: the structure
+    of an unreadable result, as plain JSON · out (B, H, Q, E), lse (B, H, Q) in nats, weights (B, H, Q, K): float64,
+    None if not returned · gradients: float64 by role ("q", "k", "v", "bias", "sinks") · dtype: of the output as
+    returned · events: side effects that were seen, in words · seconds: of the call alone · peak: bytes by which the
+    memory of the process grew at most during the call
     """
 
     status: str
     words: str = ""
+    returned: Any = None
     out: np.ndarray | None = None
     lse: np.ndarray | None = None
     weights: np.ndarray | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from .answer import Answer
 from .call import Call
 from .cases.case import Result
@@ -20,10 +18,8 @@ from .conventions.translate import Absent
 from .counterexample import script
 from .findings import Finding
 from .judge import Judge
-from .law.arguments import Arguments
-from .law.bound import bound, gradient_bounds
+from .law.bound import gradient_bounds
 from .law.expected import Verdict, expected
-from .law.forward import Outcome
 from .law.meaning import meaning
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
@@ -185,7 +181,7 @@ class _Context:
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
         """Whether the answers that were compared with each other are those of the mistakes."""
-        trial = Trial(self.judge.adapter, _bounds)
+        trial = Trial(self.judge.adapter)
         seen = [Observed(id="", call=call, answer=answer) for call, answer in result.also]
         return bool(explanation.mistakes) and all(
             trial.agrees(each, explanation.mistakes)
@@ -234,13 +230,12 @@ class _Context:
         assert call is not None
         small = shrunk(call, _fails_alike(judge, explanation, status))
         answer = judge.ask(small)
-        right = judge.expected(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
-        law = explanation.mistakes[0].law if explanation and explanation.mistakes else result.case.law
-        says = f"Law {law} of attention: {SENTENCES[law]}."
-        if explanation and explanation.mistakes:
-            says += f"\n# This is what attention with {explanation.mistakes[0].description} gives."
-        return script(small, judge.adapter, self.parameters, self.target, right, what, says)
+        known = explanation.mistakes if explanation else ()
+        law = known[0].law if known else result.case.law
+        says = [f"Law {law} of attention: {SENTENCES[law]}."]
+        says += [f"This is what attention with {known[0].description} gives."] if known else []
+        return script(small, judge.adapter, self.parameters, self.target, what, says)
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
@@ -262,7 +257,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
         if explanation is None or not explanation.mistakes:
             return True
         seen = Observed(id="", call=call, answer=answer)
-        return Trial(judge.adapter, _bounds).agrees(seen, explanation.mistakes) is True
+        return Trial(judge.adapter).agrees(seen, explanation.mistakes) is True
 
     return fails
 
@@ -274,9 +269,7 @@ def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
     small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
-    return explain(
-        [_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter, _bounds
-    )
+    return explain([_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter)
 
 
 def _observed(result: Result, adapter: Adapter) -> Observed:
@@ -293,12 +286,6 @@ def _observed(result: Result, adapter: Adapter) -> Observed:
         bound_lse=right.bounds.lse,
         bound_gradients=gradients,
     )
-
-
-def _bounds(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds of out and lse."""
-    found = bound(arguments, outcome, call)
-    return found.out, found.lse
 
 
 def _is_compared(result: Result) -> bool:

@@ -49,7 +49,8 @@ class Adapter:
     promised · dtypes: those that are accepted · gradients: how they are computed · returns: what is returned: "out", a
     list of roles ("out", "lse", "weights", None for the rest), or a mapping from roles to keys · expected: cases or
     laws that are known to fail, each with a reason and a link · confirmed: False for an adapter that was measured and
-    not yet read by its user
+    not yet read by its user; or the fields that the user has confirmed · declared: the fields that a file or decorator
+    wrote, even if their values are the usual ones
     """
 
     name: str = ""
@@ -75,3 +76,4 @@ class Adapter:
     returns: str | tuple[str | None, ...] | Mapping[str, str] = "out"
     expected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     confirmed: bool | tuple[str, ...] = True
+    declared: tuple[str, ...] = field(default=(), compare=False)

@@ -14,12 +14,16 @@ from ..call import Call
 from .arrays import NAMES, array_kind, dtype_name, float64, is_float, type_words
 from .fields import Adapter
 from .layouts import packed_shape, reduced, shown, unpack
+from .structure import structure
 
 __all__ = ["Result", "Unreadable", "entries", "lse_shape", "read"]
 
 
 class Unreadable(Exception):
-    """The result is not what the adapter says. Its text says what came, and what was expected."""
+    """The result is not what the adapter says. Its text says what came, and what was expected. returned: what came, as
+    `structure` describes it."""
+
+    returned: Any = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,6 +43,14 @@ def read(result: Any, call: Call, adapter: Adapter) -> Result:
     Raises:
         Unreadable: if it is not what the adapter says: another structure, type or shape.
     """
+    try:
+        return _read(result, call, adapter)
+    except Unreadable as error:
+        error.returned = structure(result)
+        raise
+
+
+def _read(result: Any, call: Call, adapter: Adapter) -> Result:
     found = entries(result, adapter)
     sizes, layout = call.dims, adapter.layout
     B, H, Q, K, E = (sizes[name] for name in "BHQKE")

@@ -14,10 +14,10 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ..call import Call
 from ..conventions.fields import Adapter
+from .backward import backward
 from .bound import CONSTANTS, bound_of, compare
 from .computations import VARIANTS, results
 from .forward import forward
-from .gradient_flow import backward
 from .meaning import meaning
 
 __all__ = ["call", "needed", "spread"]
@@ -83,11 +83,12 @@ def needed(case: Call, adapter: Adapter | None = None) -> dict[str, dict[str, fl
     """The smallest constant with which each variant is within the bounds, by variant and result."""
     arguments = meaning(case, adapter or Adapter())
     outcome = forward(arguments, case.q, case.k, case.v)
-    expected = dict(zip(("out", "lse", "weights"), outcome)) | backward(arguments, outcome, case)
+    gradients = {} if case.dout is None else backward(arguments, case.q, case.k, case.v, case.dout, case.dlse)
+    expected = dict(zip(("out", "lse", "weights"), outcome)) | gradients
 
     @cache
     def bounds(what: str, step: int) -> np.ndarray:
-        return bound_of(what, arguments, outcome, case, STEP**step)
+        return bound_of(what, arguments, outcome, case, STEP**step, expected[what] if what in gradients else None)
 
     def right(what: str, got: np.ndarray, step: int) -> bool:
         return compare(got, expected[what], bounds(what, step))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .entries.fills import FILLS
 from .entries.gradients import GRADIENTS
 from .entries.heads import HEADS
 from .entries.lse import LSE
@@ -26,7 +27,9 @@ CATALOG: tuple[Mistake, ...] = (
     *HEADS,
     *SOFTMAX,
     *VALUES,
-    *ROWS,
+    *ROWS[:1],
+    *FILLS,
+    *ROWS[1:],
     *LSE,
     *SINKS[1:],
     *SCORES[2:],

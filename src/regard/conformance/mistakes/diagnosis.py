@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..conventions.fields import Adapter
 from .catalog import CATALOG
 from .mistake import Mistake
-from .trial import Bound, Observed, Trial
+from .trial import Observed, Trial
 
 __all__ = ["Explanation", "Observed", "explain"]
 
@@ -32,15 +32,13 @@ class Explanation:
     cases: tuple[str, ...]
 
 
-def explain(
-    observed: Sequence[Observed], passed: Sequence[Observed], adapter: Adapter, bound: Bound
-) -> list[Explanation]:
+def explain(observed: Sequence[Observed], passed: Sequence[Observed], adapter: Adapter) -> list[Explanation]:
     """Groups failing cases by the mistakes that explain them, those with the most cases first.
 
     observed: the failing cases · passed: the others, which a mistake should not contradict · adapter: the conventions
-    under which they were compared · bound: the rounding that is possible in a call with other arguments
+    under which they were compared
     """
-    search = _Search(observed, passed, Trial(adapter, bound))
+    search = _Search(observed, passed, Trial(adapter))
     search.singles()
     search.pairs()
     return search.explanations()
@@ -128,8 +126,8 @@ class _Search:
         return result + ([Explanation((), (), rest)] if rest else [])
 
     def _joined(self) -> list[tuple[Mistakes, tuple[str, ...], list[Observed]]]:
-        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined with
-        those of the first one.
+        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined
+        with those of the first one.
         """
         found = list(self.found)
         alone = {each[0][0]: each for each in found if len(each[0]) == 1}

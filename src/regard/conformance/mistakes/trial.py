@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,19 +16,17 @@ from ..law.backward import backward
 from ..law.forward import Outcome, forward
 from ..law.meaning import meaning
 from .mistake import Mistake
+from .tolerance import tolerance
 
-__all__ = ["Bound", "Observed", "Trial"]
+__all__ = ["Observed", "Trial"]
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 GRADIENT = 2.0**-16  # of the largest number of a gradient, where no bound is given
 
-# (arguments, outcome, call) -> bounds of out and lse
-Bound = Callable[[Arguments, Outcome, Call], tuple[np.ndarray, np.ndarray]]
-
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One call and its answer, with the bounds of a right answer; None for results that are not compared."""
+    """One call and its answer, with the bounds of a right answer; ∞ where nothing is known of it."""
 
     id: str
     call: Call
@@ -47,8 +45,8 @@ class Observed:
 class Trial:
     """What the law gives for observed calls, alone and with mistakes, under the conventions of an adapter."""
 
-    def __init__(self, adapter: Adapter, bound: Bound):
-        self.adapter, self.bound = adapter, bound
+    def __init__(self, adapter: Adapter):
+        self.adapter = adapter
         self._meant: dict[int, Arguments] = {}
 
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
@@ -68,17 +66,18 @@ class Trial:
 
     def agrees_with(self, seen: Observed, arguments: Arguments) -> bool:
         """Whether the law with these arguments gives the answer."""
-        call, answer = seen.call, seen.answer
+        call = seen.call
         with np.errstate(all="ignore"):
             outcome = forward(arguments, call.q, call.k, call.v)
-            bound_out, bound_lse = self.bound(arguments, outcome, call)
+            bound_out, bound_lse = tolerance(arguments, outcome, call)
             return (
-                self._same_out(answer, outcome, bound_out, call)
-                and self._same_lse(answer, outcome, bound_lse)
+                self._same_out(seen, outcome, bound_out)
+                and self._same_lse(seen, outcome, bound_lse)
                 and self._same_gradients(seen, arguments)
             )
 
-    def _same_out(self, answer: Answer, outcome: Outcome, bound: np.ndarray, call: Call) -> bool:
+    def _same_out(self, seen: Observed, outcome: Outcome, bound: np.ndarray) -> bool:
+        answer, call = seen.answer, seen.call
         if answer.out is None:
             return True
         out = outcome.out
@@ -91,16 +90,17 @@ class Trial:
                     "any": answer.out,
                 }[self.adapter.empty_row]
                 out = np.where(empty, declared, out)
-        return _same(answer.out, out, bound)
+        return _same(answer.out, out, bound, seen.bound_out)
 
-    def _same_lse(self, answer: Answer, outcome: Outcome, bound: np.ndarray) -> bool:
+    def _same_lse(self, seen: Observed, outcome: Outcome, bound: np.ndarray) -> bool:
+        answer = seen.answer
         if answer.lse is None:
             return True
         lse = outcome.lse
         if self.adapter.empty_lse != "-inf":
             declared = np.inf if self.adapter.empty_lse == "inf" else answer.lse
             lse = np.where(np.isneginf(lse), declared, lse)
-        return _same(answer.lse, lse, bound)
+        return _same(answer.lse, lse, bound, seen.bound_lse)
 
     def _same_gradients(self, seen: Observed, arguments: Arguments) -> bool:
         call, given = seen.call, seen.answer.gradients
@@ -109,14 +109,18 @@ class Trial:
         found = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
         for role in found.keys() & given.keys():
             largest = np.max(np.abs(found[role]), initial=0, where=np.isfinite(found[role]))
-            bound = seen.bound_gradients.get(role, 0) + GRADIENT * largest + 1e-30
-            if not _same(given[role], found[role], np.broadcast_to(bound, found[role].shape)):
+            bound = np.full(found[role].shape, GRADIENT * largest + 1e-30)
+            if not _same(given[role], found[role], bound, seen.bound_gradients.get(role)):
                 return False
         return True
 
 
-def _same(actual: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> bool:
+def _same(actual: np.ndarray, expected: np.ndarray, tolerance: np.ndarray, bound: np.ndarray | None) -> bool:
+    """Whether numbers are equal within the tolerance, or within the bound of a right answer where that is larger."""
     if actual.shape != expected.shape:
         return False
-    near = np.abs(actual - expected) <= SLACK * np.nan_to_num(bound, nan=0.0, posinf=0.0)
-    return bool((near | (actual == expected) | (np.isnan(actual) & np.isnan(expected))).all())
+    if bound is not None:
+        tolerance = np.maximum(tolerance, bound)
+    near = np.abs(actual - expected) <= SLACK * tolerance
+    unknown = False if bound is None else np.isposinf(bound)
+    return bool((near | (actual == expected) | (np.isnan(actual) & np.isnan(expected)) | unknown).all())

@@ -1,0 +1,2 @@
+def adapter(**k):
+    return lambda f: f

@@ -1,0 +1,158 @@
+"""Measures the conventions of a function with small calls, and compares them with what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol
+
+from .fields import Adapter
+from .measuring.abilities import measure_dtypes, measure_gradients
+from .measuring.finding import find, with_flags
+from .measuring.masks import measure_bias, measure_empty_rows, measure_masks
+from .measuring.numbers import measure_groups, measure_lse, measure_scale, measure_softcap
+from .measuring.positions import measure_causal, measure_window
+from .measuring.probe import Probe, Session
+from .parameters import Parameter
+from .roles import completed
+
+__all__ = ["Described", "Deviation", "Measured", "measure"]
+
+# Facts of a function that no law prescribes. The others are conventions, and those of the laws count if none is
+# declared.
+FACTS = (
+    *("name", "arrays", "layout", "parameters", "fixed", "heads", "mask_shapes", "lse_layout", "dtypes", "gradients"),
+    *("returns", "expected", "confirmed", "declared"),
+)
+STEPS = (
+    *(measure_causal, measure_masks, measure_bias, measure_window, measure_scale, measure_groups, measure_lse),
+    *(measure_empty_rows, measure_softcap, measure_dtypes, measure_gradients),
+)
+
+
+class Described(Protocol):
+    """What is known of the function before it is called."""
+
+    @property
+    def parameters(self) -> Sequence[Any]: ...
+
+
+class Deviation(NamedTuple):
+    """A convention that is not the declared one, or not that of the laws although nothing else is declared.
+
+    field: its name · expected, measured: values · words: one sentence about both
+    """
+
+    field: str
+    expected: Any
+    measured: Any
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured.
+
+    adapter: everything that was measured, and what is declared where nothing could be · evidence: words by field ·
+    deviations: from what is declared or from the laws · unmeasured: fields that the calls could not tell · runs:
+    whether any call ran · words: what happened if none did · calls: how many were made
+    """
+
+    adapter: Adapter
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    deviations: tuple[Deviation, ...] = ()
+    unmeasured: tuple[str, ...] = ()
+    runs: bool = True
+    words: str = ""
+    calls: int = 0
+
+
+def measure(session: Session, described: Described, declared: Adapter | None = None) -> Measured:
+    """The conventions of the function that a session calls.
+
+    session: has `call(call, adapter) -> Answer` · described: has `parameters` of the function · declared: its adapter
+
+    Raises:
+        Refused: if the function requires a parameter whose role nothing says.
+    """
+    parameters = [each if isinstance(each, Parameter) else Parameter(**each) for each in described.parameters]
+    given = declared or Adapter()
+    start = completed(given, parameters)
+    probe = Probe(session, start)
+    if not find(probe, parameters):
+        first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
+        words = first.words if first is not None else "no call ran"
+        return Measured(adapter=start, runs=False, words=words, calls=probe.calls)
+    with_flags(probe)
+    for step in STEPS:
+        step(probe)
+    deviations = _deviations(given, start, probe)
+    return Measured(
+        adapter=_kept(given, probe.adapter),
+        evidence=probe.evidence,
+        deviations=tuple(deviations),
+        unmeasured=tuple(each.name for each in fields(Adapter) if each.name in probe.unmeasured),
+        calls=probe.calls,
+    )
+
+
+def _kept(given: Adapter, measured: Adapter) -> Adapter:
+    """The measured adapter; what is declared of facts and works is kept, even if more would."""
+    changes: dict[str, Any] = {}
+    for name in ("dtypes", "mask_shapes"):
+        values = getattr(given, name)
+        if _is_declared(given, name) and set(values) <= set(getattr(measured, name)):
+            changes[name] = values
+    if "gradients" in given.declared and given.gradients == "none":
+        changes["gradients"] = "none"
+    return replace(measured, confirmed=given.confirmed, declared=given.declared, **changes)
+
+
+def _is_declared(given: Adapter, name: str) -> bool:
+    """Whether a field was declared: by a file or decorator, or with another value than the usual one."""
+    return name in given.declared or getattr(given, name) != getattr(Adapter(), name)
+
+
+def _expected(given: Adapter, name: str) -> Any:
+    """The value that counts: the declared one, if it is confirmed, else that of the laws."""
+    confirmed = given.confirmed if isinstance(given.confirmed, bool) else name in given.confirmed
+    return getattr(given if confirmed else Adapter(), name)
+
+
+def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]:
+    """Where the measured conventions are not those that count."""
+    found = []
+    for name, words in probe.evidence.items():
+        measured, expected = getattr(probe.adapter, name), _expected(given, name)
+        declared = _is_declared(given, name)
+        if name in FACTS:
+            if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):
+                continue
+            expected = getattr(given, name)
+        elif measured == expected or (not declared and _is_textbook(name, measured)):
+            continue
+        who = "declared" if expected == getattr(given, name) and declared else "the textbook"
+        text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"
+        found.append(Deviation(name, expected, measured, text))
+    return found
+
+
+def _agrees(name: str, declared: Any, measured: Any) -> bool:
+    """Whether a declared fact holds; of several values, each must."""
+    if name in ("dtypes", "mask_shapes"):
+        return set(declared) <= set(measured)
+    return declared == measured or (name == "gradients" and declared == "none")
+
+
+def _is_textbook(name: str, measured: Any) -> bool:
+    """Whether a value breaks no law although it is not the usual one: pairs that count keys, heads that share none."""
+    return (name, measured) in (("window", "left-right"), ("groups", "none"))
+
+
+def _shown(name: str, value: Any) -> str:
+    """A value in words."""
+    if name == "scale":
+        return "1/√D" if value is None else f"{value:.6g}"
+    if name == "always":
+        return ", ".join(value) or "nothing is always masked"
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

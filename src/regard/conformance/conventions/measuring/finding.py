@@ -1,0 +1,230 @@
+"""The first measurement: with which arrays, layout and sizes the function runs, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...answer import Answer
+from ...call import Call
+from ..fields import CHOICES, Adapter
+from ..layouts import packed_shape, reduced
+from ..parameters import Parameter
+from ..read import lse_shape
+from .probe import Probe, base_pattern, dtype_of, sizes_for
+
+__all__ = ["find", "with_flags"]
+
+GENERAL = {"B": 2, "H": 3, "G": 3, "Q": 5, "K": 7, "D": 4, "E": 6}  # all sizes differ
+# What runs decides what the function supports: E ≠ D, then Q ≠ K, then small depths.
+SIZES: tuple[tuple[dict[str, int], str], ...] = (
+    (GENERAL, "float32"),
+    (GENERAL | {"D": 8, "E": 8}, "float32"),
+    (GENERAL | {"Q": 7}, "float32"),
+    (GENERAL | {"Q": 8, "K": 8, "D": 8, "E": 8}, "float32"),
+    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "float32"),
+    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "float16"),
+    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "bfloat16"),
+    (GENERAL, "float64"),
+)
+
+
+def find(probe: Probe, parameters: Sequence[Parameter]) -> bool:
+    """Sets arrays, layout, returns and sizes of the probe. False if no call ran."""
+    fallback = None
+    for sizes, dtype in SIZES:
+        probe.dtype = dtype
+        for adapter in _candidates(probe.adapter, parameters):
+            size = sizes_for(sizes, adapter)
+            call = _call(size, dtype)
+            answer, adapter = _read(probe, call, adapter, size)
+            if answer is None or answer.out is None:
+                continue
+            if (settled := _means(probe, call, answer, adapter)) is not None:
+                return _keep(probe, settled, size, call)
+            fallback = fallback or (adapter, size, call, dtype)
+        if fallback:
+            probe.dtype = fallback[3]
+            return _keep(probe, *fallback[:3])
+    return False
+
+
+def _candidates(adapter: Adapter, parameters: Sequence[Parameter]) -> Iterator[Adapter]:
+    """Adapters to try, the declared one first."""
+    required = {each.name for each in parameters if each.required}
+    polarities, shapes, windows = [adapter.mask], [adapter.mask_shapes], [adapter.window]
+    if adapter.parameters.get("mask") in required:
+        polarities += [each for each in CHOICES["mask"] if each != adapter.mask]
+        shapes += [(each,) for each in ("QK", "BQK", "B11K", "BK", "HQK") if (each,) != adapter.mask_shapes]
+    if adapter.parameters.get("window") in required:
+        windows += ["left-right"]
+    for arrays, layout in product(_kinds(adapter, parameters), _layouts(adapter)):
+        heads = adapter.heads
+        if layout == "BSD" and "heads" not in adapter.parameters and heads is None:
+            heads = 1
+        for shape, mask, window in product(shapes, polarities, windows):
+            found = replace(adapter, arrays=arrays, layout=layout, heads=heads)
+            yield replace(found, mask=mask, mask_shapes=shape, window=window)
+
+
+def _kinds(adapter: Adapter, parameters: Sequence[Parameter]) -> list[str]:
+    """Kinds of arrays: the declared one, the one that annotations name, and the rest."""
+    text = " ".join(each.annotation for each in parameters)
+    hints = {"torch": ("Tensor", "torch"), "jax": ("jax", "jnp"), "numpy": ("ndarray", "NDArray", "np.")}
+    named = [kind for kind, words in hints.items() if any(word in text for word in words)]
+    declared = [adapter.arrays] if "arrays" in adapter.declared or adapter.arrays != "numpy" else []
+    return list(dict.fromkeys([*declared, *named, *CHOICES["arrays"]]))
+
+
+def _layouts(adapter: Adapter) -> list[str]:
+    """Layouts: the declared one, those that the parameters suggest, and the rest."""
+    names = adapter.parameters
+    declared = [adapter.layout] if "layout" in adapter.declared or adapter.layout != "BHSD" else []
+    likely = ["THD"] * ("cu_seqlens_q" in names) + ["BSD"] * ("heads" in names or adapter.heads is not None)
+    return list(dict.fromkeys([*declared, *likely, "BHSD", "BSHD", "SBHD", "HSD", "THD", "SD", "BSD"]))
+
+
+def _call(size: Mapping[str, int], dtype: str) -> Call:
+    """A call with q = 0 and ordinary values: the output is their mean over the attended keys."""
+    rng = np.random.default_rng(3)
+    B, H, G, Q, K, D, E = (size[name] for name in "BHGQKDE")
+    shapes = {"k": (B, G, K, D), "v": (B, G, K, E)}
+    arrays: dict[str, Any] = {
+        name: rng.standard_normal(shape).astype(dtype_of(dtype)) for name, shape in shapes.items()
+    }
+    return Call(q=np.zeros((B, H, Q, D), dtype_of(dtype)), **arrays)
+
+
+def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer | None, Adapter]:
+    """The answer, and the adapter with the structure that was returned."""
+    answer = probe.ask(call, adapter)
+    if answer is None or answer.status != "unreadable" or answer.returned is None:
+        return answer, adapter
+    kind = _kind(answer.returned)
+    if kind is not None and kind != adapter.arrays:
+        adapter = replace(adapter, arrays=kind)
+        answer = probe.ask(call, adapter)
+        if answer is None or answer.status != "unreadable" or answer.returned is None:
+            return answer, adapter
+    roles = _roles(answer.returned, adapter, size)
+    if roles is None:
+        return answer, adapter
+    adapter = replace(adapter, returns=roles[0], lse_layout=roles[1])
+    return probe.ask(call, adapter), adapter
+
+
+def _kind(returned: Mapping[str, Any]) -> str | None:
+    """The kind of the first array that was returned."""
+    if returned["is"] == "array":
+        return returned["arrays"]
+    entries = returned.get("entries", [])
+    listed = entries.values() if isinstance(entries, Mapping) else entries
+    return next((each["arrays"] for each in listed if each["is"] == "array"), None)
+
+
+def _roles(
+    returned: Mapping[str, Any], adapter: Adapter, size: Mapping[str, int]
+) -> tuple[str | tuple[str | None, ...] | dict[str, str], str] | None:
+    """What each array is by its shape, and the layout of lse; None if no array has the shape of the output."""
+    if returned["is"] == "array":
+        return ("out", adapter.lse_layout) if _fits(returned, _shapes(adapter, size)["out"]) else None
+    entries = returned.get("entries")
+    if not entries:
+        return None
+    named = list(entries.items()) if isinstance(entries, Mapping) else list(enumerate(entries))
+    shapes, found, layout = _shapes(adapter, size), {}, adapter.lse_layout
+    for key, entry in named:
+        role = next((role for role in ("out", "weights") if role not in found and _fits(entry, shapes[role])), None)
+        if role is None and "lse" not in found:
+            axes = [adapter.lse_layout, *(axes for axes in CHOICES["lse_layout"] if axes != adapter.lse_layout)]
+            fitting = [each for each in axes if _fits(entry, lse_shape(replace(adapter, lse_layout=each), size))]
+            if fitting:
+                role, layout = "lse", fitting[0]
+        if role is not None:
+            found[role] = key
+    if "out" not in found:
+        return None
+    if isinstance(entries, Mapping):
+        return {role: str(key) for role, key in found.items()}, layout
+    by_key = {key: role for role, key in found.items()}
+    return tuple(by_key.get(key) for key, _ in named), layout
+
+
+def _shapes(adapter: Adapter, size: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the output and the weights."""
+    out = packed_shape(adapter.layout, tuple(size[name] for name in "BHQE"))
+    return {"out": out, "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout))}
+
+
+def _fits(entry: Mapping[str, Any], shape: Sequence[int]) -> bool:
+    return entry["is"] == "array" and tuple(entry["shape"]) == tuple(shape) and "float" in entry["dtype"]
+
+
+def _means(probe: Probe, call: Call, answer: Answer, adapter: Adapter) -> Adapter | None:
+    """The adapter if the output is the mean of the values over all keys, or over all up to each row, which it then
+    says."""
+    size = call.dims
+    causal = [adapter.causal, *(each for each in CHOICES["causal"] if each != adapter.causal)]
+    always = [replace(adapter, always=("causal",), causal=each) for each in causal]
+    for each in [replace(adapter, always=()), *always]:
+        pattern = base_pattern(each, size)
+        means = pattern @ call.v.astype(np.float64) / np.maximum(pattern.sum(-1, keepdims=True), 1)
+        if not pattern.any(-1).all():
+            continue
+        if probe.close(answer.out, means):
+            return each
+    return None
+
+
+def _keep(probe: Probe, adapter: Adapter, size: dict[str, int], call: Call) -> bool:
+    """Sets what was found, and sizes whose values are one-hot over the keys."""
+    shape = packed_shape(adapter.layout, call.q.shape)
+    words = f"a call with queries of shape {shape} returns the output in that layout"
+    sample = probe.adapter
+    probe.adapter = adapter
+    probe.evidence |= {"arrays": f"it takes and returns {adapter.arrays} arrays", "layout": words}
+    probe.evidence["returns"] = f"it returns {adapter.returns!r}" if adapter.returns != "out" else "it returns an array"
+    if adapter.always != sample.always or adapter.always:
+        probe.evidence["always"] = _always_words(adapter, size)
+    if adapter.always and size["Q"] != size["K"]:
+        probe.evidence["causal"] = _always_words(adapter, size)
+    if adapter.mask != sample.mask:
+        probe.evidence["mask"] = f"a call that hides nothing runs as {adapter.mask}"
+    if size["D"] == size["E"]:  # values one-hot over the keys need E = K, so D = E = K
+        larger = max(size["K"], size["D"])
+        size = size | {"K": larger, "E": larger, "D": larger, "Q": larger if size["Q"] == size["K"] else size["Q"]}
+    else:
+        size = size | {"E": size["K"]}
+    probe.sizes = size
+    return True
+
+
+def _always_words(adapter: Adapter, size: Mapping[str, int]) -> str:
+    """What was seen of masks that no argument requested."""
+    if not adapter.always:
+        return "without arguments each row attends to all keys"
+    first = int(base_pattern(adapter, size)[0].sum())
+    return f"without arguments, at {size['Q']} rows over {size['K']} keys, row 0 attends to the first {first}"
+
+
+def with_flags(probe: Probe) -> None:
+    """What is returned if lse and weights are requested by their parameters."""
+    roles = ["out"] if probe.adapter.returns == "out" else list(probe.adapter.returns)
+    wanted = [role for role in ("lse", "weights") if probe.has(f"return_{role}") and role not in roles]
+    if not wanted or ("returns" in probe.adapter.declared and probe.adapter.returns == "out"):
+        return
+    for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
+        size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
+        call = _call(size, probe.dtype)
+        asked = replace(probe.adapter, returns=("out", *more))
+        answer, adapter = _read(probe, call, asked, size)
+        if answer is not None and answer.out is not None:
+            listed = adapter.returns
+            if set(more) <= set(listed):
+                probe.adapter = adapter
+                probe.evidence["returns"] = f"it returns {listed!r} if requested"
+                return

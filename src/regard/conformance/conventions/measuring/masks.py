@@ -1,0 +1,171 @@
+"""Measurements of masks: what true means, which shapes are accepted, biases, and rows that may attend to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..fields import CHOICES
+from ..layouts import reduced
+from .probe import Probe, base_pattern, dtype_of
+
+__all__ = ["measure_bias", "measure_empty_rows", "measure_masks"]
+
+SAID = {"true-attends": "rows attend where the mask is true", "true-hides": "rows attend where the mask is false"}
+
+
+def measure_masks(probe: Probe) -> None:
+    """Polarity and shapes of the mask."""
+    if not probe.has("mask"):
+        if probe.has("bias"):
+            measure_shapes_of_bias(probe)
+        return
+    own = [probe.adapter.mask, *(each for each in CHOICES["mask"][:2] if each != probe.adapter.mask)]
+    # With a boolean mask, the opposite of the pattern tells the two polarities apart in one call.
+    tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
+    for asked in tries:
+        shapes: dict[str, list[str]] = {}
+        for axes in _shapes(probe):
+            for mask, seen, expected in _seen(probe, axes, asked):
+                polarity = _polarity(mask, seen, expected, asked)
+                if polarity is not None:
+                    shapes.setdefault(polarity, []).append(axes)
+        if shapes:
+            polarity = max(shapes, key=lambda each: len(shapes[each]))
+            words = SAID.get(polarity, "rows attend where 0 is added to the score, not where −inf is")
+            if asked == "additive":
+                words += "; a boolean mask does not hide"
+            probe.found("mask", polarity, words)
+            listed = shapes[polarity]
+            probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
+            return
+    probe.unmeasured |= {"mask", "mask_shapes"}
+
+
+def _shapes(probe: Probe) -> list[str]:
+    """The shapes to try, each once for the layout."""
+    layout = "HSD" if probe.adapter.layout == "THD" else probe.adapter.layout
+    declared = probe.adapter.mask_shapes
+    found: dict[str, str] = {}
+    for axes in (*declared, *CHOICES["mask_shapes"]):
+        found.setdefault(reduced(axes, layout), axes)
+    return list(found.values())
+
+
+def _mask_sizes(probe: Probe) -> dict[str, int]:
+    """Sizes of calls with masks; rows of several entries have none in common."""
+    return probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
+
+
+def _pattern(probe: Probe, axes: str) -> np.ndarray:
+    """A mask (B or 1, H or 1, Q or 1, K) in which every row attends to some keys and not to others, key 0 in turns."""
+    sizes = _mask_sizes(probe)
+    shape = tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK")
+    return np.add.outer(np.arange(np.prod(shape[:3])) * 3, np.arange(shape[3])).reshape(shape) % 7 % 3 == 0
+
+
+def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The mask, what the rows attended to, and where that is decided; nothing if the call does not run."""
+    adapter = replace(probe.adapter, mask=polarity, mask_shapes=(axes,))
+    mask = _pattern(probe, axes)
+    sizes = _mask_sizes(probe)
+    seen = probe.attended(sizes, adapter, mask=mask)
+    if seen is not None:
+        yield np.broadcast_to(mask, seen.shape), seen, np.broadcast_to(base_pattern(adapter, sizes), seen.shape)
+
+
+def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, asked: str) -> str | None:
+    """Which polarity explains what was seen, in rows that it leaves some keys; None if none does."""
+    choices = {"additive": mask} if asked == "additive" else {"true-attends": mask, "true-hides": ~mask}
+    for polarity, pattern in choices.items():
+        expected = pattern & base
+        rows = expected.any(-1)
+        if rows.any() and (seen == expected)[rows].all():
+            return polarity
+    return None
+
+
+def measure_shapes_of_bias(probe: Probe) -> None:
+    """The accepted shapes of the bias, if there is no mask."""
+    shapes = []
+    for axes in _shapes(probe):
+        if _bias_is_added(probe, axes, probe.adapter.parameters["bias"]):
+            shapes.append(axes)
+    if shapes:
+        probe.found("mask_shapes", tuple(shapes), f"biases of the shapes {', '.join(shapes)} are added")
+    else:
+        probe.unmeasured.add("mask_shapes")
+
+
+def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
+    """Whether a bias of such a shape, passed to a parameter, is added to the scores."""
+    adapter = replace(probe.adapter, mask_shapes=(axes,), parameters={**probe.adapter.parameters, "bias": name})
+    sizes = _mask_sizes(probe)
+    bias = np.where(_pattern(probe, axes), 1.0, 0.0).astype(dtype_of(probe.dtype))
+    weights = probe.weights(sizes, adapter, bias=bias)
+    if weights is None:
+        return False
+    powers = np.exp(np.broadcast_to(bias.astype(np.float64), weights.shape)) * base_pattern(adapter, sizes)
+    return probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9))
+
+
+def measure_bias(probe: Probe) -> None:
+    """Whether the parameter of the mask takes biases, if no other does."""
+    names = probe.adapter.parameters
+    if "bias" in names or "mask" not in names or "mask" in probe.unmeasured:
+        return
+    if _bias_is_added(probe, probe.adapter.mask_shapes[0], names["mask"]):
+        words = f"floats passed as {names['mask']} are added to the scores"
+        probe.found("parameters", {**names, "bias": names["mask"]}, words)
+
+
+def measure_empty_rows(probe: Probe) -> None:
+    """What a row gives that may attend to nothing."""
+    adapter, sizes = probe.adapter, _mask_sizes(probe)
+    rng = np.random.default_rng(7)
+    arguments, row = _empty_row(probe, sizes)
+    if row is None:
+        probe.unmeasured |= {"empty_row"} | ({"empty_lse"} if "lse" in adapter.returns else set())
+        return
+    sizes = sizes | {"Q": row[0], "K": row[1]}
+    v = rng.standard_normal((sizes["B"], sizes["G"], sizes["K"], sizes["E"]))
+    call = probe.call(sizes, v=v, **arguments)
+    answer = probe.ask(call)
+    if answer is None or answer.out is None:
+        probe.unmeasured |= {"empty_row"} | ({"empty_lse"} if "lse" in adapter.returns else set())
+        return
+    out, values = answer.out[0, :, 1], call.v[0].astype(np.float64)
+    means = [values.mean(1), (base_pattern(adapter, sizes)[1] @ values) / max(base_pattern(adapter, sizes)[1].sum(), 1)]
+    choices = (
+        ("zero", "0", bool((out == 0).all())),
+        ("nan", "NaN", bool(np.isnan(out).all())),
+        ("mean", "the mean of all values", any(probe.close(out, mean) for mean in means)),
+    )
+    for value, words, holds in choices:
+        if holds:
+            probe.found("empty_row", value, f"a row that may attend to nothing gives {words}")
+            break
+    if answer.lse is not None:
+        lse = answer.lse[0, :, 1]
+        for value, number in (("-inf", -np.inf), ("inf", np.inf)):
+            if (lse == number).all():
+                probe.found("empty_lse", value, f"the lse of a row that may attend to nothing is {number}")
+
+
+def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, tuple[int, int] | None]:
+    """Arguments that leave nothing to row 1 of the first batch entry, and the numbers of rows and keys."""
+    adapter, rows = probe.adapter, (sizes["Q"], sizes["K"])
+    if probe.has("mask") and "mask" not in probe.unmeasured:
+        for axes in adapter.mask_shapes:
+            mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
+            mask[0, :, min(1, mask.shape[2] - 1)] = False
+            return {"mask": mask}, rows
+    if probe.has("lengths") and adapter.layout != "THD":
+        return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, rows
+    known = adapter.causal == "bottom-right" and sizes["Q"] != sizes["K"] and "causal" not in probe.unmeasured
+    if known and (probe.has("causal") or "causal" in adapter.always):  # more rows than keys: the first have none
+        keys = sizes["Q"] if sizes["E"] != sizes["D"] else sizes["K"]
+        return {"causal": True}, (keys + 2, keys)
+    return {}, None

@@ -1,0 +1,132 @@
+"""Measurements of numbers: the scale, the base of lse, the order of cap and bias, and how heads share keys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..layouts import MISSING
+from .probe import Probe, base_pattern
+
+__all__ = ["measure_groups", "measure_lse", "measure_scale", "measure_softcap"]
+
+
+def measure_scale(probe: Probe) -> None:
+    """The scale of a call that passes none: 1/√D, or a fixed number."""
+    depths = [probe.sizes["D"], 4 * probe.sizes["D"]] if probe.sizes["E"] != probe.sizes["D"] else [probe.sizes["D"]]
+    measured = [_scale(probe, depth) for depth in depths]
+    if measured[0] is None:
+        probe.unmeasured.add("scale")
+        return
+    first, depth = measured[0], depths[0]
+    words = f"at depth {depth}, scores are {first:.4g} times q·k"
+    if all(number is not None and _near(probe, number * math.sqrt(size), 1) for number, size in zip(measured, depths)):
+        probe.found("scale", None, words)
+        return
+    also = "".join(f"; at depth {size}, {number:.4g} times" for number, size in zip(measured[1:], depths[1:]) if number)
+    if all(number is None or _near(probe, number / first, 1) for number in measured):
+        probe.found("scale", _rounded(first), words + also)
+    else:  # it depends on the depth in another way: no number says it
+        probe.evidence["scale"] = words + also
+
+
+def _scale(probe: Probe, depth: int) -> float | None:
+    """The number that multiplies q·k, from the weights of scores that are known; None if no number explains them."""
+    sizes = probe.sizes | {"D": depth}
+    steps = np.linspace(-1, 1, sizes["K"])
+    q = np.zeros((sizes["B"], sizes["H"], sizes["Q"], depth))
+    k = np.zeros((sizes["B"], sizes["G"], sizes["K"], depth))
+    q[..., 0], k[..., 0] = 1, steps
+    weights = probe.weights(sizes, q=q, k=k)
+    if weights is None:
+        return None
+    attended = np.broadcast_to(base_pattern(probe.adapter, sizes), weights.shape)
+    several = attended.sum(-1) > 1
+    if not several.any() or not (np.nan_to_num(weights)[attended] > 0).all():
+        return None
+    row = weights[several][-1]
+    scores = np.log(row[attended[several][-1]])
+    own = steps[attended[several][-1]]
+    scale, base = np.polyfit(own, scores, 1)
+    return float(scale) if np.abs(scale * own + base - scores).max() < 50 * _unit(probe) else None
+
+
+def _unit(probe: Probe) -> float:
+    return {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[probe.dtype]
+
+
+def _near(probe: Probe, number: float, expected: float) -> bool:
+    return abs(number - expected) < 20 * _unit(probe) * max(1, abs(expected))
+
+
+def _rounded(number: float) -> float:
+    """A measured number without the digits that rounding made: 0.125, not 0.12500003."""
+    for power in (number, number**-2 if number > 0 else number):
+        whole = round(power * 1024) / 1024
+        if whole and abs(power - whole) < 2e-4 * abs(whole):
+            return whole if power is number else whole**-0.5
+    return float(f"{number:.5g}")
+
+
+def measure_groups(probe: Probe) -> None:
+    """Which query heads share a key head."""
+    layout = probe.adapter.layout
+    if "H" in MISSING.get(layout, "") or (layout == "BSD" and "heads" not in probe.adapter.parameters):
+        return
+    sizes = probe.sizes | {"H": 4, "G": 2}
+    v = np.empty((sizes["B"], 2, sizes["K"], sizes["E"]))
+    v[:, 0], v[:, 1] = 1, 2
+    answer = probe.ask(probe.call(sizes, v=v), replace(probe.adapter, groups="repeat-interleave"))
+    if answer is None:
+        return
+    if answer.out is None:
+        probe.found("groups", "none", "a call with 4 query heads over 2 key heads does not run")
+        return
+    heads = answer.out[:, :, -1, 0]
+    for value, expected in (("repeat-interleave", [1, 1, 2, 2]), ("tile", [1, 2, 1, 2])):
+        if probe.close(heads, np.broadcast_to(expected, heads.shape)):
+            words = f"of 4 query heads over 2 key heads, the key heads are {', '.join(map(str, expected))}"
+            probe.found("groups", value, words)
+            return
+
+
+def measure_lse(probe: Probe) -> None:
+    """The base of lse: with q = 0 it is the logarithm of the number of attended keys."""
+    if "lse" not in probe.adapter.returns:
+        return
+    answer = probe.ask(probe.call(), replace(probe.adapter, lse="natural"))
+    if answer is None or answer.lse is None:
+        probe.unmeasured.add("lse")
+        return
+    counts = base_pattern(probe.adapter, probe.sizes).sum(-1)
+    with np.errstate(divide="ignore"):
+        logarithms = (("natural", "natural", np.log(counts)), ("base-2", "base-2", np.log2(counts)))
+    last = int(counts[-1])
+    for value, name, expected in logarithms:
+        if probe.close(answer.lse, np.broadcast_to(expected, answer.lse.shape)):
+            words = f"the lse of {last} equal scores of 0 is {answer.lse[0, 0, -1]:.4f}, the {name} logarithm of {last}"
+            probe.found("lse", value, words)
+            probe.evidence["lse_layout"] = f"lse has the axes {probe.adapter.lse_layout}"
+            return
+
+
+def measure_softcap(probe: Probe) -> None:
+    """Whether the bias is added to capped scores, or capped with them."""
+    if not (probe.has("softcap") and probe.has("bias")):
+        return
+    sizes = probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
+    bias = np.linspace(-2, 2, sizes["K"]).reshape(1, 1, 1, -1)
+    full = np.broadcast_to(bias, (sizes["B"], sizes["H"], sizes["Q"], sizes["K"]))
+    weights = probe.weights(sizes, bias=full.astype(probe.call(sizes).dtype), softcap=1.0)
+    if weights is None:
+        probe.unmeasured.add("softcap")
+        return
+    base = base_pattern(probe.adapter, sizes)
+    for value, scores in (("before-bias", bias), ("after-bias", np.tanh(bias))):
+        powers = np.exp(scores) * base
+        if probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9)):
+            words = "added to capped scores" if value == "before-bias" else "capped together with the scores"
+            probe.found("softcap", value, f"a bias of up to 2 is {words} at a cap of 1")
+            return

@@ -1,0 +1,125 @@
+"""Probe: small calls of the function under the conventions found so far, and what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+
+from ....common.errors import Refused
+from ...answer import Answer
+from ...call import Call
+from ..fields import Adapter
+from ..translate import Absent
+
+__all__ = ["Probe", "Session", "base_pattern", "dtype_of", "sizes_for"]
+
+SECONDS = 10.0  # after this time nothing more is measured
+FAILURES = 3  # calls that may end the process or run into the time limit
+
+
+class Session(Protocol):
+    """What a probe needs of the process that calls the function."""
+
+    def call(self, call: Call, adapter: Adapter, /) -> Answer: ...
+
+
+def dtype_of(name: str) -> np.dtype:
+    """A dtype by name; bfloat16 too."""
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
+    """Sizes that a layout can hold."""
+    found = dict(sizes)
+    if adapter.layout in ("HSD", "SD") or (adapter.layout == "THD" and "cu_seqlens_q" not in adapter.parameters):
+        found["B"] = 1
+    if adapter.layout == "SD":
+        found |= {"H": 1, "G": 1}
+    if adapter.layout == "BSD" and "heads" not in adapter.parameters and adapter.heads:
+        found |= {"H": adapter.heads, "G": adapter.heads}
+    return found
+
+
+def base_pattern(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
+    """Which keys each row attends to without any argument, (Q, K)."""
+    Q, K = sizes["Q"], sizes["K"]
+    if "causal" not in adapter.always:
+        return np.ones((Q, K), bool)
+    return np.tri(Q, K, 0 if adapter.causal == "top-left" else K - Q, dtype=bool)
+
+
+@dataclass(eq=False)
+class Probe:
+    """Calls the function, and collects the conventions that are found.
+
+    adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
+    evidence: words by field · unmeasured: fields that could not be told
+    """
+
+    session: Session
+    adapter: Adapter
+    sizes: dict[str, int] = field(default_factory=dict)
+    dtype: str = "float32"
+    evidence: dict[str, str] = field(default_factory=dict)
+    unmeasured: set[str] = field(default_factory=set)
+    failures: int = 0
+    calls: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def found(self, name: str, value: Any, words: str) -> None:
+        """Keeps the measured value of a field."""
+        self.adapter = replace(self.adapter, **{name: value})
+        self.evidence[name] = words
+
+    def has(self, role: str) -> bool:
+        """Whether the function has a parameter for a role."""
+        return role in self.adapter.parameters
+
+    def ask(self, call: Call, adapter: Adapter | None = None) -> Answer | None:
+        """The answer to a call; None if the function cannot be given it, or too many calls failed before."""
+        if self.failures >= FAILURES or time.monotonic() - self.started > SECONDS:
+            return None
+        self.calls += 1
+        try:
+            answer = self.session.call(call, adapter or self.adapter)
+        except (Absent, Refused):  # no such argument, or arrays of a library that is not installed
+            return None
+        self.failures += answer.status in ("timeout", "crashed")
+        return answer
+
+    def call(self, sizes: Mapping[str, int] | None = None, **arguments: Any) -> Call:
+        """A call with q = 0, so that weights are uniform whatever the scale, and values one-hot over the keys."""
+        size = {**self.sizes, **(sizes or {})}
+        rng = np.random.default_rng(5)
+        dtype = dtype_of(self.dtype)
+        one_hot = np.broadcast_to(np.eye(size["K"], size["E"]), (size["B"], size["G"], size["K"], size["E"]))
+        arrays = {
+            "q": np.zeros((size["B"], size["H"], size["Q"], size["D"])),
+            "k": rng.standard_normal((size["B"], size["G"], size["K"], size["D"])),
+            "v": one_hot,
+        }
+        given: dict[str, Any] = {
+            name: np.ascontiguousarray(arguments.pop(name, array)).astype(dtype) for name, array in arrays.items()
+        }
+        return Call(**given, **arguments)
+
+    def weights(self, sizes: Mapping[str, int] | None = None, adapter: Adapter | None = None, **arguments: Any):
+        """The weights (B, H, Q, K) of such a call, read from its output; None if it does not run."""
+        call = self.call(sizes, **arguments)
+        answer = self.ask(call, adapter)
+        return None if answer is None or answer.out is None else answer.out[..., : call.dims["K"]]
+
+    def attended(self, sizes: Mapping[str, int] | None = None, adapter: Adapter | None = None, **arguments: Any):
+        """Which keys each row attends to, (B, H, Q, K); None if the call does not run."""
+        weights = self.weights(sizes, adapter, **arguments)
+        return None if weights is None else np.nan_to_num(weights) > 0.1 / weights.shape[-1]
+
+    def close(self, first: Any, second: Any) -> bool:
+        """Whether two arrays agree to what the dtype of the calls can hold."""
+        bits = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}[self.dtype]
+        return bool(np.allclose(first, second, rtol=bits, atol=bits))
