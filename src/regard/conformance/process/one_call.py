@@ -22,7 +22,7 @@ from .side_effects import Contents, EarlierResult, changed_state, process_state
 
 __all__ = ["Callee", "Events"]
 
-Failure = tuple[str, str] | None  # a status and words
+Failure = tuple[str, str, Any] | None  # a status, words, and the structure of what was returned instead
 
 
 class Events(Protocol):
@@ -72,7 +72,7 @@ class Callee:
             failure, result = self._read(result, call, prepared.adapter)
         known: dict[str, Any] = {"events": tuple(seen), "seconds": seconds, "peak": grown}
         if failure is not None:
-            return Answer(status=failure[0], words=failure[1], **known)
+            return Answer(status=failure[0], words=failure[1], returned=failure[2], **known)
         read = {name: getattr(result, name) for name in ("out", "lse", "weights", "dtype")}
         return Answer(status="ok", gradients=gradients, **read, **known)
 
@@ -85,15 +85,15 @@ class Callee:
         except Absent:
             raise
         except Unreadable as error:
-            return ("unreadable", one_line(str(error))), None, {}
+            return ("unreadable", one_line(str(error)), error.returned), None, {}
         except self.caught as error:
-            return ("raised", said(error)), None, {}
+            return ("raised", said(error), None), None, {}
 
     def _read(self, result: Any, call: Call, adapter: Adapter) -> tuple[Failure, Any]:
         try:
             with np.errstate(all="ignore"):
                 return None, read(result, call, adapter)
         except Unreadable as error:
-            return ("unreadable", one_line(str(error))), None
+            return ("unreadable", one_line(str(error)), error.returned), None
         except self.caught as error:  # the result is the function's own: its __array__ may raise anything
-            return ("unreadable", said(error)), None
+            return ("unreadable", said(error), None), None

@@ -78,7 +78,7 @@ def answered(callee: Callee, request: bytes) -> bytes:
 
 def parts(answer: Answer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """An answer as the types of JSON and arrays."""
-    simple = ("status", "words", "dtype", "events", "seconds", "peak")
+    simple = ("status", "words", "returned", "dtype", "events", "seconds", "peak")
     arrays = {name: getattr(answer, name) for name in ("out", "lse", "weights")}
     arrays |= {f"gradient {name}": array for name, array in answer.gradients.items()}
     return {name: getattr(answer, name) for name in simple}, {k: v for k, v in arrays.items() if v is not None}
