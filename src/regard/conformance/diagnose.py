@@ -193,7 +193,7 @@ class _Context:
         )
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
-        first = min(group, key=lambda each: (each.case.level, _size(each.call)))
+        first = min(group, key=lambda each: (_is_gradient(each), each.case.level, _size(each.call)))
         law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
         words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
         return Finding(
@@ -229,6 +229,7 @@ class _Context:
         call = result.call
         assert call is not None
         small = shrunk(call, _fails_alike(judge, explanation, status))
+        judge.confirm(small)
         answer = judge.ask(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
@@ -291,6 +292,10 @@ def _observed(result: Result, adapter: Adapter) -> Observed:
 def _is_compared(result: Result) -> bool:
     """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
     return result.call is not None and (result.case.check is None or result.case.level == 3)
+
+
+def _is_gradient(result: Result) -> bool:
+    return result.call is not None and result.call.dout is not None
 
 
 def _size(call: Call | None) -> int:

@@ -57,7 +57,7 @@ def bound(arguments: Arguments, outcome: Outcome, call: Call, constants: Mapping
 def bound_of(
     what: str, arguments: Arguments, outcome: Outcome, call: Call, constant: float, gradient: np.ndarray | None = None
 ) -> np.ndarray:
-    """The bound of one result with this constant: "out", "lse", "weights", or the gradient of a role, which is given."""
+    """The bound of one result with this constant: "out", "lse", "weights", or the given gradient of a role."""
     units = units_of(call.dtype)
     with np.errstate(all="ignore"):
         errors = Rounding(arguments, outcome, call, units.times(constant))

@@ -59,8 +59,8 @@ def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
         if wrong.any():
             at = tuple(int(index[0]) for index in np.nonzero(wrong))
             raise DerivationsDiffer(
-                f"the judge of regard contradicts itself: {what}{list(at)} is {there[at]!r} by the law and {here[at]!r} "
-                "pair by pair; this is a defect of regard, not of the function: please report it with the call"
+                f"the judge of regard contradicts itself: {what}{list(at)} is {there[at]!r} by the law and "
+                f"{here[at]!r} pair by pair; this is a defect of regard, not of the function: please report it"
             )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..conventions.fields import Adapter
 from .catalog import CATALOG
 from .mistake import Mistake
@@ -101,6 +103,8 @@ class _Search:
             rated.append((self._contradicted(mistakes), -len(cases), number, mistakes, cases))
         rated.sort(key=lambda each: each[:3])
         worse, _, _, best, cases = rated[0]
+        if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
+            return False  # many mistakes give NaN; one that other cases contradict is no explanation of it
         alike = [
             " + ".join(mistake.name for mistake in other)
             for contradicted, _, _, other, theirs in rated[1:]
@@ -113,8 +117,11 @@ class _Search:
         return True
 
     def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes."""
-        return any(self.trial.agrees(seen, mistakes) is False for seen in self.passed if seen.work <= WORK)
+        """Whether a passing case would have failed with these mistakes. Calls with gradients are left to those without,
+        because the gradients of most mistakes are slow to compute.
+        """
+        plain = (seen for seen in self.passed if seen.work <= WORK and seen.call.dout is None)
+        return any(self.trial.agrees(seen, mistakes) is False for seen in plain)
 
     def explanations(self) -> list[Explanation]:
         """What was found, and the cases that nothing explains."""
