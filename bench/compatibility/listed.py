@@ -59,7 +59,7 @@ IMPLEMENTATIONS = (
         target="torch_sdpa.py:flash",
         package="torch",
         distribution="torch",
-        notes=SDPA | {"formula": ("torch/sdpa_flash_value_depth",)},
+        notes=SDPA | {"formula": ("torch/sdpa_flash_refuses",)},
     ),
     Implementation(
         name="nn.MultiheadAttention",
