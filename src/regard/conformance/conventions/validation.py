@@ -67,10 +67,10 @@ def _field(name: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
         return
     if kind.get("minimum") is not None and value is not None and value < kind["minimum"]:
         yield _reason(f"{name} is too small", value, kind["description"], _default(name))
-    if isinstance(value, list):
+    if isinstance(value, list) and name != "returns":
         items = kind.get("items", {})
         yield from _items(name, value, items.get("enum"), kind)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and name != "returns":
         yield from _entries(name, value, kind)
     if name == "returns" and not isinstance(value, str):
         yield from _returns(value)
@@ -107,7 +107,7 @@ def _items(name: str, value: Sequence[Any], choices: Sequence[Any] | None, kind:
         elif choices is None and not isinstance(each, str):
             yield _reason(f"{name} has the wrong type", repr(each), kind["description"], _default(name))
     twice = [each for each, count in Counter(map(repr, value)).items() if count > 1]
-    if twice and name != "returns":
+    if twice:
         yield _reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
 
 

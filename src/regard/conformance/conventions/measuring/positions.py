@@ -43,9 +43,9 @@ def measure_window(probe: Probe) -> None:
     tries = [(pair, (2, 1), False)] if two else [(pair, (2, 1), False), (number, (2, 2), False)]
     if probe.has("causal") or probe.adapter.always:
         tries += [(pair, (2, 1), True)] if two else [(number, (2, 2), True)]
-    declared_number = probe.adapter.window in ("self-included", "self-excluded", "both-sides")
-    if not two and declared_number and "window" in probe.adapter.declared:
-        tries = [each for each in tries if each[0] is number]
+    usual = probe.adapter.window == "self-included" and "window" not in probe.adapter.declared
+    if not two and not usual and not probe.adapter.window.startswith("left"):  # a number is declared: that first
+        tries.sort(key=lambda each: each[0] is not number)
     for adapter, window, causal in tries:
         seen = probe.attended(adapter=adapter, window=window, causal=causal)
         found = None if seen is None else _counted(probe, seen, adapter is pair, causal or bool(adapter.always), two)
