@@ -132,9 +132,11 @@ def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):
                 continue
             expected = getattr(given, name)
-        elif measured == expected or expected == "any":
-            continue
-        elif _is_textbook(name, measured) and (not declared or measured == getattr(given, name)):
+        elif (
+            measured == expected
+            or expected == "any"
+            or (_is_textbook(name, measured) and (not declared or measured == getattr(given, name)))
+        ):
             continue
         who = "declared" if expected == getattr(given, name) and declared else "the textbook"
         text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"

@@ -52,7 +52,8 @@ def row(mistakes: tuple[Mistake, ...]) -> Row:
     rejected: list[str] = []
     named: dict[str, None] = {}
     for adapter in CONVENTIONS:
-        failed, passed = [], []
+        failed: list[Observed] = []
+        passed: list[Observed] = []
         for probe in probes():
             if probe.adapter is adapter:
                 seen, good = _seen(function, probe)
