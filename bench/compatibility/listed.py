@@ -27,10 +27,10 @@ class Implementation:
 
 
 SDPA: Notes = {"causal row": ("torch/sdpa_top_left",), "no leaks": ("torch/sdpa_nan_behind_mask",)}
-MHA: Notes = {"mask": ("torch/mha_polarity",), "no leaks": ("torch/sdpa_nan_behind_mask",)}
+MHA: Notes = {"mask row": ("torch/mha_polarity",), "no leaks": ("torch/sdpa_nan_behind_mask",)}
 FLEX: Notes = {"no leaks": ("torch/flex_nan_behind_mask",), "empty rows": ("torch/flex_no_keys",)}
 KERAS: Notes = {
-    "empty row": ("keras/empty_row",),
+    "empty_row row": ("keras/empty_row",),
     "dtypes": ("keras/float64",),
     "together": ("keras/mask_and_bias",),
 }
@@ -59,21 +59,21 @@ IMPLEMENTATIONS = (
         target="torch_sdpa.py:flash",
         package="torch",
         distribution="torch",
-        notes=SDPA | {"formula": ("torch/sdpa_flash_value_depth",)},
+        notes=SDPA | {"formula": ("torch/sdpa_flash_refuses",)},
     ),
     Implementation(
         name="nn.MultiheadAttention",
         target="torch_mha.py:with_weights",
         package="torch",
         distribution="torch",
-        notes=MHA | {"empty row": ("torch/mha_empty_row",)},
+        notes=MHA | {"empty_row row": ("torch/mha_empty_row",)},
     ),
     Implementation(
         name="nn.MultiheadAttention, no weights",
         target="torch_mha.py:without_weights",
         package="torch",
         distribution="torch",
-        notes=MHA | {"empty row": ("torch/mha_empty_row",)},
+        notes=MHA | {"empty_row row": ("torch/mha_empty_row",)},
     ),
     Implementation(
         name="FlexAttention", target="torch_flex.py:eager", package="torch", distribution="torch", notes=FLEX
@@ -95,7 +95,7 @@ IMPLEMENTATIONS = (
         distribution="jax",
         notes={
             "causal row": ("jax/top_left",),
-            "empty row": ("jax/empty_row",),
+            "empty_row row": ("jax/empty_row",),
             "empty rows": ("jax/empty_row",),
             "lse": ("jax/lse_dtype",),
             "dtypes": ("jax/lse_dtype", "jax/float64"),
@@ -107,7 +107,7 @@ IMPLEMENTATIONS = (
         target="hugging_face.py:eager",
         package="transformers",
         distribution="transformers",
-        notes={"empty row": ("transformers/eager_empty_row",), "dtypes": ("transformers/eager_float64",)},
+        notes={"empty_row row": ("transformers/eager_empty_row",), "dtypes": ("transformers/eager_float64",)},
     ),
     Implementation(
         name="transformers sdpa",
@@ -142,7 +142,7 @@ IMPLEMENTATIONS = (
             "dtypes row": ("openvino/default_precision",),
             "masks": ("openvino/mask_drops_causal",),
             "together": ("openvino/mask_drops_causal",),
-            "empty row": ("openvino/empty_row",),
+            "empty_row row": ("openvino/empty_row",),
             "empty rows": ("openvino/no_keys",),
         },
     ),

@@ -103,6 +103,9 @@ def _kept(given: Adapter, measured: Adapter) -> Adapter:
         values = getattr(given, name)
         if _is_declared(given, name) and set(values) <= set(getattr(measured, name)):
             changes[name] = values
+    for name in ("empty_row", "empty_lse"):
+        if _expected(given, name) == "any":
+            changes[name] = "any"
     if "gradients" in given.declared and given.gradients == "none":
         changes["gradients"] = "none"
     return replace(measured, confirmed=given.confirmed, declared=given.declared, **changes)
@@ -129,7 +132,11 @@ def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):
                 continue
             expected = getattr(given, name)
-        elif measured == expected or (not declared and _is_textbook(name, measured)):
+        elif (
+            measured == expected
+            or expected == "any"
+            or (_is_textbook(name, measured) and (not declared or measured == getattr(given, name)))
+        ):
             continue
         who = "declared" if expected == getattr(given, name) and declared else "the textbook"
         text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"
