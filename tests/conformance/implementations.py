@@ -253,13 +253,16 @@ def _allowed(given, adapter, Q, K, lengths):
     else:
         left, right = given.get("window_before"), given.get("window_after")
     if left is not None:
-        allowed = allowed & {
-            "self-included": (distance > -left) & (distance <= 0),
-            "self-excluded": distance >= -left,
-            "both-sides": (distance >= -left) & (distance <= right),
-            "left-right": (distance >= -left) & (distance <= right),
-            "left-right-self-included": (distance > -left) & (distance < right),
-        }[adapter.window]
+        allowed = (
+            allowed
+            & {
+                "self-included": (distance > -left) & (distance <= 0),
+                "self-excluded": distance >= -left,
+                "both-sides": (distance >= -left) & (distance <= right),
+                "left-right": (distance >= -left) & (distance <= right),
+                "left-right-self-included": (distance > -left) & (distance < right),
+            }[adapter.window]
+        )
     if "mask" in given and adapter.mask != "additive":
         mask = _four(given["mask"], adapter)
         assert mask.dtype == bool
