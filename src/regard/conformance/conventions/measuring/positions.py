@@ -84,7 +84,7 @@ def _meanings(pair: bool, causal: bool, two: bool) -> dict[tuple[int, int | None
     if pair:
         if causal:
             return {(2, 0): "left-right", (1, 0): "left-right-self-included"}
-        first = {(1, 1): "self-included"} if two else {}
+        first: dict[tuple[int, int | None], str] = {(1, 1): "self-included"} if two else {}
         return first | {(2, 1): "left-right", (1, 0): "left-right-self-included"}
     if causal:
         return {(1, 0): "self-included", (2, 0): "self-excluded"}
