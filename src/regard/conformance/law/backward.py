@@ -102,7 +102,10 @@ def finite_differences(
         here = replace(arguments, sinks=changed) if role == "sinks" else arguments
         outcome = forward(here, *(changed if role == each else parts[each] for each in "qkv"))
         with np.errstate(all="ignore"):
-            return float((outcome.out * dout).sum() + np.where(dlse == 0, 0, outcome.lse * dlse).sum())
+            return float(
+                (outcome.out * dout).sum()
+                + np.where((dlse == 0) | np.isneginf(outcome.lse), 0, outcome.lse * dlse).sum()
+            )
 
     found = {}
     for role, part in parts.items():

@@ -49,7 +49,8 @@ def call(seed: int, dtype: str, keys: int = 64) -> Call:
             "equal": lambda: np.full(shape, rng.standard_normal()),
             "same rows": lambda: np.broadcast_to(rng.standard_normal(shape[-1]), shape),
         }[some("normal", "normal", "positive", "shifted", "wide", "sparse", "same rows", "equal")]()
-        return (size * drawn).astype(np.float32).astype(kind)
+        most = 3e4 if dtype == "float16" else np.inf
+        return np.clip(size * drawn, -most, most).astype(np.float32).astype(kind)
 
     scale = some(None, None, 1.0, 0.1)
     size = some(0.01, 1.0, 1.0, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4)

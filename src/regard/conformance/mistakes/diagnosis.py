@@ -86,7 +86,8 @@ class _Search:
 
     def _pairs(self, start: Observed, known: Sequence[Mistake] | None = None) -> Iterator[Mistakes]:
         """Pairs that may differ from single mistakes in a call; with `known`, those that contain one of these."""
-        one = [mistake for mistake in CATALOG if self.trial.arguments(start, (mistake,)) is not None]
+        usable = (mistake for mistake in CATALOG if not mistake.alone)
+        one = [mistake for mistake in usable if self.trial.arguments(start, (mistake,)) is not None]
         for number, first in enumerate(one):
             for second in one[number + 1 :]:
                 if known is None or first in known or second in known:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...language.analysis import in_range
 from ..answer import Answer
 from ..call import Call
 from ..conventions.fields import Adapter
@@ -82,7 +83,7 @@ class Trial:
         answer, call = seen.answer, seen.call
         if answer.out is None:
             return True
-        out = outcome.out
+        out = in_range(outcome.out, call.dtype)
         if self.adapter.empty_row != "zero":
             empty = ~outcome.allowed.any(-1, keepdims=True) & (out == 0).all(-1, keepdims=True)
             if empty.any():
@@ -98,7 +99,7 @@ class Trial:
         answer = seen.answer
         if answer.lse is None:
             return True
-        lse = outcome.lse
+        lse = in_range(outcome.lse, np.float64 if seen.call.dtype == np.float64 else np.float32)
         if self.adapter.empty_lse != "-inf":
             declared = np.inf if self.adapter.empty_lse == "inf" else answer.lse
             lse = np.where(np.isneginf(lse), declared, lse)

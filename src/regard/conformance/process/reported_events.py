@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +41,6 @@ def _said(words: str, position: int | None = None) -> Callable[[tuple], str]:
 WORDS: dict[str, Callable[[tuple], str]] = {
     **dict.fromkeys(("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"), _said("started a process")),
     **dict.fromkeys(("subprocess.Popen", "os.system", "_posixsubprocess.fork_exec"), _said("started a process")),
-    **dict.fromkeys(("_thread.start_new_thread", "_thread.start_joinable_thread"), _said("started a thread")),
     "socket.connect": _said("opened a network connection to ", 1),
     "socket.sendto": _said("sent to the network address ", 1),
     "socket.bind": _said("opened the network address ", 1),
@@ -63,17 +62,18 @@ class ReportedEvents:
 
     def __init__(self) -> None:
         self.seen: list[str] | None = None
+        self.threads = 0
         sys.addaudithook(self._hook)
 
     def start(self) -> None:
         """Begins to collect."""
+        self.threads = _thread._count()  # those that Python started, as all versions report them
         self.seen = []
 
     def stop(self) -> list[str]:
         """What was collected, each event once."""
         seen, self.seen = self.seen or [], None
-        running = [each for each in threading.enumerate() if each is not threading.main_thread()]
-        return [*seen, *(["a thread is still running"] if running and "started a thread" in seen else [])]
+        return [*seen, "left a thread running"] if _thread._count() > self.threads else seen
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         seen = self.seen

@@ -197,7 +197,7 @@ class InProcess:
     def __init__(self, function: Callable[..., Any], adapter: Adapter | None = None):
         self.adapter = adapter
         self._description = describe(function)
-        self._callee = Callee(function, None, Exception)
+        self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
     def __enter__(self) -> InProcess:
         return self

@@ -118,8 +118,7 @@ def measure_softcap(probe: Probe) -> None:
         return
     sizes = probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
     bias = np.linspace(-2, 2, sizes["K"]).reshape(1, 1, 1, -1)
-    full = np.broadcast_to(bias, (sizes["B"], sizes["H"], sizes["Q"], sizes["K"]))
-    weights = probe.weights(sizes, bias=full.astype(probe.call(sizes).dtype), softcap=1.0)
+    weights = probe.weights(sizes, bias=bias.astype(probe.call(sizes).dtype), softcap=1.0)
     if weights is None:
         probe.unmeasured.add("softcap")
         return
