@@ -66,11 +66,6 @@ class Trial:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
 
-    def is_derived(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
-        """Whether the gradients of a call with these mistakes are computed without finite differences."""
-        arguments = self.arguments(seen, mistakes)
-        return arguments is not None and derived(arguments)
-
     def agrees(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool | None:
         """Whether the law with these mistakes gives the answer; None if they make no difference to the call."""
         arguments = self.arguments(seen, mistakes)
