@@ -1,4 +1,4 @@
-"""Measured conventions: of right functions in any convention, of wrong ones, and what deviates from what is declared."""
+"""Measured conventions, of right functions in any convention and of wrong ones, and what deviates from the declared."""
 
 from dataclasses import replace
 

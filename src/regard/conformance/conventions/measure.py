@@ -132,15 +132,12 @@ def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]
     for name, words in probe.evidence.items():
         measured, expected = getattr(probe.adapter, name), _expected(given, name)
         declared = _is_declared(given, name)
+        undisputed = not declared or measured == getattr(given, name)
         if name in FACTS:
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):
                 continue
             expected = getattr(given, name)
-        elif (
-            measured == expected
-            or expected == "any"
-            or (_is_textbook(name, measured) and (not declared or measured == getattr(given, name)))
-        ):
+        elif measured == expected or expected == "any" or (_is_textbook(name, measured) and undisputed):
             continue
         who = "declared" if expected == getattr(given, name) and declared else "the textbook"
         text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"
