@@ -68,6 +68,11 @@ class Trial:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
 
+    def has_formula(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether the answer with these mistakes is computed without finite differences, which are slow and inexact."""
+        arguments = None if seen.call.dout is None else self.arguments(seen, mistakes)
+        return arguments is None or derived(arguments)
+
     def agrees(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool | None:
         """Whether the law with these mistakes gives the answer; None if they make no difference to the call."""
         arguments = self.arguments(seen, mistakes)
