@@ -82,7 +82,7 @@ def conform(
         target = function if isinstance(function, str) else name_of(function) or described.name
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
-        judge = Judge(session, measured.adapter)
+        judge = Judge(session, _judged(measured.adapter, declared))
         limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)

@@ -27,8 +27,10 @@ def measure_masks(probe: Probe) -> None:
     tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
     for asked in tries:
         shapes: dict[str, list[str]] = {}
+        ran = []
         for axes in _shapes(probe):
             for mask, seen, expected in _seen(probe, axes, asked):
+                ran.append(axes)
                 polarity = _polarity(mask, seen, expected, asked)
                 if polarity is not None:
                     shapes.setdefault(polarity, []).append(axes)
@@ -38,10 +40,16 @@ def measure_masks(probe: Probe) -> None:
             if asked == "additive":
                 words += "; a boolean mask does not hide"
             probe.found("mask", polarity, words)
-            listed = shapes[polarity]
+            # A mask with all four axes means the same everywhere: one that is read in another way is no other shape.
+            listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
     probe.unmeasured |= {"mask", "mask_shapes"}
+
+
+def _distinct(probe: Probe) -> bool:
+    """Whether no axis of a mask can be taken for another one."""
+    return len({probe.sizes[axis] for axis in "BHQK"}) == 4
 
 
 def _shapes(probe: Probe) -> list[str]:
