@@ -23,7 +23,6 @@ __all__ = ["REPORTED", "SEEN", "Cause", "Diagnosis", "arguments_of", "diagnose",
 MARGIN = 1  # times the noise, within which an output matches
 REPORTED = 4  # times the noise, beyond which a difference is reported
 CHUNK = 1 << 21  # weights computed together, which limits the memory for long texts
-FEW = 8  # rows of one head that rule out most mistakes
 QUICK = 1 << 14  # weights computed to rule out a mistake
 
 
@@ -212,7 +211,7 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Cause, 
         return _compared(_with_arguments(call, arguments), at, which, arguments.to_weights)
 
     def explains(cause: Cause) -> bool:
-        stages = (few[:FEW], some[:1]), (few, some), (rows, heads)
+        stages = (few, some[:1]), (few, some), (rows, heads)
         return all(_within(compared(cause.arguments, at, which)[0]) for at, which in stages)
 
     single = [] if call.given is not None else list(_causes(arguments_of(call)))
