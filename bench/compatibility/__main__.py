@@ -7,6 +7,7 @@ python -m bench.compatibility --from-results   write the page from bench/compati
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -42,9 +43,10 @@ def main() -> None:
 def run(only: list[str] | None, jobs: int) -> dict:
     """The results, each from a process of its own."""
     began = time.monotonic()
-    old = json.loads(RESULTS.read_text(encoding="utf-8"))["implementations"] if only else []
-    kept = {each["name"]: each for each in old if each["name"] not in (only or ())}
-    chosen = [each for each in IMPLEMENTATIONS if each.name not in kept]
+    old = json.loads(RESULTS.read_text(encoding="utf-8"))["implementations"] if only and RESULTS.exists() else []
+    kept = {each.name: not_run(each, "it was not run") for each in IMPLEMENTATIONS}
+    kept |= {each["name"]: each for each in old}
+    chosen = [each for each in IMPLEMENTATIONS if only is None or each.name in only]
     chosen.sort(key=lambda each: -each.minutes)  # the longest first
     with ThreadPoolExecutor(jobs) as pool:
         found = kept | dict(zip([each.name for each in chosen], pool.map(one, chosen)))
@@ -60,7 +62,13 @@ def one(implementation: Implementation) -> dict:
         command = [sys.executable, "-m", "bench.compatibility", "--one", implementation.name, str(file)]
         try:
             done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=60 * implementation.minutes, check=False
+                command,
+                cwd=ROOT,
+                env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": folder},  # nothing is compiled before
+                capture_output=True,
+                text=True,
+                timeout=60 * implementation.minutes,
+                check=False,
             )
             why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
         except subprocess.TimeoutExpired:

@@ -2,12 +2,12 @@
 
 import jax
 
-from regard.conformance.conventions.fields import Adapter
+from regard.conformance import adapter
 
-ADAPTER = Adapter(
-    arrays="jax",
-    layout="BSHD",
-    parameters={
+ADAPTER = {
+    "arrays": "jax",
+    "layout": "BSHD",
+    "parameters": {
         "q": "query",
         "k": "key",
         "v": "value",
@@ -18,17 +18,19 @@ ADAPTER = Adapter(
         "lengths": "key_value_seq_lengths",
         "scale": "scale",
     },
-    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK", "B11K"),
-    causal="top-left",
-    window="left-right",
-    lse_layout="BQH",
-    empty_row="mean",
-    dtypes=("float32", "float16", "bfloat16"),
-    gradients="jax",
-    returns=("out", "lse"),
-)
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K"),
+    "causal": "top-left",
+    "window": "left-right",
+    "lse_layout": "BQH",
+    "empty_row": "mean",
+    "empty_lse": "any",
+    "dtypes": ("float32", "float16", "bfloat16"),
+    "gradients": "jax",
+    "returns": ("out", "lse"),
+}
 
 
+@adapter(**ADAPTER)
 def xla(
     query,
     key,

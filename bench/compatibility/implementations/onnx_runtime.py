@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
 
-from regard.conformance.conventions.fields import Adapter
+from regard.conformance import adapter
 
 KINDS = {
     "float32": TensorProto.FLOAT,
@@ -15,9 +15,9 @@ KINDS = {
     "int64": TensorProto.INT64,
     "bool": TensorProto.BOOL,
 }
-ADAPTER = Adapter(
-    arrays="numpy",
-    parameters={
+ADAPTER = {
+    "arrays": "numpy",
+    "parameters": {
         "q": "Q",
         "k": "K",
         "v": "V",
@@ -28,13 +28,14 @@ ADAPTER = Adapter(
         "scale": "scale",
         "softcap": "softcap",
     },
-    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK"),
-    causal="top-left",
-    dtypes=("float32", "float16"),
-    returns=("out", "weights"),
-)
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK"),
+    "causal": "top-left",
+    "dtypes": ("float32", "float16"),
+    "returns": ("out", "weights"),
+}
 
 
+@adapter(**ADAPTER)
 def attention(Q, K, V, attn_mask=None, nonpad_kv_seqlen=None, is_causal=False, scale=None, softcap=0.0):
     given = {"Q": Q, "K": K, "V": V}
     if attn_mask is not None:

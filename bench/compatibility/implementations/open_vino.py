@@ -6,11 +6,11 @@ import numpy as np
 import openvino
 from openvino import opset13 as op
 
-from regard.conformance.conventions.fields import Adapter
+from regard.conformance import adapter
 
-ADAPTER = Adapter(
-    arrays="numpy",
-    parameters={
+ADAPTER = {
+    "arrays": "numpy",
+    "parameters": {
         "q": "query",
         "k": "key",
         "v": "value",
@@ -19,14 +19,15 @@ ADAPTER = Adapter(
         "causal": "causal",
         "scale": "scale",
     },
-    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK", "B11K", "QK"),
-    causal="top-left",
-    groups="none",
-    empty_row="nan",
-    dtypes=("float32", "float16"),
-)
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "QK"),
+    "causal": "top-left",
+    "groups": "none",
+    "empty_row": "nan",
+    "dtypes": ("float32", "float16"),
+}
 
 
+@adapter(**ADAPTER)
 def attention(query, key, value, attention_mask=None, scale=None, causal=False):
     arrays = [query, key, value]
     if attention_mask is not None:

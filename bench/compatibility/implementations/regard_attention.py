@@ -1,22 +1,25 @@
 """regard by its public functions: NumPy arrays on two engines, torch tensors, torch's operator, the key/value cache."""
 
-from dataclasses import replace
-
 import numpy as np
 
 import regard as rg
-from regard.conformance.conventions.fields import Adapter
+from regard.conformance import adapter
 
 ARGUMENTS = ("q", "k", "v", "mask", "bias", "causal", "lengths", "scale", "softcap", "sinks")
-CACHE = Adapter(
-    parameters={name: name for name in ARGUMENTS} | {"window_before": "left", "window_after": "right"},
-    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K"),
-    window="self-included",  # rg.window counts the row itself on the left
-    dtypes=("float32", "float64", "float16", "bfloat16"),
-    returns=("out", "lse"),
-)
-NUMPY = replace(CACHE, parameters=CACHE.parameters | {"dropout": "dropout", "seed": "seed"})
-TORCH = replace(NUMPY, arrays="torch", gradients="torch")
+CACHE = {
+    "parameters": {name: name for name in ARGUMENTS} | {"window_before": "left", "window_after": "right"},
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K"),
+    "window": "self-included",
+    "dtypes": ("float32", "float64", "float16", "bfloat16"),
+    "returns": ("out", "lse"),
+}
+NUMPY = CACHE | {
+    "parameters": CACHE["parameters"] | {"dropout": "dropout", "seed": "seed"},
+}
+TORCH = NUMPY | {
+    "arrays": "torch",
+    "gradients": "torch",
+}
 
 
 def rules(q, k, mask, bias, causal, left, right, lengths, softcap):
@@ -33,21 +36,25 @@ def rules(q, k, mask, bias, causal, left, right, lengths, softcap):
     return {"mask": allowed, "score": score if bias is None else rg.bias(bias, score, query_start=start)}
 
 
+@adapter(**NUMPY)
 def jit(q, k, v, mask=None, bias=None, causal=False, left=None, right=0, lengths=None, softcap=None, **others):
     given = rules(q, k, mask, bias, causal, left, right, lengths, softcap)
     return rg.attention_with_lse(q, k, v, **given, **others, engine="jit")
 
 
+@adapter(**NUMPY)
 def reference(q, k, v, mask=None, bias=None, causal=False, left=None, right=0, lengths=None, softcap=None, **others):
     given = rules(q, k, mask, bias, causal, left, right, lengths, softcap)
     return rg.attention_with_lse(q, k, v, **given, **others, engine="reference")
 
 
+@adapter(**TORCH)
 def autograd(q, k, v, mask=None, bias=None, causal=False, left=None, right=0, lengths=None, softcap=None, **others):
     given = rules(q, k, mask, bias, causal, left, right, lengths, softcap)
     return rg.attention_with_lse(q, k, v, **given, **others)
 
 
+@adapter(**TORCH)
 def operator(q, k, v, mask=None, bias=None, causal=False, left=None, right=0, lengths=None, softcap=None, **others):
     from regard.torch import attention_with_lse
 
@@ -61,6 +68,7 @@ def chunks(rows):
     return [slice(first, first + size) for first in range(0, max(rows, 1), size)]
 
 
+@adapter(**CACHE)
 def cache(q, k, v, mask=None, bias=None, causal=False, left=None, right=0, lengths=None, softcap=None, **others):
     """Keys are appended in a few chunks, and rows attend in a few chunks."""
     given = rules(q, k, mask, bias, causal, left, right, lengths, softcap)

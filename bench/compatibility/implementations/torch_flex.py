@@ -1,16 +1,15 @@
 """torch's FlexAttention on the CPU, eager and compiled: masks become a block mask, biases a score_mod."""
 
 import functools
-from dataclasses import replace
 
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
-from regard.conformance.conventions.fields import Adapter
+from regard.conformance import adapter
 
-EAGER = Adapter(
-    arrays="torch",
-    parameters={
+EAGER = {
+    "arrays": "torch",
+    "parameters": {
         "q": "query",
         "k": "key",
         "v": "value",
@@ -19,12 +18,13 @@ EAGER = Adapter(
         "softcap": "softcap",
         "scale": "scale",
     },
-    mask_shapes=("BHQK", "B1QK", "1HQK", "11QK"),
-    dtypes=("float32", "float64", "float16", "bfloat16"),
-    gradients="torch",
-    returns=("out", "lse"),
-)
-COMPILED = replace(EAGER, gradients="none", returns="out")  # what torch compiles for the CPU
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK"),
+    "dtypes": ("float32", "float64", "float16", "bfloat16"),
+    "returns": ("out", "lse"),
+}
+COMPILED = EAGER | {
+    "returns": "out",
+}
 
 
 def rules(query, key, mask, bias, softcap):
@@ -46,6 +46,7 @@ def rules(query, key, mask, bias, softcap):
     return change, blocks
 
 
+@adapter(**EAGER)
 def eager(query, key, value, mask=None, bias=None, softcap=None, scale=None):
     given = rules(query, key, mask, bias, softcap)
     out, aux = flex_attention(query, key, value, *given, scale, enable_gqa=True, return_aux=AuxRequest(lse=True))
@@ -58,6 +59,7 @@ def compiled_attention():
     return torch.compile(flex_attention)
 
 
+@adapter(**COMPILED)
 def compiled(query, key, value, mask=None, bias=None, softcap=None, scale=None):
     given = rules(query, key, mask, bias, softcap)
     return compiled_attention()(query, key, value, *given, scale, enable_gqa=True)

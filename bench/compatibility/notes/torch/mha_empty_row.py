@@ -1,4 +1,4 @@
-"""torch.nn.MultiheadAttention gives NaN in a fully masked row with need_weights=True, the default, and 0 without."""
+"""torch.nn.MultiheadAttention gives NaN in a fully masked row if it returns weights, as by default, and 0 if not."""
 
 import torch
 

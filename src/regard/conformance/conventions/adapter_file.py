@@ -1,13 +1,143 @@
-"""Adapters as JSON."""
+"""Adapters as JSON: read with every problem named, and written so that reading gives the same adapter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ...common.errors import Reason, Refused, did_you_mean, refuse
+from .fields import Adapter
+from .schema import VERSION, schema
+from .validation import WHERE, problems
+
+__all__ = ["from_json", "read", "schema", "to_json", "write"]
+
+# Conventions that only say something about functions with one of these roles.
+NEEDS = {
+    "mask": ("mask",),
+    "mask_shapes": ("mask", "bias"),
+    "causal": ("causal", "window", "window_before", "start"),
+    "window": ("window", "window_before"),
+    "softcap": ("softcap",),
+    "empty_row": ("mask", "lengths", "causal"),
+}
+WRITTEN = ("name", "arrays", "layout", "parameters", "groups", "scale", "dtypes", "gradients", "returns", "confirmed")
 
 
-def to_json(a):
-    return {k: (list(v) if isinstance(v, tuple) else dict(v) if hasattr(v, "keys") else v) for k, v in vars(a).items()}
+def to_json(adapter: Adapter) -> dict[str, Any]:
+    """The adapter in the types of JSON. Fields that say nothing about the function are left out."""
+    found: dict[str, Any] = {"schema": VERSION}
+    for each in fields(Adapter):
+        name, value = each.name, getattr(adapter, each.name)
+        if name != "declared" and (value != getattr(Adapter(), name) or _says_something(name, adapter)):
+            found[name] = _plain(value)
+    return found
 
 
-def read(p):
-    return None
+def _says_something(name: str, adapter: Adapter) -> bool:
+    """Whether the usual value of a field is worth reading."""
+    if name in ("lse", "lse_layout"):
+        return "lse" in adapter.returns
+    if name == "empty_lse":
+        return "lse" in adapter.returns and any(role in adapter.parameters for role in NEEDS["empty_row"])
+    if name in NEEDS:
+        return any(role in adapter.parameters for role in NEEDS[name])
+    return name in adapter.declared or (name in WRITTEN and name != "name")
 
 
-def schema():
-    return {}
+def _plain(value: Any) -> Any:
+    """A value in the types of JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
+
+
+def write(adapter: Adapter, path: str | Path) -> None:
+    """Writes an adapter to a file."""
+    Path(path).write_text(json.dumps(to_json(adapter), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read(path: str | Path) -> Adapter:
+    """Reads an adapter from a JSON file.
+
+    Args:
+        path: the file; docs/reference/adapters.md lists its fields.
+
+    Returns:
+        The adapter.
+
+    Raises:
+        Refused: the file does not exist, is not JSON, or has wrong fields; every problem is listed.
+
+    Examples:
+        >>> from pathlib import Path; from tempfile import mkdtemp
+        >>> from regard.conformance import read_adapter
+        >>> file = Path(mkdtemp(), "mine.json")
+        >>> _ = file.write_text('{"schema": 1, "layout": "BSHD"}')
+        >>> read_adapter(file).layout
+        'BSHD'
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    try:
+        data = json.loads(text, object_pairs_hook=_once)
+    except ValueError as error:
+        given = f"{path}: {error}"
+        fix = 'begin with {"schema": 1}; regard conform FUNCTION --infer writes one'
+        raise refuse(WHERE, "the file is not JSON", given=given, expected="a JSON object", fix=fix) from error
+    return from_json(data, str(path))
+
+
+def _unreadable(path: Path, error: Exception) -> Refused:
+    """The refusal of a file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        near = sorted(each.name for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        fix = did_you_mean(path.name, near[:12]) if near else "regard conform FUNCTION --infer writes one"
+        return refuse(WHERE, "the file does not exist", given=str(path), expected="a JSON file", fix=fix)
+    given = f"{path}: {getattr(error, 'strerror', None) or error}"
+    fix = "name a text file that can be read"
+    return refuse(WHERE, "the file cannot be read", given=given, expected="a JSON file in UTF-8", fix=fix)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose keys are all different."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{', '.join(twice)} is written twice")
+    return found
+
+
+def from_json(data: Any, source: str = "") -> Adapter:
+    """The adapter of a JSON object. source: the file, for messages.
+
+    Raises:
+        Refused: with every problem of the fields.
+    """
+    if not isinstance(data, Mapping):
+        given = f"{source}: {type(data).__name__}" if source else type(data).__name__
+        raise refuse(WHERE, "it is not an object", given=given, expected="a JSON object", fix='write {"schema": 1, …}')
+    reasons = []
+    if data.get("schema") != VERSION or isinstance(data.get("schema"), (bool, float)):
+        given = repr(data["schema"]) if "schema" in data else "no schema"
+        fix = f'write "schema": {VERSION}'
+        reasons.append(Reason("schema is not known", given=given, expected=f"schema {VERSION}", fix=fix))
+    rest = {name: value for name, value in data.items() if name != "schema"}
+    reasons += problems(rest)
+    if reasons:
+        raise Refused(f"{WHERE} {source}".strip(), reasons)
+    return Adapter(**{name: _frozen(name, value) for name, value in rest.items()}, declared=tuple(rest))
+
+
+def _frozen(name: str, value: Any) -> Any:
+    """A value as the adapter has it."""
+    if isinstance(value, list) and name != "fixed":
+        return tuple(value)
+    return float(value) if name == "scale" and value is not None else value

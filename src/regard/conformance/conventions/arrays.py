@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-__all__ = ["array_kind", "dtype_name", "float64", "is_float", "on_call", "type_words"]
+__all__ = ["NAMES", "array_kind", "dtype_name", "float64", "is_float", "on_call", "type_words"]
 
 NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
 

@@ -9,6 +9,7 @@ from typing import Any
 from ...common.errors import Reason, Refused
 from .fields import ROLES, Adapter
 from .parameters import Parameter
+from .validation import missing_parameters
 
 __all__ = ["NAMES", "completed", "roles_by_name"]
 
@@ -76,6 +77,8 @@ def completed(adapter: Adapter, parameters: Sequence[Parameter]) -> Adapter:
     """
     if not parameters:  # nothing is known about them: what is declared is passed, q, k and v by position
         return adapter
+    if wrong := list(missing_parameters(adapter.parameters, adapter.fixed, parameters)):
+        raise Refused("conform", wrong)
     declared = dict(adapter.parameters)
     taken = {*declared.values(), *adapter.fixed}
     roles = {role: name for role, name in roles_by_name(parameters, taken).items() if role not in declared} | declared

@@ -121,11 +121,12 @@ def gradient_bounds(
 
 def gradient_bound(role: str, errors: Rounding, last: float, gradient: np.ndarray) -> np.ndarray:
     """The bound of the gradient of an argument; last: the unit of its own rounding."""
-    size = abs(finite(gradient))
-    if errors.beyond.any():
+    size, most = abs(finite(gradient)), errors.units.most
+    gradients = GradientErrors(errors, out_bound(errors, last))
+    if gradients.beyond:
         return np.full_like(size, np.inf)
-    found = GradientErrors(errors, out_bound(errors, last)).of(role) * (1 + last) + last * size + errors.units.least
-    return np.where(np.isnan(found) | (found + size > 0.999 * errors.units.most), np.inf, found)
+    found = gradients.of(role) * (1 + last) + last * size + errors.units.least
+    return np.where(np.isnan(found) | (found + size > 0.999 * most), np.inf, found)
 
 
 def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[bool, float, tuple[int, ...]]:
@@ -140,7 +141,7 @@ def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[b
         return True, 0.0, ()
     with np.errstate(all="ignore"):
         error = abs(got - expected)
-        ratio = np.where(error == 0, 0, error / bound)
+        ratio = np.where(np.isnan(bound), np.inf, error / bound)
     ratio = np.where(np.isfinite(expected) & np.isfinite(got), ratio, np.inf)
     ratio[np.isposinf(bound) | (got == expected) | (np.isnan(got) & np.isnan(expected))] = 0
     at = np.unravel_index(int(ratio.argmax()), ratio.shape)

@@ -53,14 +53,15 @@ def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
     mine = by_hand(call, adapter)
     for what in ("out", "lse"):
         here, there = getattr(mine, what), getattr(outcome, what)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # infinities and NaN
             near = abs(here - there) <= getattr(mine, f"{what}_error")
         wrong = ~(near | (here == there) | (np.isnan(here) & np.isnan(there)))
         if wrong.any():
-            at = tuple(int(index[0]) for index in np.nonzero(wrong))
+            place = tuple(int(index[0]) for index in np.nonzero(wrong))
             raise DerivationsDiffer(
-                f"the judge of regard contradicts itself: {what}{list(at)} is {there[at]!r} by the law and "
-                f"{here[at]!r} pair by pair; this is a defect of regard, not of the function: please report it"
+                f"the judge of regard contradicts itself: {what}{[*place]} is {there[place]!r} by the law and "
+                f"{here[place]!r} pair by pair; this is a defect of regard, not of the function: please report it with "
+                "the call"
             )
 
 
@@ -75,7 +76,9 @@ class Row:
         query = [float(x) for x in call.q[b, h, i]]
         scale = call.scale if call.scale is not None else adapter.scale if adapter.scale is not None else D**-0.5
         position = i if adapter.causal == "top-left" else i + K - call.dims["Q"]
-        self.keys = [j for j in range(K) if allowed(call, (b, h, i, j), position)]
+        self.keys = [
+            j for j in range(K) if allowed(call, (b, h, i, j), position, call.causal or "causal" in adapter.always)
+        ]
         self.scores, self.sizes = [], []
         for j in self.keys:
             products = [x * float(y) for x, y in zip(query, call.k[b, group, j], strict=True)]
@@ -122,13 +125,13 @@ class Row:
         return total(terms), 4 * self.error * math.fsum(abs(term) for term in terms if math.isfinite(term))
 
 
-def allowed(call: Call, pair: tuple[int, int, int, int], position: int) -> bool:
+def allowed(call: Call, pair: tuple[int, int, int, int], position: int, causal: bool) -> bool:
     """Whether a pair of a row and a key is allowed; position: that of the row among the keys."""
     b, _, _, j = pair
     before, after = (None, None) if call.window is None else call.window
     return not (
         (call.mask is not None and not at(call.mask, pair))
-        or (call.causal and j > position)
+        or (causal and j > position)
         or (before is not None and j < position - before)
         or (after is not None and j > position + after)
         or (call.lengths is not None and j >= call.lengths[b])

@@ -13,6 +13,7 @@ from ...common.errors import Reason, Refused, refuse
 from ..answer import Answer
 from ..call import Call
 from ..conventions.fields import Adapter
+from ..conventions.structure import checked
 from ..conventions.translate import Absent
 from .child import Child, Lost
 from .description import Description, describe
@@ -174,6 +175,7 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
     return Answer(
         status=str(fields["status"]),
         words=one_line(str(fields["words"])),
+        returned=checked(fields["returned"]),
         out=arrays.get("out"),
         lse=arrays.get("lse"),
         weights=arrays.get("weights"),
@@ -187,7 +189,7 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
 
 class InProcess:
     """The same calls in this process, for functions without a name that can be imported: lambdas, closures, functions
-    of `__main__`. What crashes or hangs here, crashes or hangs the caller; there is no time limit.
+    of `__main__`. What crashes or hangs here, crashes or hangs the caller: no call has a time limit.
     """
 
     isolated = False
@@ -195,7 +197,7 @@ class InProcess:
     def __init__(self, function: Callable[..., Any], adapter: Adapter | None = None):
         self.adapter = adapter
         self._description = describe(function)
-        self._callee = Callee(function, None, Exception)
+        self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
     def __enter__(self) -> InProcess:
         return self

@@ -36,6 +36,8 @@ __all__ = ["main"]
 def main(connection: int, lifeline: int) -> None:
     """Answers requests until the parent closes the connection."""
     end_with(lifeline)
+    for descriptor in (connection, lifeline):
+        os.set_inheritable(descriptor, False)  # what the function starts shall not keep them open
     limit_memory()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning would count as printed by the function
@@ -49,11 +51,11 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def loaded(request: bytes) -> tuple[bytes, Callee | None]:
-    """Loads the function: the reply, and the function unless it was refused."""
+    """Loads the function: the reply, and the function, or None if it cannot be loaded."""
     try:
         function = pickle.loads(request).load()
         reply = packed({"description": describe(function).as_json()}, {})
-        callee = Callee(function, ReportedEvents(), BaseException)
+        callee = Callee(function, ReportedEvents(), (BaseException,))
     except Refused as refused:
         return refusal(refused), None
     flush()
@@ -78,7 +80,7 @@ def answered(callee: Callee, request: bytes) -> bytes:
 
 def parts(answer: Answer) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """An answer as the types of JSON and arrays."""
-    simple = ("status", "words", "dtype", "events", "seconds", "peak")
+    simple = ("status", "words", "returned", "dtype", "events", "seconds", "peak")
     arrays = {name: getattr(answer, name) for name in ("out", "lse", "weights")}
     arrays |= {f"gradient {name}": array for name, array in answer.gradients.items()}
     return {name: getattr(answer, name) for name in simple}, {k: v for k, v in arrays.items() if v is not None}

@@ -36,11 +36,12 @@ SIZES: tuple[tuple[dict[str, int], str], ...] = (
 def find(probe: Probe, parameters: Sequence[Parameter]) -> bool:
     """Sets arrays, layout, returns and sizes of the probe. False if no call ran."""
     fallback = None
+    masked = probe.adapter.parameters.get("mask") in {each.name for each in parameters if each.required}
     for sizes, dtype in SIZES:
         probe.dtype = dtype
         for adapter in _candidates(probe.adapter, parameters):
             size = sizes_for(sizes, adapter)
-            call = _call(size, dtype)
+            call = _call(size, dtype, masked)
             answer, adapter = _read(probe, call, adapter, size)
             if answer is None or answer.out is None:
                 continue
@@ -88,15 +89,18 @@ def _layouts(adapter: Adapter) -> list[str]:
     return list(dict.fromkeys([*declared, *likely, "BHSD", "BSHD", "SBHD", "HSD", "THD", "SD", "BSD"]))
 
 
-def _call(size: Mapping[str, int], dtype: str) -> Call:
-    """A call with q = 0 and ordinary values: the output is their mean over the attended keys."""
+def _call(size: Mapping[str, int], dtype: str, masked: bool = False) -> Call:
+    """A call with q = 0 and ordinary values: the output is their mean over the attended keys. masked: whether the last
+    key is hidden, so that a function which requires a mask shows what true means.
+    """
     rng = np.random.default_rng(3)
     B, H, G, Q, K, D, E = (size[name] for name in "BHGQKDE")
     shapes = {"k": (B, G, K, D), "v": (B, G, K, E)}
     arrays: dict[str, Any] = {
         name: rng.standard_normal(shape).astype(dtype_of(dtype)) for name, shape in shapes.items()
     }
-    return Call(q=np.zeros((B, H, Q, D), dtype_of(dtype)), **arrays)
+    mask = np.arange(K)[None, None, None] < K - 1 if masked else None
+    return Call(q=np.zeros((B, H, Q, D), dtype_of(dtype)), mask=mask, **arrays)
 
 
 def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer | None, Adapter]:
@@ -172,6 +176,7 @@ def _means(probe: Probe, call: Call, answer: Answer, adapter: Adapter) -> Adapte
     always = [replace(adapter, always=("causal",), causal=each) for each in causal]
     for each in [replace(adapter, always=()), *always]:
         pattern = base_pattern(each, size)
+        pattern = pattern if call.mask is None else pattern & call.mask[0, 0]
         means = pattern @ call.v.astype(np.float64) / np.maximum(pattern.sum(-1, keepdims=True), 1)
         if not pattern.any(-1).all():
             continue

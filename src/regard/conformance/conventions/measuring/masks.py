@@ -125,19 +125,22 @@ def measure_empty_rows(probe: Probe) -> None:
     """What a row gives that may attend to nothing."""
     adapter, sizes = probe.adapter, _mask_sizes(probe)
     rng = np.random.default_rng(7)
-    arguments, row = _empty_row(probe, sizes)
-    if row is None:
-        probe.unmeasured |= {"empty_row"} | ({"empty_lse"} if "lse" in adapter.returns else set())
+    case = _empty_row(probe, sizes)
+    if case is None:
+        if probe.unmeasured & {"mask", "causal"}:
+            probe.unmeasured |= _about(probe)
         return
-    sizes = sizes | {"Q": row[0], "K": row[1]}
+    arguments, changed, row = case
+    sizes = sizes | changed
     v = rng.standard_normal((sizes["B"], sizes["G"], sizes["K"], sizes["E"]))
     call = probe.call(sizes, v=v, **arguments)
     answer = probe.ask(call)
     if answer is None or answer.out is None:
-        probe.unmeasured |= {"empty_row"} | ({"empty_lse"} if "lse" in adapter.returns else set())
+        probe.unmeasured |= _about(probe)
         return
-    out, values = answer.out[0, :, 1], call.v[0].astype(np.float64)
-    means = [values.mean(1), (base_pattern(adapter, sizes)[1] @ values) / max(base_pattern(adapter, sizes)[1].sum(), 1)]
+    out, values = answer.out[0, :, row], call.v[0].astype(np.float64)
+    base = base_pattern(adapter, sizes)[row]
+    means = [values.mean(1), (base @ values) / max(base.sum(), 1)]
     choices = (
         ("zero", "0", bool((out == 0).all())),
         ("nan", "NaN", bool(np.isnan(out).all())),
@@ -148,24 +151,34 @@ def measure_empty_rows(probe: Probe) -> None:
             probe.found("empty_row", value, f"a row that may attend to nothing gives {words}")
             break
     if answer.lse is not None:
-        lse = answer.lse[0, :, 1]
+        lse = answer.lse[0, :, row]
         for value, number in (("-inf", -np.inf), ("inf", np.inf)):
             if (lse == number).all():
                 probe.found("empty_lse", value, f"the lse of a row that may attend to nothing is {number}")
 
 
-def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, tuple[int, int] | None]:
-    """Arguments that leave nothing to row 1 of the first batch entry, and the numbers of rows and keys."""
-    adapter, rows = probe.adapter, (sizes["Q"], sizes["K"])
+def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
+    """Arguments that leave nothing to a row of the first batch entry, the sizes of such a call, and the row."""
+    adapter = probe.adapter
     if probe.has("mask") and "mask" not in probe.unmeasured:
-        for axes in adapter.mask_shapes:
-            mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
-            mask[0, :, min(1, mask.shape[2] - 1)] = False
-            return {"mask": mask}, rows
+        axes = adapter.mask_shapes[0]
+        mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
+        mask[0, :, min(1, mask.shape[2] - 1)] = False
+        return {"mask": mask}, {}, 1
     if probe.has("lengths") and adapter.layout != "THD":
-        return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, rows
-    known = adapter.causal == "bottom-right" and sizes["Q"] != sizes["K"] and "causal" not in probe.unmeasured
-    if known and (probe.has("causal") or "causal" in adapter.always):  # more rows than keys: the first have none
-        keys = sizes["Q"] if sizes["E"] != sizes["D"] else sizes["K"]
-        return {"causal": True}, (keys + 2, keys)
-    return {}, None
+        return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
+    if sizes["Q"] == sizes["K"] or "causal" in probe.unmeasured:
+        return None
+    # More rows than keys: the first or the last have none.
+    keys = sizes["Q"] if sizes["E"] != sizes["D"] else sizes["K"]
+    longer = {"Q": keys + 2, "K": keys}
+    if adapter.causal == "bottom-right" and (probe.has("causal") or "causal" in adapter.always):
+        return {"causal": True}, longer, 1
+    if (probe.has("window") or probe.has("window_before")) and "window" not in probe.unmeasured:
+        return {"window": (0, 0)}, longer, 1 if adapter.causal == "bottom-right" else keys + 1
+    return None
+
+
+def _about(probe: Probe) -> set[str]:
+    """The fields about rows that may attend to nothing."""
+    return {"empty_row", "empty_lse"} if "lse" in probe.adapter.returns else {"empty_row"}

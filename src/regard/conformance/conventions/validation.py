@@ -1,0 +1,192 @@
+"""What is wrong with the fields of an adapter: every problem at once, with what was given, expected, and the fix."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...common.errors import Reason, did_you_mean
+from .parameters import Parameter
+from .schema import properties
+
+__all__ = ["WHERE", "missing_parameters", "problems"]
+
+WHERE = "adapter"
+PAGE = "docs/reference/adapters.md lists the fields"
+# Roles that one parameter may have together.
+SHARED = frozenset({"mask", "bias"})
+
+
+def problems(data: Mapping[str, Any]) -> list[Reason]:
+    """What is wrong with these fields, given as in JSON."""
+    known = properties()
+    found: list[Reason] = []
+    for name, value in data.items():
+        if name in known:
+            found += _field(name, value, known[name])
+        else:
+            found.append(_unknown(str(name), known))
+    if isinstance(data.get("parameters"), Mapping):
+        found += _shared(data["parameters"], data.get("fixed"))
+    confirmed = data.get("confirmed")
+    if isinstance(confirmed, list):
+        for name in confirmed:
+            if isinstance(name, str) and name not in known:
+                found.append(_reason(f"confirmed: {name} is not a field", name, "names of fields", _near(name, known)))
+    return found
+
+
+def _reason(what: str, given: Any, expected: str, fix: str) -> Reason:
+    return Reason(what, given=repr(given) if not isinstance(given, str) else given, expected=expected, fix=fix)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    """The closest spelling, or where the names are listed."""
+    listed = list(known)
+    words = did_you_mean(word, listed)
+    return words.replace("docs/reference/language.md lists them all", PAGE)
+
+
+def _unknown(name: str, known: Iterable[str]) -> Reason:
+    """A field that does not exist."""
+    fix = "omit it; the parameters of the function say what it takes" if name == "takes" else _near(name, known)
+    return _reason(f"{name} is not a field", name, "the fields of an adapter", fix)
+
+
+def _field(name: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with one field."""
+    if "enum" in kind:
+        if not isinstance(value, str) or value not in kind["enum"]:
+            fix = _near(value, kind["enum"]) if isinstance(value, str) else _near("", kind["enum"])
+            yield _reason(f"{name} has no such value", repr(value), kind["description"], fix)
+        return
+    if not _is(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
+        yield _reason(f"{name} has the wrong type", repr(value), kind["description"], _default(name))
+        return
+    if kind.get("minimum") is not None and value is not None and value < kind["minimum"]:
+        yield _reason(f"{name} is too small", value, kind["description"], _default(name))
+    if isinstance(value, list) and name != "returns":
+        items = kind.get("items", {})
+        yield from _items(name, value, items.get("enum"), kind)
+    if isinstance(value, Mapping) and name != "returns":
+        yield from _entries(name, value, kind)
+    if name == "returns" and not isinstance(value, str):
+        yield from _returns(value)
+
+
+def _is(value: Any, kind: Mapping[str, Any]) -> bool:
+    """Whether a value has the type of a field."""
+    if "anyOf" in kind:
+        return any(_is(value, each) or ("enum" in each and value in each["enum"]) for each in kind["anyOf"])
+    names = kind.get("type", ())
+    checks = {
+        "string": isinstance(value, str),
+        "object": isinstance(value, Mapping),
+        "array": isinstance(value, list),
+        "boolean": isinstance(value, bool),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, (int, float)) and not isinstance(value, bool),
+        "null": value is None,
+    }
+    return any(checks[each] for each in ([names] if isinstance(names, str) else names))
+
+
+def _default(name: str) -> str:
+    return f"omit {name} for that of the laws; {PAGE}"
+
+
+def _items(name: str, value: Sequence[Any], choices: Sequence[Any] | None, kind: Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with the items of a list."""
+    if len(value) < kind.get("minItems", 0):
+        yield _reason(f"{name} is empty", "[]", kind["description"], _default(name))
+    for each in value:
+        if choices is not None and each not in choices:
+            yield _reason(f"{name} has no such value", repr(each), kind["description"], _near(str(each), choices))
+        elif choices is None and not isinstance(each, str):
+            yield _reason(f"{name} has the wrong type", repr(each), kind["description"], _default(name))
+    twice = [each for each, count in Counter(map(repr, value)).items() if count > 1]
+    if twice:
+        yield _reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
+
+
+def _entries(name: str, value: Mapping[str, Any], kind: Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with the entries of an object."""
+    names = kind.get("propertyNames", {}).get("enum")
+    for key, each in value.items():
+        if names is not None and key not in names:
+            yield _reason(f"{name}: {key} is not a role", str(key), kind["description"], _near(str(key), names))
+        elif names is not None and not isinstance(each, str):
+            yield _reason(f"{name}: {key} has the wrong type", repr(each), "the name of a parameter", _default(name))
+        elif name == "expected":
+            yield from _expectation(key, each, kind)
+
+
+def _expectation(key: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with one expected failure."""
+    fix = f'write "{key}": {{"reason": "…", "link": "…"}}'
+    if not isinstance(value, Mapping) or "reason" not in value:
+        yield _reason(f"expected: {key} has no reason", repr(value), kind["description"], fix)
+        return
+    wrong = [name for name, each in value.items() if name not in ("reason", "link") or not isinstance(each, str)]
+    if wrong:
+        yield _reason(f"expected: {key} has other entries", ", ".join(map(str, wrong)), kind["description"], fix)
+
+
+def _returns(value: Sequence[Any] | Mapping[str, Any]) -> Iterator[Reason]:
+    """What is wrong with the description of what is returned."""
+    expected = properties()["returns"]["description"]
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in ("out", "lse", "weights"):
+                yield _reason(
+                    "returns has no such value", str(key), expected, _near(str(key), ("out", "lse", "weights"))
+                )
+            elif not isinstance(each, str):
+                yield _reason(f"returns: {key} has the wrong type", repr(each), "a key", _default("returns"))
+    else:
+        for each in value:
+            if each not in ("out", "lse", "weights", None):
+                fix = _near(str(each), ("out", "lse", "weights"))
+                yield _reason("returns has no such value", repr(each), expected, fix)
+        twice = [each for each, count in Counter(each for each in value if isinstance(each, str)).items() if count > 1]
+        if twice:
+            yield _reason("returns has a value twice", ", ".join(twice), "each value once", "write null for the second")
+    if "out" not in value:
+        yield _reason("returns has no output", repr(value), expected, 'add "out" where the output is')
+
+
+def _shared(parameters: Mapping[str, Any], fixed: Any) -> Iterator[Reason]:
+    """Parameters with several roles, or with a role and a fixed value."""
+    by_name: dict[str, list[str]] = {}
+    for role, name in parameters.items():
+        if isinstance(name, str):
+            by_name.setdefault(name, []).append(str(role))
+    for name, roles in by_name.items():
+        if len(roles) > 1 and not set(roles) <= SHARED:
+            given = f"{name} is {' and '.join(roles)}"
+            yield _reason(
+                "a parameter has two roles", given, "one role; mask and bias may share one", "keep one of them"
+            )
+        if isinstance(fixed, Mapping) and name in fixed:
+            given = f"{name} is {roles[0]}, and fixed"
+            yield _reason("a parameter has a role and a fixed value", given, "one of both", "remove one of them")
+
+
+def missing_parameters(
+    parameters: Mapping[str, str], fixed: Iterable[str], accepted: Sequence[Parameter]
+) -> Iterator[Reason]:
+    """Declared names that the function does not accept."""
+    if not accepted or any(each.kind == "names" for each in accepted):
+        return
+    known = [each.name for each in accepted if each.kind != "rest"]
+    declared = [
+        *((f"parameters: {role}", name) for role, name in parameters.items()),
+        *(("fixed", name) for name in fixed),
+    ]
+    for what, name in declared:
+        if name not in known:
+            given = f"{what} is {name}" if what != "fixed" else f"fixed value of {name}"
+            fix = did_you_mean(name, known).replace("docs/reference/language.md lists them all", "use one of those")
+            yield Reason(f"no parameter {name}", given=given, expected=f"one of {', '.join(known)}", fix=fix)

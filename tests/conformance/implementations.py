@@ -1,0 +1,294 @@
+"""Right implementations of attention in random conventions, each with the adapter that declares them.
+
+They are written without the package: a function takes arrays as its convention has them, computes in float64, and
+returns in the dtype that came.
+"""
+
+import inspect
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.conformance.conventions.fields import CHOICES, Adapter
+from regard.conformance.conventions.roles import NAMES
+
+__all__ = ["right"]
+
+
+class Pair(NamedTuple):
+    """An output with its lse."""
+
+    result: Any
+    logsumexp: Any
+
+
+@dataclass
+class Object:
+    """The same as attributes."""
+
+    result: Any
+    logsumexp: Any
+
+
+def right(rng, layout=None):
+    """A function and its adapter. rng: a Generator; layout: one of CHOICES["layout"], or a random one."""
+    some = lambda options: options[rng.integers(len(options))]  # noqa: E731
+    has = lambda share: bool(rng.random() < share)  # noqa: E731
+    layout = layout or some(CHOICES["layout"])
+    chosen = Adapter(
+        layout=layout,
+        arrays="torch" if has(0.1) else "numpy",
+        mask=some(CHOICES["mask"]),
+        causal=some(CHOICES["causal"]),
+        softcap=some(CHOICES["softcap"]),
+        groups="none" if layout == "SD" else some(CHOICES["groups"]),
+        lse=some(CHOICES["lse"]),
+        lse_layout=some(CHOICES["lse_layout"]),
+        empty_row=some(("zero", "nan", "mean")),
+        empty_lse=some(("-inf", "inf")),
+        scale=some((None, None, 0.25, 1.0)),
+        dtypes=("float32", "float64"),
+    )
+    roles = ["q", "k", "v"]
+    roles += [role for role in ("scale", "sinks") if has(0.5) and not (layout == "SD" and role == "sinks")]
+    if layout != "THD" and has(0.8):
+        roles += ["mask"]
+        if layout in ("BHSD", "BSHD", "SBHD", "BSD"):
+            broadcast = ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K")
+            chosen = replace(chosen, mask_shapes=some((broadcast, broadcast, ("BQK",), ("BK",))))
+        else:
+            chosen = replace(chosen, mask_shapes={"HSD": ("HQK", "QK", "K"), "SD": ("QK", "K")}[layout])
+        if chosen.mask_shapes != ("BK",) and has(0.5):
+            roles += ["bias"]
+    if has(0.4):
+        roles += ["softcap"]
+    if has(0.7):
+        roles += ["causal"]
+    elif has(0.3):
+        chosen = replace(chosen, always=("causal",))
+    if "causal" in roles and has(0.5):
+        chosen = replace(chosen, window=some(CHOICES["window"]))
+        roles += ["window_before", "window_after"] if chosen.window.startswith("left") and has(0.5) else ["window"]
+    if layout not in ("THD", "SD", "HSD") and has(0.3):
+        roles += ["lengths"]
+    if layout == "THD":
+        roles += ["cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"]
+    if layout == "BSD":
+        roles += ["heads"]
+    structures = ("out", ("out", "lse"), ("out", "weights"), ("out", None), "pair", "object", "dict", "flag")
+    structure = some(structures if layout != "THD" else [each for each in structures if each != ("out", "weights")])
+    returns = {
+        "pair": ("out", "lse"),
+        "flag": ("out", "lse"),
+        "object": {"out": "result", "lse": "logsumexp"},
+        "dict": {"out": "o", "lse": "l"},
+    }.get(structure, structure)
+    if structure == "flag":
+        roles += ["return_lse"]
+    known = has(0.7)  # names that the field uses, or others, which the adapter has to say
+    parameters = {role: some(NAMES[role].split()) if known else f"{role}_of_mine" for role in roles}
+    required = {parameters["mask"]} if "mask" in roles and has(0.2) else set()
+    required |= {name for role, name in parameters.items() if role.startswith(("cu_", "max_", "heads"))}
+    chosen = replace(chosen, parameters=parameters, returns=returns)
+    by_position = has(0.3)
+    function = _function(chosen, structure, required, by_position)
+    return function, chosen
+
+
+def _function(adapter, structure, required, by_position):
+    """A function with these parameters."""
+    kinds = inspect.Parameter
+    names = {name: role for role, name in adapter.parameters.items()}
+    listed = []
+    for name, role in names.items():
+        if role in "qkv":
+            listed.append(kinds(name, kinds.POSITIONAL_ONLY if by_position else kinds.POSITIONAL_OR_KEYWORD))
+        else:
+            default = kinds.empty if name in required else None
+            listed.append(kinds(name, kinds.KEYWORD_ONLY, default=default))
+    signature = inspect.Signature(listed)
+
+    def function(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        given = {names[name]: _numpy(value) for name, value in bound.arguments.items()}
+        assert ("torch" if hasattr(args[0] if args else next(iter(kwargs.values())), "requires_grad") else "numpy") == (
+            adapter.arrays
+        )
+        result = _attention({role: value for role, value in given.items() if value is not None}, adapter)
+        back = _torch if adapter.arrays == "torch" else np.asarray
+        out, lse, weights = (back(each) for each in result)
+        if structure == "flag":
+            return (out, lse) if given.get("return_lse") else out
+        special = {"pair": Pair(out, lse), "object": Object(out, lse), "dict": {"l": lse, "o": out}}
+        if isinstance(structure, str) and structure in special:
+            return special[structure]
+        entries = {"out": out, "lse": lse, "weights": weights, None: "more"}
+        return out if structure == "out" else tuple(entries[role] for role in structure)
+
+    function.__signature__ = signature
+    return function
+
+
+def _numpy(value):
+    return value.detach().numpy() if hasattr(value, "detach") else value
+
+
+def _torch(value):
+    import torch
+
+    return torch.from_numpy(np.array(value))
+
+
+def _attention(given, adapter):
+    """The results in the layout of the adapter."""
+    q, k, v, layout = given["q"], given["k"], given["v"], adapter.layout
+    if layout == "THD":
+        return _packed(given, adapter)
+    dimensions = {"BSD": 3, "HSD": 3, "SD": 2}.get(layout, 4)
+    assert q.ndim == k.ndim == v.ndim == dimensions, "another number of axes"
+    if layout == "BSD":
+        heads, depth = given["heads"], q.shape[2] // given["heads"]
+        assert q.shape[2] % heads == 0 and k.shape[2] % depth == 0
+        groups = k.shape[2] // depth
+        inward = lambda x, h: x.reshape(*x.shape[:2], h, -1).swapaxes(1, 2)  # noqa: E731
+        q, k, v = inward(q, heads), inward(k, groups), inward(v, groups)
+    elif layout in ("HSD", "SD"):
+        q, k, v = (x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (q, k, v))
+    else:
+        axes = {"BHSD": "bhsd", "BSHD": "bshd", "SBHD": "sbhd"}[layout]
+        q, k, v = (np.einsum(f"{axes}->bhsd", x) for x in (q, k, v))
+    lengths = given.get("lengths")
+    out, lse, weights = _canonical(q, k, v, given, adapter, lengths)
+    if layout == "BSD":
+        out = out.swapaxes(1, 2).reshape(out.shape[0], out.shape[2], -1)
+    elif layout in ("HSD", "SD"):
+        drop = (0,) if layout == "HSD" else (0, 0)
+        out, weights = out[drop], weights[drop]
+    else:
+        out = np.einsum(f"bhsd->{axes}", out)
+    lse = _lse_out(lse, adapter)
+    return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in (out, lse, weights))
+
+
+def _lse_out(lse, adapter):
+    """lse (B, H, Q) as the adapter says."""
+    B, H, Q = lse.shape
+    axes = adapter.lse_layout
+    if axes == "HT":
+        lse = lse.transpose(1, 0, 2).reshape(H, B * Q)
+    elif axes in ("BQH", "BQH1"):
+        lse = lse.swapaxes(1, 2)
+        lse = lse.reshape(B * Q, H) if adapter.layout == "THD" else lse
+    lse = lse[..., None] if axes.endswith("1") else lse
+    if adapter.layout in ("HSD", "SD") and axes != "HT":
+        lse = lse[0]
+        if adapter.layout == "SD":
+            lse = lse[0] if axes.startswith("BH") else lse[:, 0]
+    if adapter.layout == "SD" and axes == "HT":
+        lse = lse[0]
+    return lse
+
+
+def _packed(given, adapter):
+    """Rows of several entries in one axis; all entries have the same number of queries."""
+    starts = [np.asarray(given[f"cu_seqlens_{side}"]) for side in "qk"]
+    assert given["max_seqlen_q"] == np.diff(starts[0]).max() and given["max_seqlen_k"] == np.diff(starts[1]).max()
+    assert given["q"].ndim == given["k"].ndim == 3
+    assert starts[0][-1] == len(given["q"]) and starts[1][-1] == len(given["k"])
+    results = []
+    for entry in range(len(starts[0]) - 1):
+        rows, keys = (slice(each[entry], each[entry + 1]) for each in starts)
+        parts = (given["q"][rows], given["k"][keys], given["v"][keys])
+        results.append(_canonical(*(part.swapaxes(0, 1)[None] for part in parts), given, adapter, None))
+    out = np.concatenate([each[0][0].swapaxes(0, 1) for each in results])
+    lse = _lse_out(np.concatenate([each[1] for each in results]), adapter)
+    return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in (out, lse, np.zeros(0)))
+
+
+def _canonical(q, k, v, given, adapter, lengths):
+    """out, lse and weights of (B, H, S, D) arrays."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    (H, Q), (G, K) = q.shape[1:3], k.shape[1:3]
+    assert H % G == 0 and (H == G or adapter.groups != "none"), "heads"
+    share = np.arange(H) // (H // G) if adapter.groups == "repeat-interleave" else np.arange(H) % G
+    k, v = k[:, share], v[:, share]
+    scale = given.get("scale", q.shape[-1] ** -0.5 if adapter.scale is None else adapter.scale)
+    scores = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    cap = given.get("softcap")
+    capped = (lambda x: cap * np.tanh(x / cap)) if cap else (lambda x: x)
+    bias = given.get("bias")
+    bias = 0.0 if bias is None else _four(bias, adapter).astype(np.float64)
+    hidden = np.zeros((1, 1, 1, K), bool)
+    if "mask" in given and adapter.mask == "additive":
+        added = _four(given["mask"], adapter).astype(np.float64)
+        hidden, bias = np.isneginf(added), bias + np.where(np.isneginf(added), 0, added)
+    scores = capped(scores) + bias if adapter.softcap == "before-bias" else capped(scores + bias)
+    allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths) & ~hidden, scores.shape)
+    return _softmax(scores, allowed, v, given.get("sinks"), adapter)
+
+
+def _four(array, adapter):
+    """A mask or bias with four axes."""
+    if adapter.mask_shapes == ("BK",):
+        assert array.ndim == 2
+        return array[:, None, None]
+    if adapter.mask_shapes == ("BQK",):
+        assert array.ndim == 3
+        return array[:, None]
+    return array
+
+
+def _allowed(given, adapter, Q, K, lengths):
+    """Which pairs the arguments allow, but for added masks."""
+    at = np.arange(Q)[:, None] + (0 if adapter.causal == "top-left" else K - Q)
+    distance = np.arange(K) - at
+    allowed = np.ones((1, 1, Q, K), bool)
+    if given.get("causal") or adapter.always:
+        allowed = allowed & (distance <= 0)
+    if "window" in given:
+        size = given["window"]
+        assert isinstance(size, tuple) == adapter.window.startswith("left"), "a number, or a pair"
+        left, right = size if isinstance(size, tuple) else (size, size)
+    else:
+        left, right = given.get("window_before"), given.get("window_after")
+    if left is not None:
+        allowed = (
+            allowed
+            & {
+                "self-included": (distance > -left) & (distance <= 0),
+                "self-excluded": distance >= -left,
+                "both-sides": (distance >= -left) & (distance <= right),
+                "left-right": (distance >= -left) & (distance <= right),
+                "left-right-self-included": (distance > -left) & (distance < right),
+            }[adapter.window]
+        )
+    if "mask" in given and adapter.mask != "additive":
+        mask = _four(given["mask"], adapter)
+        assert mask.dtype == bool
+        allowed = allowed & (mask if adapter.mask == "true-attends" else ~mask)
+    if lengths is not None:
+        allowed = allowed & (np.arange(K) < np.asarray(lengths)[:, None])[:, None, None]
+    return allowed
+
+
+def _softmax(scores, allowed, v, sinks, adapter):
+    """out, lse and weights."""
+    kept = np.where(allowed, scores, -np.inf)
+    top = kept.max(-1, initial=-np.inf, keepdims=True)
+    top = top if sinks is None else np.maximum(top, sinks.astype(np.float64)[:, None, None])
+    top = np.where(np.isneginf(top), 0, top)
+    powers = np.exp(kept - top)
+    total = powers.sum(-1, keepdims=True)
+    if sinks is not None:
+        total = total + np.exp(sinks.astype(np.float64)[:, None, None] - top)
+    empty = ~allowed.any(-1, keepdims=True)
+    with np.errstate(all="ignore"):
+        weights = powers / total
+        lse = (top + np.log(total))[..., 0]
+    filled = {"zero": 0.0, "nan": np.nan, "mean": 1 / max(v.shape[2], 1)}[adapter.empty_row]
+    weights = np.where(empty, filled, weights)
+    out = np.einsum("bhqk,bhke->bhqe", weights, v)
+    if sinks is None:
+        lse = np.where(empty[..., 0], -np.inf if adapter.empty_lse == "-inf" else np.inf, lse)
+    return out, lse / np.log(2) if adapter.lse == "base-2" else lse, weights
