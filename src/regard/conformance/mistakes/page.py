@@ -56,11 +56,11 @@ In the tables, the law is the number of the law that is broken, and "computes" c
 that of attention with …".
 Audits report those whose name has a check after it."""
 
-CLASSES_OF = """## Mistakes that look alike
+CLASSES_OF = """## Mistakes that are equal
 
-All mistakes can be told apart if a function returns its output, lse and gradients, and if the numbers are chosen for
-it.
-With less, some cannot:"""
+A function that returns its output, lse and gradients separates all mistakes, if the numbers of the calls are chosen for
+that.
+In other comparisons some mistakes are equal:"""
 
 
 def page() -> str:
