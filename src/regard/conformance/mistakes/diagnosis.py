@@ -90,7 +90,9 @@ class _Search:
         one = [mistake for mistake in usable if self.trial.arguments(start, (mistake,)) is not None]
         for number, first in enumerate(one):
             for second in one[number + 1 :]:
-                if known is None or first in known or second in known:
+                if (known is None or first in known or second in known) and self.trial.has_formula(
+                    start, (first, second)
+                ):
                     yield first, second
 
     def _explained(self, start: Observed, choices: list[Mistakes]) -> bool:
@@ -118,8 +120,14 @@ class _Search:
         return True
 
     def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes."""
-        return any(self.trial.agrees(seen, mistakes) is False for seen in self.passed if seen.work <= WORK)
+        """Whether a passing case would have failed with these mistakes. Calls with gradients count only if these have a
+        formula.
+        """
+        return any(
+            self.trial.agrees(seen, mistakes) is False
+            for seen in self.passed
+            if seen.work <= WORK and self.trial.has_formula(seen, mistakes)
+        )
 
     def explanations(self) -> list[Explanation]:
         """What was found, and the cases that nothing explains."""

@@ -61,10 +61,17 @@ class Trial:
 
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
         """The arguments of a call with these mistakes, one after the other; None if none makes a difference."""
+        if not seen.work:
+            return None  # without entries, rows or keys
         arguments = changed = self.arguments_of(seen)
         for mistake in mistakes:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
+
+    def has_formula(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether the answer with these mistakes is computed without finite differences, which are slow and inexact."""
+        arguments = None if seen.call.dout is None else self.arguments(seen, mistakes)
+        return arguments is None or derived(arguments)
 
     def agrees(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool | None:
         """Whether the law with these mistakes gives the answer; None if they make no difference to the call."""
