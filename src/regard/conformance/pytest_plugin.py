@@ -40,8 +40,9 @@ class Suite:
             session = open_session(function, seconds)
             self.closing.enter_context(session)
             self.described = session.describe()
-            self.measured = measure(session, self.described, adapter or self.described.adapter)
-            self.judge = Judge(session, self.measured.adapter)
+            declared = adapter or self.described.adapter
+            self.measured = measure(session, self.described, declared)
+            self.judge = Judge(session, judged(self.measured.adapter, declared))
             self.limits = limits_of(self.judge)
             self.cases = cases(self.limits, level, seed)
         except BaseException:
