@@ -79,13 +79,15 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
     given = declared or Adapter()
     start = completed(given, parameters)
     probe = Probe(session, start)
-    if not find(probe, parameters):
+    if not find(probe, parameters, str(getattr(described, "name", ""))):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         words = first.words if first is not None else "no call ran"
         return Measured(adapter=start, runs=False, words=words, calls=probe.calls)
     with_flags(probe)
     for step in STEPS:
         step(probe)
+    if probe.stopped:
+        probe.unmeasured |= {each.name for each in fields(Adapter) if each.name not in (*FACTS, *probe.evidence)}
     deviations = _deviations(given, start, probe)
     return Measured(
         adapter=_kept(given, probe.adapter),

@@ -18,7 +18,7 @@ from ..translate import Absent
 
 __all__ = ["Probe", "Session", "base_pattern", "dtype_of", "sizes_for"]
 
-SECONDS = 10.0  # after this time nothing more is measured
+SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
 
 
@@ -71,6 +71,11 @@ class Probe:
     calls: int = 0
     started: float = field(default_factory=time.monotonic)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no more calls are made."""
+        return self.failures >= FAILURES or time.monotonic() - self.started > SECONDS
+
     def found(self, name: str, value: Any, words: str) -> None:
         """Keeps the measured value of a field."""
         self.adapter = replace(self.adapter, **{name: value})
@@ -82,7 +87,7 @@ class Probe:
 
     def ask(self, call: Call, adapter: Adapter | None = None) -> Answer | None:
         """The answer to a call; None if the function cannot be given it, or too many calls failed before."""
-        if self.failures >= FAILURES or time.monotonic() - self.started > SECONDS:
+        if self.stopped:
             return None
         self.calls += 1
         try:
