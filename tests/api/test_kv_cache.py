@@ -243,6 +243,26 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
         cache.attend(q)
 
 
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_may_stand_before_the_first_key(window, seed):
+    """A start may be negative, as in `rg.attention`: of the rows before the first key, and with more rows than keys."""
+    draw = np.random.default_rng(seed)
+    Q, lengths = int(draw.integers(1, 9)), draw.integers(0, 7, 2)
+    k, v, q = normal(2, G, 6, D, seed=1), normal(2, G, 6, E, seed=2), normal(2, H, Q, D, seed=3)
+    cache = rg.KVCache(G, D, E, batch=2, window=window)
+    cache.append(k, v, rows=lengths)
+    starts = draw.integers(-9, 3, 2)
+    for mask in (rg.everything(), rg.causal()):
+        found = cache.attend(q, mask=mask, query_start=starts)
+        rule = mask if window is None else mask & rg.window(window)
+        for number, (start, length) in enumerate(zip(starts, lengths)):
+            alone = rg.attention(
+                q[number], k[number, :, :length], v[number, :, :length], mask=rule, query_start=int(start)
+            )
+            same_bits(found[number], alone)
+
+
 def test_axes_before_the_heads_are_the_sequences():
     """Any axes before the heads count as the sequences, and one sequence needs none; the result has the axes of q."""
     k, v, q = normal(6, G, 9, D, seed=1), normal(6, G, 9, E, seed=2), normal(6, H, 9, D, seed=3)

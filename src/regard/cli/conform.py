@@ -62,9 +62,9 @@ def conform(
     formats = [name for name, wanted in known.items() if wanted]
     _check(function, infer, mistakes, formats)
     if mistakes:
-        from ..conformance.mistakes.matrix import show
+        from ..conformance.mistakes.matrix import printed
 
-        show()
+        emit(printed())
         return
     from .. import conformance
 

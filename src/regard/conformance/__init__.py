@@ -3,19 +3,24 @@
 `conform` judges a function, `infer` measures its conventions, and the decorator `adapter` declares them.
 """
 
-from ..common.public import belong
-from .cases.case import LEVELS
-from .conventions.adapter_file import read as read_adapter
-from .conventions.adapter_file import schema
-from .conventions.decorator import adapter
-from .conventions.fields import Adapter
-from .findings import Finding
-from .formats.badge import badge
-from .formats.junit import junit
-from .formats.markdown import markdown
-from .infer import Inferred, infer
-from .report import Report
-from .run import conform
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..common.public import belongs
+
+if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
+    from .cases.case import LEVELS
+    from .conventions.adapter_file import read as read_adapter
+    from .conventions.adapter_file import schema
+    from .conventions.decorator import adapter
+    from .conventions.fields import Adapter
+    from .findings import Finding
+    from .formats.badge import badge
+    from .formats.junit import junit
+    from .formats.markdown import markdown
+    from .inference import Inferred, infer
+    from .report import Report
+    from .run import conform
 
 __all__ = [
     "LEVELS",
@@ -33,4 +38,31 @@ __all__ = [
     "schema",
 ]
 
-belong("regard.conformance")
+# Where the names are. The process that runs the judged function needs few of them, and is started after every crash.
+PLACES = {
+    "LEVELS": ("cases.case", "LEVELS"),
+    "Adapter": ("conventions.fields", "Adapter"),
+    "Finding": ("findings", "Finding"),
+    "Inferred": ("inference", "Inferred"),
+    "Report": ("report", "Report"),
+    "adapter": ("conventions.decorator", "adapter"),
+    "badge": ("formats.badge", "badge"),
+    "conform": ("run", "conform"),
+    "infer": ("inference", "infer"),
+    "junit": ("formats.junit", "junit"),
+    "markdown": ("formats.markdown", "markdown"),
+    "read_adapter": ("conventions.adapter_file", "read"),
+    "schema": ("conventions.adapter_file", "schema"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, original = PLACES[name]
+    return belongs(getattr(importlib.import_module(f".{module}", __name__), original), __name__)
+
+
+def __dir__() -> list[str]:
+    """The public names, for editors."""
+    return sorted(__all__)

@@ -14,72 +14,102 @@ from .conventions.fields import Adapter
 from .conventions.layouts import pack
 from .conventions.parameters import Parameter
 from .conventions.translate import prepare
-from .law.expected import Expected
+from .law.expected import expected, expected_gradients
 
 __all__ = ["script"]
 
-ROLES = ("q", "k", "v", "mask", "bias", "sinks", "lengths", "cu_seqlens_q", "cu_seqlens_k")
-ASSERT = {
-    "numpy": "np.testing.assert_allclose(np.asarray({got}, np.float64), {wanted}, rtol=0, atol={atol})",
-    "torch": "np.testing.assert_allclose({got}.detach().double().numpy(), {wanted}, rtol=0, atol={atol})",
-    "jax": "np.testing.assert_allclose(np.asarray({got}, np.float64), {wanted}, rtol=0, atol={atol})",
-}
-
 
 def script(
-    call: Call, adapter: Adapter, parameters: Sequence[Parameter], target: str, right: Expected, what: str, says: str
+    call: Call, adapter: Adapter, parameters: Sequence[Parameter], target: str, what: str, says: Sequence[str]
 ) -> str:
-    """The script. target: `module:function` or `FILE.py:function` · right: what the law says · what: the result that is
-    wrong ("out", "lse" or "weights") · says: the law in words, for the first line
+    """The script. target: `module:function` or `FILE.py:function` · what: the result that is wrong, "out", "lse",
+    "weights" or "gradient of q" · says: the first lines, as comments
     """
-    plain = replace(call, dout=None, dlse=None)
+    plain = call.changed(dout=None, dlse=None)
     prepared = prepare(plain, replace(adapter, arrays="numpy", gradients="none"), parameters)
     names: dict[int, str] = {id(array): role for role, array in reversed(list(prepared.given.items()))}
-    lines = [f"# {says}"]
+    lines = [f"# {each}" for each in says]
     if call.memory != "contiguous":
         lines.append(f"# This was seen with {call.memory} arrays; these are contiguous.")
-    lines += ["import numpy as np"]
-    if adapter.arrays != "numpy" or call.dtype == ml_dtypes.bfloat16:
-        lines.append(
-            {"torch": "import torch", "jax": "import jax.numpy as jnp"}.get(adapter.arrays, "import ml_dtypes")
-        )
-    lines += [*_imported(target), ""]
-    used = [(role, array) for role, array in prepared.given.items() if isinstance(array, np.ndarray)]
-    for role, array in used:
-        if names[id(array)] == role:
+    lines += [*_libraries(call, adapter, what), *_imported(target), ""]
+    for role, array in prepared.given.items():
+        if isinstance(array, np.ndarray) and names[id(array)] == role:
             lines.append(f"{role} = {_literal(array, adapter.arrays)}")
     arguments = [_argument(value, names) for value in prepared.args]
     arguments += [f"{name}={_argument(value, names)}" for name, value in prepared.kwargs.items()]
-    lines.append(f"result = {_called(target)}({', '.join(arguments)})")
-    wanted, atol = _wanted(call, adapter, right, what)
+    called = f"{target.rpartition(':')[2]}({', '.join(arguments)})"
+    wanted, atol = _wanted(call, adapter, what)
+    if what.startswith("gradient of "):
+        got = f"gradient_{what[12:]}"
+        lines += _gradient(call, adapter, what[12:], called, got)
+    else:
+        got = _part(adapter.returns, what)
+        lines.append(f"result = {called}")
     lines.append(f"expected = np.array({_numbers(wanted)})  # {_words(what)}")
-    got = _part(adapter.returns, what)
-    lines.append(ASSERT[adapter.arrays].format(got=got, wanted="expected", atol=f"{atol:.1e}" if atol else "0"))
+    as_float64 = {"torch": "{}.detach().double().numpy()"}.get(adapter.arrays, "np.asarray({}, np.float64)").format(got)
+    shown = f"{atol:.1e}" if atol else "0"
+    lines.append(f"np.testing.assert_allclose({as_float64}, expected, rtol=0, atol={shown})")
     return "\n".join(lines) + "\n"
 
 
-def _wanted(call: Call, adapter: Adapter, right: Expected, what: str) -> tuple[np.ndarray, float]:
+def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
+    lines = ["import numpy as np"]
+    if adapter.arrays == "numpy" and call.dtype == ml_dtypes.bfloat16:
+        lines.append("import ml_dtypes")
+    if adapter.arrays == "torch":
+        lines.append("import torch")
+    if adapter.arrays == "jax":
+        lines += [*(["import jax"] if what.startswith("gradient") else []), "import jax.numpy as jnp"]
+    return lines
+
+
+def _gradient(call: Call, adapter: Adapter, role: str, called: str, got: str) -> list[str]:
+    """The lines that compute the gradient of one argument."""
+    results = [(name, array) for name, array in (("out", call.dout), ("lse", call.dlse)) if array is not None]
+    arrays = [_literal(_in_layout(array, name, call, adapter), adapter.arrays) for name, array in results]
+    parts = [_part(adapter.returns, name) for name, _ in results]
+    if adapter.arrays == "jax":
+        picked = ", ".join(part.replace("result", called) for part in parts)
+        both = f"({picked})" if len(parts) > 1 else picked
+        given = f"({', '.join(arrays)})" if len(arrays) > 1 else arrays[0]
+        return [f"{got} = jax.vjp(lambda {role}: {both}, {role})[1]({given})[0]"]
+    total = " + ".join(f"({part} * {array}).sum()" for part, array in zip(parts, arrays))
+    return [f"{role}.requires_grad_()", f"result = {called}", f"({total}).backward()", f"{got} = {role}.grad"]
+
+
+def _wanted(call: Call, adapter: Adapter, what: str) -> tuple[np.ndarray, float]:
     """The expected numbers in the layout of the function, and the largest bound among them."""
-    array, bound = getattr(right, what), getattr(right.bounds, what)
+    if what.startswith("gradient of "):
+        arrays, bounds = expected_gradients(call, adapter)
+        array, bound = arrays[what[12:]], bounds[what[12:]]
+    else:
+        right = expected(call, adapter)
+        array, bound = getattr(right, what), getattr(right.bounds, what)
     finite = np.broadcast_to(bound, array.shape)[np.isfinite(array)]
-    atol = float(finite.max(initial=0.0))
+    atol = float(np.max(finite, initial=0.0, where=np.isfinite(finite)))
+    return _in_layout(array, what, call, adapter), atol
+
+
+def _in_layout(array: np.ndarray, what: str, call: Call, adapter: Adapter) -> np.ndarray:
+    """A result, or the gradient of an argument, as the function has it."""
     lengths = None if call.lengths is None or adapter.layout != "THD" else [int(n) for n in call.lengths]
-    if what == "out":
-        return pack(array, adapter.layout, lengths), atol
+    if what in ("out", "gradient of q", "gradient of k", "gradient of v"):
+        return pack(array, adapter.layout, lengths)
     if what == "lse":
         turned = array / np.log(2) if adapter.lse == "base-2" else array
         axes = adapter.lse_layout
         turned = turned.swapaxes(1, 2) if axes.startswith("BQH") else turned
-        return (turned[..., None] if axes.endswith("1") else turned), atol
-    return array, atol
+        return turned[..., None] if axes.endswith("1") else turned
+    return array
 
 
 def _words(what: str) -> str:
-    return {
-        "out": "the weighted mean of v, computed in float64",
-        "lse": "the logarithm of the sum of exp(score), computed in float64",
-        "weights": "the softmax of the scores, computed in float64",
-    }[what]
+    known = {
+        "out": "the weighted mean of v",
+        "lse": "the logarithm of the sum of exp(score)",
+        "weights": "the softmax of the scores",
+    }
+    return f"{known.get(what, f'the {what}')}, computed in float64"
 
 
 def _part(returns: str | Sequence[str | None] | Mapping[str, str], what: str) -> str:
@@ -101,10 +131,6 @@ def _imported(target: str) -> list[str]:
         note = f"  # run this in the folder of {file}" if folder else ""
         return [f"from {file.removesuffix('.py')} import {first}{note}"]
     return [f"from {module} import {first}"]
-
-
-def _called(target: str) -> str:
-    return target.rpartition(":")[2]
 
 
 def _argument(value: Any, names: Mapping[int, str]) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from .answer import Answer
 from .call import Call
 from .cases.case import Result
@@ -20,10 +18,8 @@ from .conventions.translate import Absent
 from .counterexample import script
 from .findings import Finding
 from .judge import Judge
-from .law.arguments import Arguments
-from .law.bound import bound, gradient_bounds
+from .law.bound import gradient_bounds
 from .law.expected import Verdict, expected
-from .law.forward import Outcome
 from .law.meaning import meaning
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
@@ -185,7 +181,7 @@ class _Context:
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
         """Whether the answers that were compared with each other are those of the mistakes."""
-        trial = Trial(self.judge.adapter, _bounds)
+        trial = Trial(self.judge.adapter)
         seen = [Observed(id="", call=call, answer=answer) for call, answer in result.also]
         return bool(explanation.mistakes) and all(
             trial.agrees(each, explanation.mistakes)
@@ -197,7 +193,7 @@ class _Context:
         )
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
-        first = min(group, key=lambda each: (each.case.level, _size(each.call)))
+        first = min(group, key=lambda each: (_is_gradient(each), each.case.level, _size(each.call)))
         law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
         words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
         return Finding(
@@ -233,14 +229,14 @@ class _Context:
         call = result.call
         assert call is not None
         small = shrunk(call, _fails_alike(judge, explanation, status))
+        judge.confirm(small)
         answer = judge.ask(small)
-        right = judge.expected(small)
         what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
-        law = explanation.mistakes[0].law if explanation and explanation.mistakes else result.case.law
-        says = f"Law {law} of attention: {SENTENCES[law]}."
-        if explanation and explanation.mistakes:
-            says += f"\n# This is what attention with {explanation.mistakes[0].description} gives."
-        return script(small, judge.adapter, self.parameters, self.target, right, what, says)
+        known = explanation.mistakes if explanation else ()
+        law = known[0].law if known else result.case.law
+        says = [f"Law {law} of attention: {SENTENCES[law]}."]
+        says += [f"This is what attention with {known[0].description} gives."] if known else []
+        return script(small, judge.adapter, self.parameters, self.target, what, says)
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
@@ -262,7 +258,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
         if explanation is None or not explanation.mistakes:
             return True
         seen = Observed(id="", call=call, answer=answer)
-        return Trial(judge.adapter, _bounds).agrees(seen, explanation.mistakes) is True
+        return Trial(judge.adapter).agrees(seen, explanation.mistakes) is True
 
     return fails
 
@@ -274,9 +270,7 @@ def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
     small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
-    return explain(
-        [_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter, _bounds
-    )
+    return explain([_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter)
 
 
 def _observed(result: Result, adapter: Adapter) -> Observed:
@@ -295,15 +289,13 @@ def _observed(result: Result, adapter: Adapter) -> Observed:
     )
 
 
-def _bounds(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds of out and lse."""
-    found = bound(arguments, outcome, call)
-    return found.out, found.lse
-
-
 def _is_compared(result: Result) -> bool:
     """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
     return result.call is not None and (result.case.check is None or result.case.level == 3)
+
+
+def _is_gradient(result: Result) -> bool:
+    return result.call is not None and result.call.dout is not None
 
 
 def _size(call: Call | None) -> int:

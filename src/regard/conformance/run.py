@@ -25,7 +25,7 @@ from .judge import Judge
 from .process.opened import name_of, open_session
 from .report import Report
 
-__all__ = ["cases", "conform"]
+__all__ = ["LOST", "cases", "conform", "limits_of"]
 
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
@@ -83,7 +83,7 @@ def conform(
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
         judge = Judge(session, measured.adapter)
-        limits = _limits(judge)
+        limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
         results = _with_expectations(results, measured.adapter)
@@ -109,7 +109,7 @@ def cases(limits: Limits, level: int, seed: int) -> list[Case]:
     return [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
 
 
-def _limits(judge: Judge) -> Limits:
+def limits_of(judge: Judge) -> Limits:
     """What the function takes, found by two calls."""
     limits = Limits(judge.adapter)
 

@@ -233,7 +233,7 @@ def first_positions(shape: tuple[int, ...], query_start, state: State, window: i
     if given.dtype.kind not in "iu" or given.shape not in ((), (B,)):
         return given  # rejected with all other problems
     start = np.broadcast_to(given, (B,)).astype(np.int64)
-    reach = start if window is None else np.maximum(start - window + 1, 0)
+    reach = np.maximum(start if window is None else start - window + 1, 0)
     held = state.pages.first * PAGE
     gone = np.flatnonzero(reach < held)
     if len(gone):

@@ -40,7 +40,7 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     H = limits.sizes()["H"]
     yield _case(limits, seed, "sinks", 8, sinks=np.linspace(-1, 2, H).astype(np.float32))
     for name in ("mask", "bias", "empty-row", "nan-behind-mask"):
-        draw, sizes = Draw(seed, f"gradient-{name}"), limits.sizes()
+        draw, sizes = Draw(seed, f"gradient-{name}"), limits.sizes(B=1, H=2, Q=3, K=4, D=4)  # for finite differences
         shapes = limits.adapter.mask_shapes
         dims = resized(
             next((each for each in shapes if "Q" in each), (*shapes, "BHQK")[0]), *(sizes[a] for a in "BHQK")

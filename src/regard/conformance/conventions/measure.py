@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
-from .fields import Adapter
+from .fields import CHOICES, Adapter
 from .measuring.abilities import measure_dtypes, measure_gradients
 from .measuring.finding import find, with_flags
 from .measuring.masks import measure_bias, measure_empty_rows, measure_masks
@@ -83,11 +83,13 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         words = first.words if first is not None else "no call ran"
         return Measured(adapter=start, runs=False, words=words, calls=probe.calls)
-    with_flags(probe)
-    for step in STEPS:
+    for step in (with_flags, *STEPS):
+        adapter, evidence = probe.adapter, dict(probe.evidence)
         step(probe)
-    if probe.stopped:
-        probe.unmeasured |= {each.name for each in fields(Adapter) if each.name not in (*FACTS, *probe.evidence)}
+        if probe.ended:  # what a part of the calls says may be wrong
+            probe.adapter, probe.evidence = adapter, evidence
+            probe.unmeasured |= CHOICES.keys() - evidence.keys()
+            break
     deviations = _deviations(given, start, probe)
     return Measured(
         adapter=_kept(given, probe.adapter),

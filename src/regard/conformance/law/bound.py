@@ -11,9 +11,9 @@ import numpy as np
 
 from ..call import Call
 from .arguments import Arguments
+from .backward import backward
 from .forward import Outcome
 from .gradient_errors import GradientErrors
-from .gradient_flow import backward
 from .rounding import Rounding, finite, units_of
 
 __all__ = ["CONSTANTS", "Bounds", "bound", "bound_of", "compare", "gradient_bounds"]
@@ -54,15 +54,16 @@ def bound(arguments: Arguments, outcome: Outcome, call: Call, constants: Mapping
     return Bounds(*(bound_of(what, arguments, outcome, call, constants[what]) for what in Bounds._fields))
 
 
-def bound_of(what: str, arguments: Arguments, outcome: Outcome, call: Call, constant: float) -> np.ndarray:
-    """The bound of one result with this constant: "out", "lse", "weights", or the gradient of a role."""
+def bound_of(
+    what: str, arguments: Arguments, outcome: Outcome, call: Call, constant: float, gradient: np.ndarray | None = None
+) -> np.ndarray:
+    """The bound of one result with this constant: "out", "lse", "weights", or the given gradient of a role."""
     units = units_of(call.dtype)
     with np.errstate(all="ignore"):
         errors = Rounding(arguments, outcome, call, units.times(constant))
-        forward = {"out": out_bound, "lse": lse_bound, "weights": weights_bound}
-        if what in forward:
-            return forward[what](errors, units.one)
-        return gradient_bound(what, errors, units.one)
+        if gradient is not None:
+            return gradient_bound(what, errors, units.one, gradient)
+        return {"out": out_bound, "lse": lse_bound, "weights": weights_bound}[what](errors, units.one)
 
 
 def out_bound(errors: Rounding, last: float) -> np.ndarray:
@@ -110,17 +111,22 @@ def gradient_bounds(
     With P the weights, dP = dout·v, δ = Σ P dP and dS = P (dP − δ + dlse), errors reach the gradients as
     Σ (ΔP |dP − δ + dlse| + P (Δ(dP) + Δδ)) |k|, so that what cancels between dP and δ is allowed for.
     """
-    roles = [role for role in ("q", "k", "v", "bias", "sinks") if getattr(call, role) is not None]
-    return {role: bound_of(role, arguments, outcome, call, constants[role]) for role in roles}
+    assert call.dout is not None
+    gradients = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
+    return {
+        role: bound_of(role, arguments, outcome, call, constants[role], gradient)
+        for role, gradient in gradients.items()
+    }
 
 
-def gradient_bound(role: str, errors: Rounding, last: float) -> np.ndarray:
+def gradient_bound(role: str, errors: Rounding, last: float, gradient: np.ndarray) -> np.ndarray:
     """The bound of the gradient of an argument; last: the unit of its own rounding."""
-    size = abs(finite(backward(errors.arguments, errors.outcome, errors.call)[role]))
-    if errors.beyond.any():
+    size, most = abs(finite(gradient)), errors.units.most
+    gradients = GradientErrors(errors, out_bound(errors, last))
+    if gradients.beyond:
         return np.full_like(size, np.inf)
-    found = GradientErrors(errors, out_bound(errors, last)).of(role) * (1 + last) + last * size + errors.units.least
-    return np.where(np.isnan(found) | (found + size > 0.999 * errors.units.most), np.inf, found)
+    found = gradients.of(role) * (1 + last) + last * size + errors.units.least
+    return np.where(np.isnan(found) | (found + size > 0.999 * most), np.inf, found)
 
 
 def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[bool, float, tuple[int, ...]]:
@@ -135,7 +141,7 @@ def compare(got: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> tuple[b
         return True, 0.0, ()
     with np.errstate(all="ignore"):
         error = abs(got - expected)
-        ratio = np.where(error == 0, 0, error / bound)
+        ratio = np.where(np.isnan(bound), np.inf, error / bound)
     ratio = np.where(np.isfinite(expected) & np.isfinite(got), ratio, np.inf)
     ratio[np.isposinf(bound) | (got == expected) | (np.isnan(got) & np.isnan(expected))] = 0
     at = np.unravel_index(int(ratio.argmax()), ratio.shape)

@@ -14,7 +14,7 @@ from .bound import Bounds, bound, compare, gradient_bounds
 from .forward import Outcome, forward
 from .meaning import meaning
 
-__all__ = ["Expected", "Verdict", "expected", "gradient_verdict"]
+__all__ = ["Expected", "Verdict", "expected", "expected_gradients", "gradient_verdict"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +90,7 @@ def expected(call: Call, adapter: Adapter) -> Expected:
 
 def gradient_verdict(call: Call, adapter: Adapter, answer: Answer) -> Verdict:
     """The worst place of the gradients of an answer."""
-    assert call.dout is not None
-    arguments = meaning(call, adapter)
-    outcome = forward(arguments, call.q, call.k, call.v)
-    wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
-    bounds = gradient_bounds(arguments, outcome, call)
+    wanted, bounds = expected_gradients(call, adapter)
     worst = Verdict(True)
     for role, got in answer.gradients.items():
         if role not in wanted:
@@ -104,6 +100,15 @@ def gradient_verdict(call: Call, adapter: Adapter, answer: Answer) -> Verdict:
             numbers = (float(got[at]), float(wanted[role][at])) if got.size else (0.0, 0.0)
             worst = Verdict(right, ratio, f"gradient of {role}", at, *numbers)
     return worst
+
+
+def expected_gradients(call: Call, adapter: Adapter) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The gradients of a call by role, and their bounds."""
+    assert call.dout is not None
+    arguments = meaning(call, adapter)
+    outcome = forward(arguments, call.q, call.k, call.v)
+    wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
+    return wanted, gradient_bounds(arguments, outcome, call)
 
 
 def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:

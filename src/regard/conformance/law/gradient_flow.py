@@ -1,4 +1,4 @@
-"""The backward pass of the law in float64: the gradients of Σ out · dout + Σ lse · dlse."""
+"""What flows back through the law in float64: the gradients of the scores, of which the bounds are made."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from ..call import Call
 from .arguments import Arguments
 from .forward import Outcome
-from .steps import weighted_sum
 
-__all__ = ["Flow", "backward", "flow", "heads_of", "summed_to"]
+__all__ = ["Flow", "flow", "heads_of", "over_shape", "summed_to"]
 
 
 class Flow(NamedTuple):
@@ -55,35 +54,6 @@ def flow(
         through[name] = gradient
         gradient = np.where(attended, gradient * slopes[name], 0)
     return Flow(dweights, delta, rest, dscores, {**through, "product": gradient})
-
-
-def backward(arguments: Arguments, outcome: Outcome, call: Call) -> dict[str, np.ndarray]:
-    """The gradients by role, in float64: "q", "k", "v", and "bias" and "sinks" in the shapes that the call gives them.
-
-    dP = dout vᵀ, δ = Σ dout · out, dS = P (dP − δ + dlse); a masked pair contributes nothing, nor does a fully masked
-    row.
-    """
-    H = call.q.shape[1]
-    q, k, v = (np.asarray(part, np.float64) for part in (call.q, call.k, call.v))
-    key_heads, value_heads = heads_of(arguments.key_heads, H), heads_of(arguments.value_heads, H)
-    dout = np.zeros(outcome.out.shape) if call.dout is None else np.asarray(call.dout, np.float64)
-    with np.errstate(all="ignore"):
-        keys, values = k[:, key_heads], v[:, value_heads]
-        found = flow(arguments, outcome, call, q @ keys.swapaxes(-1, -2), dout, values)
-        dproduct = arguments.scale * found.through["product"]
-        allowed = outcome.allowed & ~np.isneginf(outcome.scores)
-        across = allowed.swapaxes(-1, -2)
-        gradients = {
-            "q": weighted_sum(dproduct, allowed, keys, keys),
-            "k": summed_to(weighted_sum(dproduct.swapaxes(-1, -2), across, q, q), key_heads, k.shape[1]),
-            "v": summed_to(weighted_sum(outcome.weights.swapaxes(-1, -2), across, dout, dout), value_heads, v.shape[1]),
-        }
-        if call.bias is not None:
-            gradients["bias"] = over_shape(found.through["bias"], call.bias.shape)
-        if arguments.sinks is not None:
-            share = np.exp(arguments.sinks[:, None] - outcome.lse[..., None])
-            gradients["sinks"] = (share * found.rest[..., None]).sum((0, 2))[:, 0]
-    return gradients
 
 
 def summed_to(of_heads: np.ndarray, heads: np.ndarray, count: int) -> np.ndarray:

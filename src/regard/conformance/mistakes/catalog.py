@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .entries.fills import FILLS
 from .entries.gradients import GRADIENTS
 from .entries.heads import HEADS
 from .entries.lse import LSE
@@ -24,9 +25,11 @@ CATALOG: tuple[Mistake, ...] = (
     *MASKS,
     *POSITIONS,
     *HEADS,
+    *ROWS[:1],
     *SOFTMAX,
     *VALUES,
-    *ROWS,
+    *FILLS,
+    *ROWS[1:],
     *LSE,
     *SINKS[1:],
     *SCORES[2:],

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..conventions.fields import Adapter
 from .catalog import CATALOG
 from .mistake import Mistake
-from .trial import Bound, Observed, Trial
+from .trial import Observed, Trial
 
 __all__ = ["Explanation", "Observed", "explain"]
 
@@ -32,15 +34,13 @@ class Explanation:
     cases: tuple[str, ...]
 
 
-def explain(
-    observed: Sequence[Observed], passed: Sequence[Observed], adapter: Adapter, bound: Bound
-) -> list[Explanation]:
+def explain(observed: Sequence[Observed], passed: Sequence[Observed], adapter: Adapter) -> list[Explanation]:
     """Groups failing cases by the mistakes that explain them, those with the most cases first.
 
     observed: the failing cases · passed: the others, which a mistake should not contradict · adapter: the conventions
-    under which they were compared · bound: the rounding that is possible in a call with other arguments
+    under which they were compared
     """
-    search = _Search(observed, passed, Trial(adapter, bound))
+    search = _Search(observed, passed, Trial(adapter))
     search.singles()
     search.pairs()
     return search.explanations()
@@ -86,7 +86,8 @@ class _Search:
 
     def _pairs(self, start: Observed, known: Sequence[Mistake] | None = None) -> Iterator[Mistakes]:
         """Pairs that may differ from single mistakes in a call; with `known`, those that contain one of these."""
-        one = [mistake for mistake in CATALOG if self.trial.arguments(start, (mistake,)) is not None]
+        usable = (mistake for mistake in CATALOG if not mistake.alone)
+        one = [mistake for mistake in usable if self.trial.arguments(start, (mistake,)) is not None]
         for number, first in enumerate(one):
             for second in one[number + 1 :]:
                 if known is None or first in known or second in known:
@@ -103,6 +104,8 @@ class _Search:
             rated.append((self._contradicted(mistakes), -len(cases), number, mistakes, cases))
         rated.sort(key=lambda each: each[:3])
         worse, _, _, best, cases = rated[0]
+        if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
+            return False  # many mistakes give NaN; one that other cases contradict is no explanation of it
         alike = [
             " + ".join(mistake.name for mistake in other)
             for contradicted, _, _, other, theirs in rated[1:]
@@ -128,8 +131,8 @@ class _Search:
         return result + ([Explanation((), (), rest)] if rest else [])
 
     def _joined(self) -> list[tuple[Mistakes, tuple[str, ...], list[Observed]]]:
-        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined with
-        those of the first one.
+        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined
+        with those of the first one.
         """
         found = list(self.found)
         alone = {each[0][0]: each for each in found if len(each[0]) == 1}

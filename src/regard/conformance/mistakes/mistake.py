@@ -17,7 +17,8 @@ class Mistake:
     name: such as "scale-missing" · law: the number of the law that it breaks · checks: the checks of an audit that
     report it; none, if recorded outputs cannot show it · description: completes "the output is that of attention with
     …" · change: the arguments of a call that is computed with this mistake; None if it makes no difference to such a
-    call · numbers: what the description says of one call, from its arguments and the changed ones
+    call · numbers: what the description says of one call, from its arguments and the changed ones ·
+    alone: it is not combined with others, because arrays have other shapes inside
     """
 
     name: str
@@ -28,6 +29,7 @@ class Mistake:
     fix: str
     change: Callable[[Arguments], Arguments | None]
     numbers: Callable[[Arguments, Arguments], str] | None = None
+    alone: bool = False
 
     def described(self, arguments: Arguments) -> str:
         """The description, with the numbers of a call."""

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...language.analysis import in_range
 from ..answer import Answer
 from ..call import Call
 from ..conventions.fields import Adapter
 from ..law.arguments import Arguments
-from ..law.backward import backward
+from ..law.backward import along, backward, derived
 from ..law.forward import Outcome, forward
 from ..law.meaning import meaning
 from .mistake import Mistake
+from .tolerance import tolerance
 
-__all__ = ["Bound", "Observed", "Trial"]
+__all__ = ["Observed", "Trial"]
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 GRADIENT = 2.0**-16  # of the largest number of a gradient, where no bound is given
 
-# (arguments, outcome, call) -> bounds of out and lse
-Bound = Callable[[Arguments, Outcome, Call], tuple[np.ndarray, np.ndarray]]
+DIRECTIONS = 3  # along which gradients are compared that only finite differences give
+DIFFERENCES = 128  # the most numbers of gradients that are computed as finite differences, one by one
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One call and its answer, with the bounds of a right answer; None for results that are not compared."""
+    """One call and its answer, with the bounds of a right answer; ∞ where nothing is known of it."""
 
     id: str
     call: Call
@@ -47,16 +49,19 @@ class Observed:
 class Trial:
     """What the law gives for observed calls, alone and with mistakes, under the conventions of an adapter."""
 
-    def __init__(self, adapter: Adapter, bound: Bound):
-        self.adapter, self.bound = adapter, bound
+    def __init__(self, adapter: Adapter):
+        self.adapter = adapter
         self._meant: dict[int, Arguments] = {}
+
+    def arguments_of(self, seen: Observed) -> Arguments:
+        """The arguments of a call."""
+        if id(seen) not in self._meant:
+            self._meant[id(seen)] = meaning(seen.call, self.adapter)
+        return self._meant[id(seen)]
 
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
         """The arguments of a call with these mistakes, one after the other; None if none makes a difference."""
-        arguments = self._meant.get(id(seen))
-        if arguments is None:
-            arguments = self._meant[id(seen)] = meaning(seen.call, self.adapter)
-        changed = arguments
+        arguments = changed = self.arguments_of(seen)
         for mistake in mistakes:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
@@ -68,20 +73,21 @@ class Trial:
 
     def agrees_with(self, seen: Observed, arguments: Arguments) -> bool:
         """Whether the law with these arguments gives the answer."""
-        call, answer = seen.call, seen.answer
+        call = seen.call
         with np.errstate(all="ignore"):
             outcome = forward(arguments, call.q, call.k, call.v)
-            bound_out, bound_lse = self.bound(arguments, outcome, call)
+            bound_out, bound_lse = tolerance(arguments, outcome, call)
             return (
-                self._same_out(answer, outcome, bound_out, call)
-                and self._same_lse(answer, outcome, bound_lse)
+                self._same_out(seen, outcome, bound_out)
+                and self._same_lse(seen, outcome, bound_lse)
                 and self._same_gradients(seen, arguments)
             )
 
-    def _same_out(self, answer: Answer, outcome: Outcome, bound: np.ndarray, call: Call) -> bool:
+    def _same_out(self, seen: Observed, outcome: Outcome, bound: np.ndarray) -> bool:
+        answer, call = seen.answer, seen.call
         if answer.out is None:
             return True
-        out = outcome.out
+        out = in_range(outcome.out, call.dtype)
         if self.adapter.empty_row != "zero":
             empty = ~outcome.allowed.any(-1, keepdims=True) & (out == 0).all(-1, keepdims=True)
             if empty.any():
@@ -91,32 +97,58 @@ class Trial:
                     "any": answer.out,
                 }[self.adapter.empty_row]
                 out = np.where(empty, declared, out)
-        return _same(answer.out, out, bound)
+        return _same(answer.out, out, bound, seen.bound_out)
 
-    def _same_lse(self, answer: Answer, outcome: Outcome, bound: np.ndarray) -> bool:
+    def _same_lse(self, seen: Observed, outcome: Outcome, bound: np.ndarray) -> bool:
+        answer = seen.answer
         if answer.lse is None:
             return True
-        lse = outcome.lse
+        lse = in_range(outcome.lse, np.float64 if seen.call.dtype == np.float64 else np.float32)
         if self.adapter.empty_lse != "-inf":
             declared = np.inf if self.adapter.empty_lse == "inf" else answer.lse
             lse = np.where(np.isneginf(lse), declared, lse)
-        return _same(answer.lse, lse, bound)
+        return _same(answer.lse, lse, bound, seen.bound_lse)
 
     def _same_gradients(self, seen: Observed, arguments: Arguments) -> bool:
         call, given = seen.call, seen.answer.gradients
         if call.dout is None or not given:
             return True
+        if not derived(arguments):
+            roles = [role for role in given if role != "bias"]
+            usual = arguments.backward is self.arguments_of(seen).backward
+            if usual and all(np.isfinite(given[role]).all() for role in roles):
+                return _same_slopes(call, given, roles, arguments)
+            if sum(part.size for part in given.values()) > DIFFERENCES:
+                return False
         found = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
         for role in found.keys() & given.keys():
             largest = np.max(np.abs(found[role]), initial=0, where=np.isfinite(found[role]))
-            bound = seen.bound_gradients.get(role, 0) + GRADIENT * largest + 1e-30
-            if not _same(given[role], found[role], np.broadcast_to(bound, found[role].shape)):
+            bound = np.full(found[role].shape, GRADIENT * largest + 1e-30)
+            if not _same(given[role], found[role], bound, seen.bound_gradients.get(role)):
                 return False
         return True
 
 
-def _same(actual: np.ndarray, expected: np.ndarray, bound: np.ndarray) -> bool:
+def _same_slopes(call: Call, given: Mapping[str, np.ndarray], roles: list[str], arguments: Arguments) -> bool:
+    """Whether gradients are those of the law with these arguments along some random directions."""
+    rng = np.random.default_rng(0)
+    dlse = np.zeros(call.dout.shape[:3]) if call.dlse is None else call.dlse  # type: ignore[union-attr]
+    for _ in range(DIRECTIONS):
+        directions = {role: rng.choice([-1.0, 1.0], given[role].shape) for role in roles}
+        slope = sum(float((given[role] * directions[role]).sum()) for role in roles)
+        spread = {role: part[:, None] if role == "sinks" else part for role, part in directions.items()}
+        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, spread)  # type: ignore[arg-type]
+        if not abs(slope - right) <= GRADIENT * (1 + sum(float(np.abs(given[role]).sum()) for role in roles)):
+            return False
+    return True
+
+
+def _same(actual: np.ndarray, expected: np.ndarray, tolerance: np.ndarray, bound: np.ndarray | None) -> bool:
+    """Whether numbers are equal within the tolerance, or within the bound of a right answer where that is larger."""
     if actual.shape != expected.shape:
         return False
-    near = np.abs(actual - expected) <= SLACK * np.nan_to_num(bound, nan=0.0, posinf=0.0)
-    return bool((near | (actual == expected) | (np.isnan(actual) & np.isnan(expected))).all())
+    if bound is not None:
+        tolerance = np.maximum(tolerance, bound)
+    near = np.abs(actual - expected) <= SLACK * tolerance
+    unknown = False if bound is None else np.isposinf(bound)
+    return bool((near | (actual == expected) | (np.isnan(actual) & np.isnan(expected)) | unknown).all())

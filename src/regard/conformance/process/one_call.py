@@ -39,7 +39,7 @@ class Callee:
     events: what collects side effects, or None · caught: the exceptions that count as raised by the function
     """
 
-    def __init__(self, function: Callable[..., Any], events: Events | None, caught: type[BaseException]):
+    def __init__(self, function: Callable[..., Any], events: Events | None, caught: tuple[type[BaseException], ...]):
         self.function = function
         self.events = events
         self.caught = caught
@@ -66,10 +66,7 @@ class Callee:
         seen += [f"changed its input {name}" for name in inputs.changed()]
         seen += changed_state(state, random_allowed=call.dropout is not None)
         if failure is None and not isinstance(result, Result):
-            if self.earlier is not None:
-                seen += self.earlier.events(result)
-            self.earlier = EarlierResult(result)
-            failure, result = self._read(result, call, prepared.adapter)
+            failure, result = self._read(result, call, prepared.adapter, seen)
         known: dict[str, Any] = {"events": tuple(seen), "seconds": seconds, "peak": grown}
         if failure is not None:
             return Answer(status=failure[0], words=failure[1], returned=failure[2], **known)
@@ -89,11 +86,15 @@ class Callee:
         except self.caught as error:
             return ("raised", said(error), None), None, {}
 
-    def _read(self, result: Any, call: Call, adapter: Adapter) -> tuple[Failure, Any]:
+    def _read(self, result: Any, call: Call, adapter: Adapter, seen: list[str]) -> tuple[Failure, Any]:
+        """The result in canonical form. What it says of the previous result is added to the events `seen`."""
         try:
             with np.errstate(all="ignore"):
+                if self.earlier is not None:
+                    seen += self.earlier.events(result)
+                self.earlier = EarlierResult(result)
                 return None, read(result, call, adapter)
         except Unreadable as error:
             return ("unreadable", one_line(str(error)), error.returned), None
-        except self.caught as error:  # the result is the function's own: its __array__ may raise anything
+        except self.caught as error:  # the result may be of the function's own class, whose attributes raise anything
             return ("unreadable", said(error), None), None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from .plain_text import one_line
 
 __all__ = ["ReportedEvents"]
 
-MOST = 20  # events of one call
+MOST = 3  # events of one kind and call
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -41,7 +42,6 @@ def _said(words: str, position: int | None = None) -> Callable[[tuple], str]:
 WORDS: dict[str, Callable[[tuple], str]] = {
     **dict.fromkeys(("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"), _said("started a process")),
     **dict.fromkeys(("subprocess.Popen", "os.system", "_posixsubprocess.fork_exec"), _said("started a process")),
-    **dict.fromkeys(("_thread.start_new_thread", "_thread.start_joinable_thread"), _said("started a thread")),
     "socket.connect": _said("opened a network connection to ", 1),
     "socket.sendto": _said("sent to the network address ", 1),
     "socket.bind": _said("opened the network address ", 1),
@@ -63,21 +63,25 @@ class ReportedEvents:
 
     def __init__(self) -> None:
         self.seen: list[str] | None = None
+        self.kinds: Counter[str] = Counter()
+        self.threads = 0
         sys.addaudithook(self._hook)
 
     def start(self) -> None:
         """Begins to collect."""
+        self.threads = _thread._count()  # those that Python started, as all versions report them
+        self.kinds.clear()
         self.seen = []
 
     def stop(self) -> list[str]:
         """What was collected, each event once."""
         seen, self.seen = self.seen or [], None
-        running = [each for each in threading.enumerate() if each is not threading.main_thread()]
-        return [*seen, *(["a thread is still running"] if running and "started a thread" in seen else [])]
+        return [*seen, "left a thread running"] if _thread._count() > self.threads else seen
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         seen = self.seen
-        if seen is not None and len(seen) < MOST and event in WORDS:
+        if seen is not None and event in WORDS and self.kinds[event] < MOST:
             words = WORDS[event](arguments)
             if words and words not in seen:
+                self.kinds[event] += 1
                 seen.append(words)

@@ -189,7 +189,7 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
 
 class InProcess:
     """The same calls in this process, for functions without a name that can be imported: lambdas, closures, functions
-    of `__main__`. What crashes or hangs here, crashes or hangs the caller; there is no time limit.
+    of `__main__`. What crashes or hangs here, crashes or hangs the caller: no call has a time limit.
     """
 
     isolated = False
@@ -197,7 +197,7 @@ class InProcess:
     def __init__(self, function: Callable[..., Any], adapter: Adapter | None = None):
         self.adapter = adapter
         self._description = describe(function)
-        self._callee = Callee(function, None, Exception)
+        self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
     def __enter__(self) -> InProcess:
         return self

@@ -40,7 +40,7 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     if isinstance(array, np.ndarray):
         plain = np.ascontiguousarray(array).reshape(-1)
         readable = plain.size and not plain.dtype.hasobject
-        return array.shape, str(array.dtype), zlib.crc32(plain.view(np.uint8)) if readable else 0
+        return array.shape, str(array.dtype), zlib.crc32(plain.view(np.uint8).data) if readable else 0
     return ()
 
 
@@ -78,33 +78,66 @@ def _share_memory(old: Any, new: Any) -> bool:
 
 
 def _numpy_random() -> Any:
-    name, keys, *rest = _module("numpy.random").get_state()
-    return name, keys.tobytes(), *rest
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return name, np.asarray(keys).tobytes(), *rest
 
 
-# What a function must leave as it was: its name, the module that must be loaded, how it is read.
-STATE: dict[str, tuple[str, Callable[[], Any]]] = {
-    "the random state of Python": ("random", random.getstate),
-    "the random state of NumPy": ("numpy.random", _numpy_random),
-    "the random state of torch": ("torch", lambda: _module("torch").get_rng_state().numpy().tobytes()),
-    "NumPy's handling of floating-point errors": ("numpy", np.geterr),
-    "torch's default dtype": ("torch", lambda: _module("torch").get_default_dtype()),
-    "torch's gradient mode": ("torch", lambda: _module("torch").is_grad_enabled()),
-    "torch's deterministic mode": ("torch", lambda: _module("torch").are_deterministic_algorithms_enabled()),
-    "torch's number of threads": ("torch", lambda: _module("torch").get_num_threads()),
-    "the current folder": ("os", os.getcwd),
-    "the environment": ("os", lambda: dict(os.environ)),
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was removed
+        return ""
+
+
+def _environment(names: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(names)
+
+
+def _torch(name: str) -> Callable[..., Any]:
+    return lambda *arguments: getattr(_module("torch"), name)(*arguments)
+
+
+# What a function has to leave as it was: its name, the module that must be loaded, how it is read and how written.
+STATE: dict[str, tuple[str, Callable[[], Any], Callable[[Any], object]]] = {
+    "the random state of Python": ("random", random.getstate, random.setstate),
+    "the random state of NumPy": (
+        "numpy",
+        _numpy_random,
+        lambda state: np.random.set_state((state[0], np.frombuffer(state[1], np.uint32), *state[2:])),
+    ),
+    "the random state of torch": (
+        "torch",
+        lambda: _torch("get_rng_state")().numpy().tobytes(),
+        lambda state: _torch("set_rng_state")(_torch("from_numpy")(np.frombuffer(bytearray(state), np.uint8))),
+    ),
+    "NumPy's handling of floating-point errors": ("numpy", np.geterr, lambda state: np.seterr(**state)),
+    "torch's default dtype": ("torch", _torch("get_default_dtype"), _torch("set_default_dtype")),
+    "torch's gradient mode": ("torch", _torch("is_grad_enabled"), _torch("set_grad_enabled")),
+    "torch's deterministic mode": (
+        "torch",
+        _torch("are_deterministic_algorithms_enabled"),
+        _torch("use_deterministic_algorithms"),
+    ),
+    "torch's number of threads": ("torch", _torch("get_num_threads"), _torch("set_num_threads")),
+    "the current folder": ("os", _folder, lambda state: os.chdir(state) if state else None),
+    "the environment": ("os", lambda: dict(os.environ), _environment),
 }
-RANDOM = frozenset(name for name in STATE if "random" in name)
 
 
 def process_state() -> dict[str, Any]:
     """The state of the process that a function of its inputs does not change."""
-    return {name: read() for name, (module, read) in STATE.items() if module in sys.modules}
+    return {name: read() for name, (module, read, _) in STATE.items() if _module(module) is not None}
 
 
 def changed_state(before: Mapping[str, Any], *, random_allowed: bool = False) -> list[str]:
-    """What differs from an earlier state. random_allowed: a call with dropout may draw random numbers."""
-    now = process_state()
-    names = [name for name in before if before[name] != now[name] and not (random_allowed and name in RANDOM)]
-    return [f"changed {name}" for name in names]
+    """What differs from an earlier state, and is then set back, so that each call finds what the first one found.
+    random_allowed: a call with dropout may draw random numbers.
+    """
+    changed = []
+    for name, state in before.items():
+        _, read, write = STATE[name]
+        if not (random_allowed and "random" in name) and read() != state:
+            changed.append(f"changed {name}")
+            write(state)
+    return changed

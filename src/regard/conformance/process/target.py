@@ -57,21 +57,30 @@ class Target:
 
     def load(self) -> Callable[..., Any]:
         """Imports the module or the file and returns the function. This runs its code: in the child process only."""
-        found: Any = self._module()
-        parents: list[Any] = []
+        module = self._module()
+        try:
+            return self._found(module)
+        except Refused:
+            raise
+        except (Exception, SystemExit) as error:  # modules and classes may define how their attributes are found
+            fix = "name a function that is defined there in the usual way"
+            raise refuse(WHERE, f"{self} cannot be found", given=said(error), expected="a function", fix=fix) from error
+
+    def _found(self, module: ModuleType) -> Callable[..., Any]:
+        found: Any = module
+        owner: Any = None
         for name in self.names:
+            owner = found
             try:
-                parents, found = [*parents, found], getattr(found, name)
+                found = getattr(owner, name)
             except AttributeError:
-                raise self._not_found(found, name) from None
+                raise self._not_found(owner, name) from None
         if isinstance(found, type):
             return self._instance(found)
-        if isinstance(parents[-1], type) and isinstance(
-            inspect.getattr_static(*_last(parents, self.names)), FunctionType
-        ):
-            return getattr(self._created(parents[-1]), self.names[-1])  # a method needs an object
+        if isinstance(owner, type) and isinstance(inspect.getattr_static(owner, self.names[-1]), FunctionType):
+            return getattr(self._created(owner), self.names[-1])  # a method needs an object
         if not callable(found):
-            fix = f"name a function of {self.source}" + _suggest("", _callables(parents[-1]))
+            fix = f"name a function of {self.source}{_suggest('', _callables(owner))}"
             raise refuse(WHERE, f"{self} cannot be called", given=type(found).__name__, expected="a function", fix=fix)
         return found
 
@@ -82,9 +91,7 @@ class Target:
                     sys.path.insert(0, os.getcwd())  # as `python -m` does
                 return importlib.import_module(self.source)
             return _run_file(Path(self.source).resolve())
-        except BaseException as error:  # the import runs the user's code, which may raise anything, SystemExit too
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except (Exception, SystemExit) as error:  # the import runs the user's code, which may raise anything
             raise self._not_imported(error) from error
 
     def _not_imported(self, error: BaseException) -> Refused:
@@ -122,7 +129,7 @@ class Target:
     def _created(self, kind: type) -> Any:
         try:
             return kind()
-        except Exception as error:  # the user's __init__ may raise anything
+        except (Exception, SystemExit) as error:  # the user's __init__ may raise anything
             fix = f"write a function that creates {kind.__name__} and calls it, and name that function"
             raise refuse(
                 WHERE,
@@ -131,10 +138,6 @@ class Target:
                 expected="a class that needs no arguments",
                 fix=fix,
             ) from error
-
-
-def _last(parents: list[Any], names: tuple[str, ...]) -> tuple[Any, str]:
-    return parents[-1], names[-1]
 
 
 def _run_file(file: Path) -> ModuleType:
@@ -180,7 +183,11 @@ def _wrong_module(source: str) -> list[Reason]:
 def _callables(owner: object) -> list[str]:
     """The public names of a module or class that can be called; those defined there come first."""
     home = getattr(owner, "__name__", None)
-    found = {name: value for name, value in vars(owner).items() if not name.startswith("_") and callable(value)}
+    found = {
+        name: value
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if not name.startswith("_") and callable(value)
+    }
     return sorted(found, key=lambda name: getattr(found[name], "__module__", None) != home)
 
 

@@ -36,6 +36,8 @@ __all__ = ["main"]
 def main(connection: int, lifeline: int) -> None:
     """Answers requests until the parent closes the connection."""
     end_with(lifeline)
+    for descriptor in (connection, lifeline):
+        os.set_inheritable(descriptor, False)  # what the function starts shall not keep them open
     limit_memory()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning would count as printed by the function
@@ -49,11 +51,11 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def loaded(request: bytes) -> tuple[bytes, Callee | None]:
-    """Loads the function: the reply, and the function unless it was refused."""
+    """Loads the function: the reply, and the function, or None if it cannot be loaded."""
     try:
         function = pickle.loads(request).load()
         reply = packed({"description": describe(function).as_json()}, {})
-        callee = Callee(function, ReportedEvents(), BaseException)
+        callee = Callee(function, ReportedEvents(), (BaseException,))
     except Refused as refused:
         return refusal(refused), None
     flush()

@@ -48,7 +48,7 @@ def measure_window(probe: Probe) -> None:
         tries.sort(key=lambda each: each[0] is not number)
     for adapter, window, causal in tries:
         seen = probe.attended(adapter=adapter, window=window, causal=causal)
-        found = None if seen is None else _counted(probe, seen, adapter is pair, causal or bool(adapter.always))
+        found = None if seen is None else _counted(probe, seen, adapter is pair, causal or bool(adapter.always), two)
         if found is not None:
             convention, alignment, words = found
             if alignment is not None and not (probe.has("causal") or probe.adapter.always):
@@ -58,7 +58,7 @@ def measure_window(probe: Probe) -> None:
     probe.unmeasured.add("window")
 
 
-def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool) -> tuple[str, str | None, str] | None:
+def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool, two: bool) -> tuple[str, str | None, str] | None:
     """The convention that explains what was seen, the alignment, and words; None if none does."""
     Q, K = probe.sizes["Q"], probe.sizes["K"]
     known = probe.has("causal") or bool(probe.adapter.always)
@@ -66,7 +66,7 @@ def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool) -> tuple[
     for alignment in alignments:
         start = 0 if alignment == "top-left" else K - Q
         offsets = np.arange(K) - np.arange(Q)[:, None] - start
-        for (before, after), convention in _meanings(pair, causal).items():
+        for (before, after), convention in _meanings(pair, causal, two).items():
             expected = (offsets >= -before) & (True if after is None else offsets <= after)
             expected = expected & base_pattern(probe.adapter, probe.sizes)
             if (seen == expected).all():
@@ -77,12 +77,15 @@ def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool) -> tuple[
     return None
 
 
-def _meanings(pair: bool, causal: bool) -> dict[tuple[int, int | None], str]:
-    """Windows (keys before, after) and the convention in which the pair (2, 1) or the number 2 says them."""
+def _meanings(pair: bool, causal: bool, two: bool) -> dict[tuple[int, int | None], str]:
+    """Windows (keys before, after) and the convention in which the pair (2, 1) or the number 2 says them. two: whether
+    the pair is in two parameters, of which the first alone may count the row itself.
+    """
     if pair:
         if causal:
             return {(2, 0): "left-right", (1, 0): "left-right-self-included"}
-        return {(2, 1): "left-right", (1, 0): "left-right-self-included"}
+        first: dict[tuple[int, int | None], str] = {(1, 1): "self-included"} if two else {}
+        return first | {(2, 1): "left-right", (1, 0): "left-right-self-included"}
     if causal:
         return {(1, 0): "self-included", (2, 0): "self-excluded"}
     return {

@@ -109,4 +109,9 @@ def both(first: Change, second: Change) -> Change:
 
 def inputs_by(inputs: Inputs) -> Change:
     """With other q, k and v."""
-    return lambda arguments: replace(arguments, inputs=inputs)
+
+    def change(arguments: Arguments) -> Arguments:
+        usual = arguments.inputs
+        return replace(arguments, inputs=lambda q, k, v: inputs(*usual(q, k, v)))
+
+    return change

@@ -10,7 +10,7 @@ import numpy as np
 from ...law.arguments import Arguments
 from ...law.steps import lse
 from ..mistake import Mistake
-from .changes import Change
+from .changes import Change, inputs_by
 
 __all__ = ["HEADS"]
 
@@ -81,11 +81,14 @@ def _merged(x: np.ndarray) -> np.ndarray:
 def _wrong_split(arguments: Arguments) -> Arguments | None:
     if arguments.heads == 1:
         return None
-    return replace(arguments, inputs=lambda q, k, v: (_split(q), _split(k), _split(v)))
+    return inputs_by(lambda q, k, v: (_split(q), _split(k), _split(v)))(arguments)
 
 
 def _wrong_merge(arguments: Arguments) -> Arguments | None:
-    return None if arguments.heads == 1 or arguments.queries == 1 else replace(arguments, finish=_merged)
+    if arguments.heads == 1 or arguments.queries == 1:
+        return None
+    usual = arguments.finish
+    return replace(arguments, finish=lambda out: _merged(usual(out)))
 
 
 def _between_heads(arguments: Arguments) -> Arguments | None:
@@ -110,7 +113,7 @@ def _of_entry_0(*parts: str) -> Change:
             np.broadcast_to(part[:1], part.shape) if name in parts else part for name, part in zip("qkv", (q, k, v))
         )
 
-    return lambda arguments: replace(arguments, inputs=inputs)
+    return inputs_by(inputs)
 
 
 def _of_next(name: str, which: str, what: str) -> Mistake:
@@ -182,6 +185,7 @@ HEADS = (
         cause="the transpose of (B, S, H, D) to (B, H, S, D) is missing, so positions are taken for heads",
         fix="call transpose(1, 2) on q, k and v first",
         change=_between_heads,
+        alone=True,
     ),
     _entry("batch-entry-0-only", "keys and values", "k", "v"),
     _entry("batch-entry-0-keys", "keys", "k"),

@@ -24,6 +24,11 @@ def _first(sinks: np.ndarray, arguments: Arguments) -> np.ndarray:
     return np.broadcast_to(sinks[:1], sinks.shape)
 
 
+def _without_exp(sinks: np.ndarray, arguments: Arguments) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(sinks, 0))
+
+
 def _as_first_value(usual, scores, allowed, sinks, arguments):
     weights = usual(scores, allowed, sinks)
     rest = 1 - weights.sum(-1, keepdims=True)
@@ -75,7 +80,7 @@ SINKS = (
         "sinks added to the denominator as they are",
         "exp(sink) is replaced by sink",
         ADD,
-        _changed(lambda sinks, arguments: np.log(np.maximum(sinks, 0))),
+        _changed(_without_exp),
     ),
     _entry(
         "sinks-negative",

@@ -1,4 +1,7 @@
-"""A bound on the rounding errors of a call that is computed with a mistake."""
+"""Tolerance: how far the answer of a function with a mistake may be from the law with that mistake.
+
+It is rougher than law.bound, because it only separates mistakes from each other, and faster.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from ..call import Call
 from ..law.arguments import Arguments
 from ..law.forward import Outcome, on_heads
 
-__all__ = ["rounding"]
+__all__ = ["tolerance"]
 
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 
 
-def rounding(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
+def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
     """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""
     unit = UNITS[str(call.dtype)]
     q, k, v = (np.nan_to_num(np.asarray(part, np.float64)) for part in (call.q, call.k, call.v))

@@ -1,0 +1,15 @@
+"""x-transformers without flash holds the matrix of weights: 256 MiB for 8192 rows."""
+
+import resource
+import sys
+
+import torch
+from x_transformers.attend import Attend
+
+x = torch.ones(1, 1, 8192, 16)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+Attend()(x, x, x)
+unit = 2**20 if sys.platform == "darwin" else 2**10
+grew = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / unit
+print(f"{grew:.0f} MiB")
+assert grew > 250

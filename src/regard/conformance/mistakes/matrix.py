@@ -1,0 +1,123 @@
+"""Matrix: which probe rejects which mistake, which mistakes are named, and which cannot be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ..law.expected import Expected, expected, gradient_verdict
+from .answers import Function, answer_of, mistaken
+from .catalog import CATALOG
+from .classes import CLASSES, EVERYTHING
+from .diagnosis import explain
+from .mistake import Mistake
+from .probes import CONVENTIONS, Probe, probes
+from .trial import Observed
+
+__all__ = ["Row", "lines", "matrix", "pairs", "show"]
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One mistake, or two, on all probes.
+
+    rejected: the ids of the probes whose answer is not within the bound · named: the mistakes that explain them
+    """
+
+    mistakes: tuple[Mistake, ...]
+    rejected: tuple[str, ...]
+    named: tuple[str, ...]
+
+
+def matrix(catalog: Sequence[Mistake] = CATALOG) -> Iterator[Row]:
+    """Every mistake on every probe."""
+    for mistake in catalog:
+        yield row((mistake,))
+
+
+def pairs(count: int, seed: int = 0) -> Iterator[Row]:
+    """Random pairs of mistakes on every probe."""
+    rng, usable = np.random.default_rng(seed), [mistake for mistake in CATALOG if not mistake.alone]
+    for _ in range(count):
+        first, second = sorted(rng.choice(len(usable), 2, replace=False))
+        yield row((usable[first], usable[second]))
+
+
+def row(mistakes: tuple[Mistake, ...]) -> Row:
+    """A function with these mistakes on every probe."""
+    function = mistaken(*mistakes)
+    rejected: list[str] = []
+    named: dict[str, None] = {}
+    for adapter in CONVENTIONS:
+        failed: list[Observed] = []
+        passed: list[Observed] = []
+        for probe in probes():
+            if probe.adapter is adapter:
+                seen, good = _seen(function, probe)
+                (passed if good else failed).append(seen)
+        rejected += [seen.id for seen in failed]
+        for found in explain(failed, passed, adapter):
+            named |= dict.fromkeys(mistake.name for mistake in found.mistakes)
+    return Row(mistakes, tuple(rejected), tuple(named))
+
+
+def _seen(function: Function, probe: Probe) -> tuple[Observed, bool]:
+    """What a function answers to a probe, and whether that is right."""
+    answer, right = answer_of(function, probe), _expected(probe)
+    good = right.judge(answer).right
+    if good and answer.gradients:
+        good = gradient_verdict(probe.call, probe.adapter, answer).right
+    return Observed(probe.id, probe.call, answer, right.bounds.out, right.bounds.lse), good
+
+
+@cache
+def _expected(probe: Probe) -> Expected:
+    return expected(probe.call, probe.adapter)
+
+
+def lines(count: int = 100, catalog: Sequence[Mistake] = CATALOG) -> Iterator[str]:
+    """The matrix as lines of a table, and the figures of single mistakes and of `count` random pairs."""
+    ids = [probe.id for probe in probes()]
+    for number, probe in enumerate(probes(), 1):
+        yield f"{number:2d} {probe.id}: {probe.says}"
+    width = max(len(mistake.name) for mistake in catalog)
+    yield ""
+    yield f"{'':<{width}} " + " ".join(f"{number:2d}" for number in range(1, len(ids) + 1))
+    rows = []
+    for each in matrix(catalog):
+        rows.append(each)
+        marks = " ".join(" ×" if name in each.rejected else " ·" for name in ids)
+        yield f"{each.mistakes[0].name:<{width}} {marks}{'' if _is_named(each) else '  not named'}"
+    yield "× rejected · within the bound"
+    yield ""
+    yield f"mistakes alone: {len(rows)}, rejected {_share(rows, _is_rejected)}, named {_share(rows, _is_named)}"
+    two = [each for each in pairs(count) if each.rejected]
+    yield f"random pairs: {count}, of which {len(two)} rejected, one of the two named {_share(two, _is_named)}"
+    for words, groups in CLASSES.items():
+        for group in groups:
+            yield f"equal {words}: {', '.join(sorted(group))}"
+
+
+def show(count: int = 100) -> None:
+    """Prints the matrix."""
+    for line in lines(count):
+        print(line, flush=True)
+
+
+def _is_rejected(row: Row) -> bool:
+    return bool(row.rejected)
+
+
+def _is_named(row: Row) -> bool:
+    """Whether a mistake is named, or one of the same class."""
+    names = {mistake.name for mistake in row.mistakes}
+    alike = set().union(*(group for group in CLASSES[EVERYTHING] if group & names), names)
+    return bool(alike & set(row.named))
+
+
+def _share(rows: Sequence[Row], has: Callable[[Row], bool]) -> str:
+    found = sum(map(has, rows))
+    return f"{found} ({100 * found / max(len(rows), 1):.1f} %)"

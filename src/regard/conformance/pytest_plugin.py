@@ -1,0 +1,224 @@
+"""What the pytest plugin does once it is used: an item for each case, and the fixture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..common.errors import Refused
+from .cases.case import Case, Result
+from .conventions.adapter_file import read
+from .conventions.fields import Adapter
+from .conventions.measure import measure
+from .diagnose import findings_of
+from .findings import Finding
+from .judge import Judge
+from .process.opened import open_session
+from .report import Report
+from .run import LOST, cases, conform, limits_of
+
+__all__ = ["Plugin", "keeps_the_laws"]
+
+
+class Broken(Exception):
+    """A case that does not hold; the message is the whole report of it."""
+
+
+class Suite:
+    """The cases of one function, its conventions already measured."""
+
+    def __init__(self, function: str, adapter: Adapter | None, level: int, seed: int, seconds: float):
+        self.function, self.seed = function, seed
+        self.lost = 0
+        self.closing = ExitStack()
+        try:
+            session = open_session(function, seconds)
+            self.closing.enter_context(session)
+            self.described = session.describe()
+            self.measured = measure(session, self.described, adapter or self.described.adapter)
+            self.judge = Judge(session, self.measured.adapter)
+            self.limits = limits_of(self.judge)
+            self.cases = cases(self.limits, level, seed)
+        except BaseException:
+            self.closing.close()
+            raise
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, str]]:
+        """The failures that the adapter expects, by case or law."""
+        return self.measured.adapter.expected
+
+    def result(self, case: Case) -> Result:
+        """The result of a case, unless too many calls were lost."""
+        if self.lost >= LOST:
+            pytest.skip(f"{self.lost} calls hung or ended the process before")
+        result = self.judge.result(case)
+        self.lost += result.answer is not None and result.answer.status in ("timeout", "crashed")
+        return result
+
+    def findings(self, results: Sequence[Result], conventions: bool = False) -> list[Finding]:
+        """What explains failed results, or the conventions that were not declared."""
+        measured = self.measured if conventions else replace(self.measured, deviations=())
+        return findings_of(
+            results, self.judge, measured, self.limits, self.function, self.described.parameters, self.seed
+        )
+
+
+class Function(pytest.Collector):
+    """The function that is judged; the parent of its items."""
+
+    def __init__(self, suite: Suite, **given: Any):
+        super().__init__(**given)
+        self.suite = suite
+
+    def collect(self) -> list[pytest.Item]:
+        """Its items: the conventions, every case, and the laws that are expected to fail somewhere."""
+        suite = self.suite
+        items: list[Item] = [Conventions.from_parent(self, name="law-00[conventions]", level=0)]
+        for case in suite.cases:
+            item = OneCase.from_parent(self, name=case.id, level=case.level, case=case)
+            law = f"law-{case.law:02d}"
+            if case.id in suite.known:
+                item.add_marker(pytest.mark.xfail(reason=reason(suite.known[case.id]), raises=Broken, strict=True))
+            elif law in suite.known:
+                item.add_marker(pytest.mark.xfail(reason=reason(suite.known[law]), raises=Broken, strict=False))
+            items.append(item)
+        for law in suite.known:
+            of_law = [case for case in suite.cases if f"law-{case.law:02d}" == law]
+            if of_law:
+                level = min(case.level for case in of_law)
+                items.append(ExpectedLaw.from_parent(self, name=f"{law}[expected-to-fail]", level=level, cases=of_law))
+        return [*items]
+
+
+class Item(pytest.Item):
+    """One thing that must hold."""
+
+    parent: Function
+
+    def __init__(self, level: int, **given: Any):
+        super().__init__(**given)
+        self.add_marker(f"level{level}")
+
+    @property
+    def suite(self) -> Suite:
+        return self.parent.suite
+
+    def repr_failure(self, excinfo, style=None):
+        """The report of a broken law; the traceback of anything else."""
+        return str(excinfo.value) if isinstance(excinfo.value, Broken) else super().repr_failure(excinfo, style)
+
+    def reportinfo(self):
+        return self.path, None, self.name
+
+
+class Conventions(Item):
+    """The function has the conventions that it declares, and those of the laws elsewhere."""
+
+    def runtest(self) -> None:
+        measured = self.suite.measured
+        if not measured.runs:
+            raise Broken(measured.words)
+        found = self.suite.findings((), conventions=True) if measured.deviations else []
+        if found:
+            raise Broken("\n\n".join(map(told, found)))
+
+
+class OneCase(Item):
+    """A case holds."""
+
+    def __init__(self, case: Case, **given: Any):
+        super().__init__(**given)
+        self.case = case
+
+    def runtest(self) -> None:
+        result = self.suite.result(self.case)
+        self.user_properties.append(("law", self.case.law))
+        if result.ratio is not None:
+            self.user_properties.append(("error_over_bound", result.ratio))
+        if result.grade is not None:
+            self.user_properties.append(("grade", result.grade))
+        if result.status in ("absent", "refused"):
+            pytest.skip(f"{result.status}: {result.words}")
+        if result.status != "pass":
+            found = map(told, self.suite.findings([result]))
+            raise Broken("\n\n".join([f"{self.case.says}: {result.words}", *found]))
+
+
+class ExpectedLaw(Item):
+    """A law that is expected to fail fails in one of its cases."""
+
+    def __init__(self, cases: Sequence[Case], **given: Any):
+        super().__init__(**given)
+        self.cases = cases
+
+    def runtest(self) -> None:
+        ran = [each.status for each in map(self.suite.result, self.cases) if each.status not in ("absent", "refused")]
+        if ran and "fail" not in ran:
+            raise Broken(f"{self.name.partition('[')[0]} is expected to fail, and passes: remove it from `expected`")
+
+
+class Plugin:
+    """Adds the items of a function to those of a run of pytest."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        function: str,
+        adapter: str | None = None,
+        level: int = 3,
+        seed: int = 0,
+        seconds: float = 10.0,
+    ):
+        try:
+            declared = None if adapter is None else read(Path(config.invocation_params.dir, adapter))
+            self.suite = Suite(function, declared, level, seed, seconds)
+        except Refused as refused:
+            raise pytest.UsageError(str(refused)) from None
+        distributes = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
+        if distributes:  # the processes that pytest-xdist starts have suites of their own
+            self.suite.closing.close()
+
+    @pytest.hookimpl(tryfirst=True)  # before the items are selected by -k and -m
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        name = self.suite.function
+        function = Function.from_parent(session, name=name, nodeid=name, suite=self.suite)
+        items.extend(function.collect())
+
+    def pytest_unconfigure(self) -> None:
+        self.suite.closing.close()
+
+
+def keeps_the_laws(
+    function: Callable[..., Any] | str, *, adapter: Adapter | str | Path | None = None, level: int = 3, **given: Any
+) -> Report:
+    """The fixture `conform`: runs the suite, and fails the test with the report if a law is broken."""
+    __tracebackhide__ = True
+    declared = read(Path(adapter)) if isinstance(adapter, (str, Path)) else adapter
+    report = conform(function, adapter=declared, level=level, **given)
+    if not report.right:
+        pytest.fail(whole(report), pytrace=False)
+    return report
+
+
+def whole(report: Report) -> str:
+    """The level that was reached, and all findings."""
+    wrong = f"{len(report.findings)} finding{'s' if len(report.findings) > 1 else ''}"
+    first = f"{report.target}: level {report.mark} of {report.asked} asked, {wrong}"
+    return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(told, report.findings)])
+
+
+def told(finding: Finding) -> str:
+    """A finding and its counterexample."""
+    return "\n\n".join(filter(None, (str(finding), finding.counterexample.rstrip())))
+
+
+def reason(expected: Mapping[str, str]) -> str:
+    """The reason and the link of an expected failure."""
+    parts: Iterable[str] = (expected.get(name, "") for name in ("reason", "link"))
+    return " ".join(filter(None, parts))

@@ -1,0 +1,232 @@
+"""The bounds on rounding: they accept every legitimate computation in a dtype, and little else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regard.common.dtypes import FLOATS
+from regard.conformance.call import Call
+from regard.conformance.conventions.fields import Adapter
+from regard.conformance.law.backward import backward
+from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
+from regard.conformance.law.computations import VARIANTS, results
+from regard.conformance.law.forward import forward
+from regard.conformance.law.meaning import meaning
+from regard.conformance.law.variants import call, spread
+
+EVERY = tuple(FLOATS)
+
+
+def judged(given: Call):
+    """The law of a call: arguments, expected results by name, and their bounds by name."""
+    arguments = meaning(given, Adapter())
+    outcome = forward(arguments, given.q, given.k, given.v)
+    expected = dict(zip(("out", "lse", "weights"), outcome))
+    bounds = bound(arguments, outcome, given)._asdict()
+    if given.dout is not None:
+        expected |= backward(arguments, given.q, given.k, given.v, given.dout, given.dlse)
+        bounds |= gradient_bounds(arguments, outcome, given)
+    return arguments, outcome, expected, bounds
+
+
+def stored(result: np.ndarray, given: Call) -> np.ndarray:
+    """As a function returns it."""
+    with np.errstate(over="ignore"):
+        return result.astype(given.dtype).astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_every_legitimate_computation_is_accepted(dtype):
+    """Orders and widths of sums, places of the scale, roundings: over random calls, with gradients."""
+    sizes = [4] * 10 + [64] * 10 + [300] * 2
+    for seed, keys in enumerate(sizes, 7000):
+        given = call(seed, dtype, keys)
+        arguments, outcome, expected, bounds = judged(given)
+        for variant in VARIANTS:
+            got = results(variant, arguments, outcome, given)
+            for what, each in ({"out": got.out, "lse": got.lse, "weights": got.weights} | got.gradients).items():
+                right, ratio, at = compare(each, expected[what], bounds[what])
+                assert right, (variant.name, what, ratio, at, seed, given.uses())
+
+
+@pytest.mark.slow
+def test_the_constants_are_what_is_needed():
+    """Measured again on other calls, no constant is too small, and none is more than four times too large."""
+    cases = [call(seed, dtype, keys) for dtype in EVERY for keys in (4, 64) for seed in range(8000, 8020)]
+    cases += [call(seed, dtype, 512) for dtype in EVERY for seed in range(8000, 8003)]
+    found = spread(cases)
+
+    for what, constant in CONSTANTS.items():
+        needed = max(row[what] for row in found.values())
+        assert needed <= constant <= 4 * needed, (what, needed, constant)
+
+
+def plain(dtype: str, **arguments) -> Call:
+    """A call with scores of about 1 and 64 keys."""
+    rng = np.random.default_rng(5)
+
+    def array(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32).astype(FLOATS[dtype].numpy)
+
+    drawn = {name: array(2, 2, 64 if name in "kv" else 5, 16) for name in ("q", "k", "v")}
+    return Call(**drawn | {"dout": array(2, 2, 5, 16), "dlse": array(2, 2, 5)} | arguments)
+
+
+def one_key_missing(given: Call) -> Call:
+    return replace(given, lengths=np.array([63, 63]))
+
+
+def scale_off(share: float):
+    return lambda given: replace(given, scale=given.q.shape[-1] ** -0.5 * (1 + share))
+
+
+# The dtypes in which a small error is more than rounding may be.
+SMALL = {
+    "one key of 64 missing": (one_key_missing, EVERY),
+    "scale off by 1 %": (scale_off(0.01), ("float64", "float32", "float16")),
+    "scale off by 20 %": (scale_off(0.2), EVERY),
+    "scale off by a millionth": (scale_off(1e-6), ("float64",)),
+    "causal": (lambda given: replace(given, causal=True), EVERY),
+    "no scale": (lambda given: replace(given, scale=1.0), EVERY),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("dtype", EVERY)
+def test_a_small_error_is_rejected_where_it_is_more_than_rounding(name, dtype):
+    change, rejected = SMALL[name]
+    given = plain(dtype)
+    _, _, expected, bounds = judged(given)
+    _, _, wrong, _ = judged(change(given))
+
+    right = all(compare(stored(wrong[what], given), expected[what], bounds[what])[0] for what in expected)
+
+    assert right == (dtype not in rejected)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_other_results_are_rejected(dtype):
+    """lse in base 2, weights that do not add up to 1, and gradients without δ, without the scale or of one head."""
+    given = plain(dtype, sinks=np.zeros(2, np.float32))
+    _, _, expected, bounds = judged(given)
+    silent = replace(given, dout=np.zeros_like(given.dout))
+    wrong = {
+        "lse": expected["lse"] / np.log(2),
+        "weights": expected["weights"] * 1.5,
+        "out": expected["out"] * 1.5,
+        "q": judged(silent)[2]["q"],
+        "k": expected["k"] * 4,
+        "v": expected["v"] / 2,
+        "sinks": -expected["sinks"],
+    }
+
+    assert set(wrong) == set(expected)
+    for what, each in wrong.items():
+        assert not compare(stored(each, given), expected[what], bounds[what])[0], what
+        assert compare(stored(expected[what], given), expected[what], bounds[what])[0], what
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_the_law_rounded_once_is_far_within_the_bounds(dtype):
+    """A function that computes in float64 inside."""
+    for seed in range(7100, 7110):
+        given = call(seed, dtype, 32)
+        _, _, expected, bounds = judged(given)
+        for what, each in expected.items():
+            right, ratio, _ = compare(stored(each, given), each, bounds[what])
+            assert right and ratio <= 1, (what, seed)
+
+
+def test_more_error_is_allowed_where_numbers_cancel_and_only_there():
+    """Rows of large scores have large bounds; the other rows of the same call have the bounds that they have alone."""
+    given = plain("float32", dout=None, dlse=None)
+    large = replace(given, q=given.q * np.array([1, 1, 1, 1, 1000], np.float32)[:, None])
+    bounds, others = judged(large)[3], judged(given)[3]
+
+    for what in others:
+        assert np.array_equal(bounds[what][:, :, :4], others[what][:, :, :4])
+    assert (bounds["lse"][:, :, 4] > 100 * others["lse"][:, :, 4]).all()
+
+
+def test_a_bound_does_not_depend_on_masked_keys():
+    """Neither on their size, nor on NaN and infinities."""
+    given = plain("float32", lengths=np.array([60, 60]))
+    changed = replace(given, k=given.k.copy(), v=given.v.copy())
+    changed.k[:, :, 60:] = np.array([1e30, np.nan, np.inf, -np.inf], np.float32)[:, None]
+    changed.v[:, :, 60:] = np.array([np.nan, 1e30, np.inf, -np.inf], np.float32)[:, None]
+    first, second = judged(given)[3], judged(changed)[3]
+
+    for what in ("out", "lse", "weights", "q"):
+        assert np.isfinite(second[what]).all()
+        assert np.allclose(first[what], second[what], rtol=1e-12), what
+
+
+def test_an_empty_row_may_be_a_mean_within_rounding_and_its_lse_is_exact():
+    given = plain("float32", lengths=np.array([0, 64]), dout=None, dlse=None)
+    _, _, expected, bounds = judged(given)
+
+    mean = given.v.astype(np.float64)[0].mean(1)
+    assert (bounds["out"][0] < 1e-3 * abs(mean).max()).all() and (bounds["lse"][0] == 0).all()
+    assert not compare(np.where(expected["lse"] == -np.inf, -1e30, expected["lse"]), expected["lse"], bounds["lse"])[0]
+    as_mean = np.where(expected["out"] == 0, mean[:, None], expected["out"])
+    assert not compare(as_mean, expected["out"], bounds["out"])[0]
+
+
+def test_nothing_is_said_of_what_float16_cannot_hold():
+    """Scores beyond 65504, and outputs that are rounded to infinity; other rows are judged."""
+    given = plain("float16", dout=None, dlse=None)
+    given = replace(given, q=given.q.copy(), v=given.v.copy())
+    given.q[:, :, 0] = 3e4
+    given.v[0, 0, :, 3] = 65504
+    bounds = judged(given)[3]
+
+    assert np.isinf(bounds["out"][:, :, 0]).all() and np.isinf(bounds["out"][0, 0, :, 3]).all()
+    assert np.isfinite(bounds["lse"][:, :, 1:]).all() and np.isfinite(bounds["out"][1, :, 1:]).all()
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_what_the_dtype_cannot_hold_may_become_0(dtype):
+    """Weights below the smallest number, times large values."""
+    given = plain(dtype, dout=None, dlse=None)
+    least = {"float16": 2.0**-25, "float64": 1e-308}.get(dtype, 1e-38)
+    bias = np.zeros((1, 1, 1, 64))
+    bias[..., 1:] = np.log(least)
+    given = replace(given, bias=bias.astype(np.float32), v=(given.v * 0 + 100).astype(given.dtype))
+    _, outcome, expected, bounds = judged(given)
+    flushed = np.where(outcome.weights < 2 * least, 0, outcome.weights)
+
+    assert compare(flushed, expected["weights"], bounds["weights"])[0]
+    assert compare(flushed @ given.v.astype(np.float64), expected["out"], bounds["out"])[0]
+
+
+INF, NAN = np.inf, np.nan
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "allowed", "verdict"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], [0.0, 0.0], (True, 0.0)),
+        ([1.0, 2.5], [1.0, 2.0], [1.0, 1.0], (True, 0.5)),
+        ([1.0, 4.0], [1.0, 2.0], [1.0, 1.0], (False, 2.0)),
+        ([1.0, 2.1], [1.0, 2.0], [1.0, 0.0], (False, INF)),
+        ([NAN, 2.0], [NAN, 2.0], [NAN, 1.0], (True, 0.0)),
+        ([1.0, 2.0], [NAN, 2.0], [1.0, 1.0], (False, INF)),
+        ([NAN, 2.0], [1.0, 2.0], [1.0, 1.0], (False, INF)),
+        ([INF, -INF], [INF, -INF], [NAN, 0.0], (True, 0.0)),
+        ([INF, INF], [INF, -INF], [1.0, 1.0], (False, INF)),
+        ([3e38, 1.0], [INF, 1.0], [1.0, 1.0], (False, INF)),
+        ([INF, 1.0], [1.0, 1.0], [1.0, 1.0], (False, INF)),
+        ([NAN, INF], [INF, NAN], [1.0, 1.0], (False, INF)),
+        ([NAN, INF], [1.0, 2.0], [INF, INF], (True, 0.0)),
+        ([1.0, 1.0], [1.0, 1.0], [NAN, 1.0], (True, 0.0)),
+        ([2.0, 1.0], [1.0, 1.0], [NAN, 1.0], (False, INF)),
+        ([], [], [], (True, 0.0)),
+        ([1.0], [1.0, 2.0], [1.0, 1.0], (False, INF)),
+    ],
+)
+def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, verdict):
+    right, ratio, at = compare(*(np.array(each, float) for each in (got, expected, allowed)))
+
+    assert (right, ratio) == verdict
+    assert at == () or np.ravel_multi_index(at, np.shape(expected)) < len(expected)

@@ -1,0 +1,53 @@
+"""Every mistake of the catalog is rejected by the probes, and named, alone and in pairs."""
+
+import pytest
+
+from regard.conformance.mistakes.catalog import CATALOG
+from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
+from regard.conformance.mistakes.probes import probes
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return list(matrix())
+
+
+def test_every_mistake_is_rejected_and_named_first(rows):
+    """All of them, 100 %: there is no class of mistakes that the probes cannot separate."""
+    assert [each.mistakes[0].name for each in rows] == [mistake.name for mistake in CATALOG]
+    assert [each.mistakes[0].name for each in rows if not each.rejected] == []
+    assert [each.mistakes[0].name for each in rows if each.named[:1] != (each.mistakes[0].name,)] == []
+
+
+def test_no_probe_is_superfluous_or_rejects_everything(rows):
+    """Each probe rejects some mistakes and accepts others."""
+    for probe in probes():
+        rejected = sum(probe.id in each.rejected for each in rows)
+        assert 0 < rejected < len(rows), probe.id
+
+
+def test_the_law_itself_is_rejected_by_no_probe():
+    """A function without mistakes passes all probes, and nothing is named."""
+    right = row(())
+
+    assert right.rejected == () and right.named == ()
+
+
+def test_pairs_of_mistakes_are_rejected_and_one_is_named():
+    """Random pairs: one of the two is named in at least 90 % of those that differ from the law."""
+    found = [each for each in pairs(24, seed=1) if each.rejected]
+    named = [each for each in found if {mistake.name for mistake in each.mistakes} & set(each.named)]
+
+    assert len(found) >= 22
+    assert len(named) >= 0.9 * len(found)
+
+
+def test_the_matrix_is_printed():
+    """The table has a row for every mistake, a column for every probe, and the figures below."""
+    some = CATALOG[:6]
+    found = list(lines(2, some))
+
+    table = [line for line in found if line.startswith(tuple(f"{mistake.name} " for mistake in some))]
+    assert len(table) == 6 and all(line.count("×") + line.count("·") == len(probes()) for line in table)
+    assert "mistakes alone: 6, rejected 6 (100.0 %), named 6 (100.0 %)" in found
+    assert any(line.startswith("random pairs: 2, of which ") for line in found)

@@ -1,0 +1,93 @@
+"""The catalog of known mistakes: names, words, and changes that leave the arguments of a call as they were."""
+
+import numpy as np
+import pytest
+
+from regard.conformance.law.meaning import meaning
+from regard.conformance.mistakes.answers import answer_of, mistaken
+from regard.conformance.mistakes.catalog import CATALOG, of_name
+from regard.conformance.mistakes.classes import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
+from regard.conformance.mistakes.probes import probes
+from tests.support import import_graph
+
+NAMES = [mistake.name for mistake in CATALOG]
+
+
+def test_names_are_unique_and_plain():
+    """Names are stable identifiers: unique, lower case, words joined by hyphens."""
+    assert len(set(NAMES)) == len(NAMES) > 100
+    assert all(name == name.replace(" ", "-") and not name.startswith("-") for name in NAMES)
+    assert of_name("scale-missing").law == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_mistake_says_what_why_and_how_to_fix(name):
+    """Every entry has a law, a description, a cause and a fix, and its description takes the numbers of any call."""
+    mistake = of_name(name)
+
+    assert 1 <= mistake.law <= 13
+    for words in (mistake.description, mistake.cause, mistake.fix):
+        assert words == words.strip() and words and not words.endswith(".")
+    for probe in probes():
+        assert mistake.described(meaning(probe.call, probe.adapter)).startswith(mistake.description)
+
+
+def test_a_description_has_the_numbers_of_the_call():
+    """The numbers in a description are those of the call and of what the mistake makes of it."""
+    plain = next(probe for probe in probes() if probe.id == "plain")
+
+    words = of_name("scale-missing").described(meaning(plain.call, plain.adapter))
+
+    assert words == "no scale: 1 instead of 0.408248"
+
+
+def test_changes_do_not_touch_the_arguments_they_are_given():
+    """A mistake returns other arguments; those of the call stay as they are, also after the mistaken computation."""
+    for probe in probes():
+        arguments = meaning(probe.call, probe.adapter)
+        before = {
+            name: value.copy() if isinstance(value, dict | np.ndarray) else value
+            for name, value in vars(arguments).items()
+        }
+        for mistake in CATALOG:
+            mistake.change(arguments)
+        for name, value in before.items():
+            now = getattr(arguments, name)
+            if isinstance(value, dict):
+                assert list(now) == list(value) and all(now[key] is value[key] for key in value)
+            else:
+                assert np.array_equal(now, value) if isinstance(value, np.ndarray) else now == value
+
+
+def test_a_right_function_has_the_answers_of_the_law():
+    """The probes accept the law itself, in every dtype that NumPy has."""
+    from regard.conformance.law.expected import expected, gradient_verdict
+
+    for dtype in (np.float16, np.float32, np.float64):
+        for probe in probes(dtype):
+            answer = answer_of(mistaken(), probe)
+            assert expected(probe.call, probe.adapter).judge(answer).right, probe.id
+            if answer.gradients:
+                assert gradient_verdict(probe.call, probe.adapter, answer).right, probe.id
+
+
+def test_the_classes_are_those_that_running_finds():
+    """Which mistakes are equal on all probes is written down, and is what the probes say."""
+    found = classes()
+
+    assert {view: set(groups) for view, groups in found.items()} == {
+        view: set(groups) for view, groups in CLASSES.items()
+    }
+    assert found[EVERYTHING] == ()
+    assert not any(RIGHT in group for group in found[OUTPUT])
+
+
+def test_the_catalog_needs_no_recording_and_no_framework():
+    """Mistakes change arguments: their files import the law and the language, and nothing else of regard."""
+    files = import_graph.modules()
+    mine = [name for name in files if name.startswith("regard.conformance.mistakes.entries.")]
+    found = {each.module for name in mine for each in import_graph.imports(name, files)}
+
+    assert mine and all(
+        name.startswith(("regard.conformance.mistakes", "regard.conformance.law", "regard.language.")) for name in found
+    )

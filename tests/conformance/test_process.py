@@ -1,0 +1,550 @@
+"""The judged function in a process of its own: whatever it does is survived, bounded in time, reported, and leaves no
+process behind; and a call after it is answered as if it had not happened.
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.common.errors import Refused
+from regard.conformance.call import Call
+from regard.conformance.conventions.fields import Adapter
+from regard.conformance.conventions.translate import Absent
+from regard.conformance.process import memory
+from regard.conformance.process.frames import packed, unpacked
+from regard.conformance.process.session import InProcess, Session
+from tests.conformance import misbehaving
+
+FILE = Path(misbehaving.__file__)
+LIMIT = 1.0
+MARK = "REGARD_TEST_MARK"
+RIGHT = ("ok", "")
+
+
+def call(**changes) -> Call:
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 4, 8), np.float32)
+    return Call(**{"q": q, "k": k, "v": v} | changes)
+
+
+def act(name: str) -> Call:
+    """A call that makes the function do this."""
+    return call(scale=100.0 + [each.__name__ for each in misbehaving.ACTS].index(name))
+
+
+def expected(each: Call) -> np.ndarray:
+    return misbehaving.right(each.q, each.k, each.v).astype(np.float64)
+
+
+def close(got: np.ndarray, each: Call) -> bool:
+    """The same NumPy computation, in another process."""
+    return got.shape == expected(each).shape and np.abs(got - expected(each)).max() < 1e-6
+
+
+def descendants(mark: str) -> list[str]:
+    """The processes that inherited a variable of the environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                found.append(f"{entry.name}: {(entry / 'cmdline').read_bytes()!r}")
+        except OSError:
+            continue
+    return found
+
+
+def without(mark: str) -> list[str]:
+    """Those that are left after a moment; a killed process may still be listed."""
+    end = time.monotonic() + 5
+    while (left := descendants(mark)) and time.monotonic() < end:
+        time.sleep(0.01)
+    return left
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """A variable of the environment; at the end of the test no process has it."""
+    mark = secrets.token_hex(8)
+    monkeypatch.setenv(MARK, mark)
+    yield mark
+    if sys.platform == "linux":
+        assert without(mark) == []
+
+
+# What the function does → status, part of the words, part of the events.
+FATAL = {
+    "hangs_in_python": ("timeout", f"did not return in {LIMIT:g} s", ""),
+    "hangs_in_c": ("timeout", "did not return", ""),
+    "hangs_with_the_interpreter_lock": ("timeout", "did not return", ""),
+    "hangs_and_ignores_signals": ("timeout", "did not return", ""),
+    "hangs_with_children": ("timeout", "did not return", ""),
+    "stops_itself": ("timeout", "did not return", ""),
+    "returns_an_array_that_hangs": ("timeout", "did not return", ""),
+    "segfaults": ("crashed", "SIGSEGV", ""),
+    "exits_at_once": ("crashed", "exit status 3", ""),
+    "exits_after_a_message": (
+        "crashed",
+        r"exit status 0; it printed: first line | the \x1b[31mlast words",
+        "printed 31 bytes",
+    ),
+    "aborts": ("crashed", "SIGABRT", ""),
+    "kills_itself": ("crashed", "SIGKILL (out of memory?)", ""),
+    "becomes_another_program": ("crashed", "closed the connection", ""),
+    "forks_and_leaves_the_copy_alone": ("crashed", "exit status 5", ""),
+    "closes_everything": ("crashed", "exit status 1", "printed"),
+    "writes_everywhere": ("crashed", "wrote to the connection", ""),
+    "writes_a_false_answer": ("unreadable", "wrote to the connection", ""),
+}
+SURVIVED = {
+    "waits_for_input": ("raised", "EOFError", ""),
+    "exits": ("raised", "SystemExit: 4", ""),
+    "interrupts": ("raised", "KeyboardInterrupt", ""),
+    "raises_generator_exit": ("raised", "GeneratorExit: g", ""),
+    "overflows_the_stack": ("raised", "RecursionError", ""),
+    "raises_a_megabyte": ("raised", "ValueError: xxxx", ""),
+    "raises_control_characters": ("raised", r"ValueError: wrong \x1b[2Jshape\x07\u202e", ""),
+    "raises_what_cannot_be_printed": ("raised", "Unprintable, whose message cannot be read", ""),
+    "raises_without_text": ("raised", "NoText, whose message cannot be read", ""),
+    "allocates_too_much": ("raised", "MemoryError", ""),
+    "forks_and_both_return": (*RIGHT, "started a process"),
+    "forks_in_c_and_both_return": (*RIGHT, ""),
+    "forks_and_the_copy_fails": (*RIGHT, "started a process"),
+    "leaves_a_process": (*RIGHT, "started a process"),
+    "leaves_a_daemon": (*RIGHT, "started a process"),
+    "leaves_a_program": (*RIGHT, "started a process"),
+    "runs_a_shell_command": (*RIGHT, "started a process"),
+    "starts_a_thread": (*RIGHT, ""),
+    "leaves_a_thread": (*RIGHT, "left a thread running"),
+    "prints_a_gigabyte": (*RIGHT, "printed 1,073,741,824 bytes"),
+    "prints_errors": (*RIGHT, "printed 100,000 bytes"),
+    "prints": (*RIGHT, "printed 6 bytes"),
+    "connects": (*RIGHT, "opened a network connection to 127.0.0.1:9"),
+    "writes_a_file": (*RIGHT, "wrote to the file /"),
+    "writes_many_files_and_connects": (*RIGHT, "opened a network connection to 127.0.0.1:9"),
+    "removes_a_file": (*RIGHT, "removed the file /"),
+    "changes_q": ("ok", "", "changed its input q"),
+    "changes_one_bit_of_v": ("ok", "", "changed its input v"),
+    "negates_k": ("ok", "", "changed its input k"),
+    "reshapes_k": ("ok", "", "changed its input k"),
+    "draws_from_random": (*RIGHT, "changed the random state of Python"),
+    "seeds_numpy": (*RIGHT, "changed the random state of NumPy"),
+    "sets_errors_of_numpy": (*RIGHT, "changed NumPy's handling of floating-point errors"),
+    "changes_the_folder": (*RIGHT, "changed the current folder"),
+    "removes_the_folder": (*RIGHT, "changed the current folder"),
+    "changes_the_environment": (*RIGHT, "changed the environment"),
+    "returns_text": ("unreadable", "str", ""),
+    "returns_false": ("unreadable", "bool", ""),
+    "returns_a_list": ("unreadable", "list", ""),
+    "returns_integers": ("unreadable", "int32", ""),
+    "returns_objects": ("unreadable", "object", ""),
+    "returns_another_shape": ("unreadable", "(1, 2, 1, 7)", ""),
+    "returns_a_generator": ("unreadable", "generator", ""),
+    "returns_a_coroutine": ("unreadable", "coroutine", ""),
+    "returns_a_hostile_object": ("unreadable", "Hostile", ""),
+    "returns_a_hostile_array": ("unreadable", "SystemExit: 8", ""),
+    "closes_its_output": (*RIGHT, ""),
+    "replaces_its_output": (*RIGHT, ""),
+    "hangs_at_exit": (*RIGHT, ""),
+}
+
+
+def test_all_acts_are_tested():
+    """No bad manner is written and then forgotten."""
+    assert {each.__name__ for each in misbehaving.ACTS} == set(FATAL) | set(SURVIVED)
+
+
+@pytest.mark.parametrize("name", [*FATAL, *SURVIVED])
+def test_it_is_survived(name, mark):
+    """The answer says what happened; the next call is right; it takes no longer than the limit; nothing is left."""
+    status, words, event = (FATAL | SURVIVED)[name]
+    with Session(f"{FILE}:attention", seconds=LIMIT if status == "timeout" else 20.0) as session:
+        session.describe()
+        before = memory.restart_peak()
+        start = time.monotonic()
+        answer = session.call(act(name))
+        took = time.monotonic() - start
+        after = session.call(call())
+
+        assert (answer.status, after.status) == (status, "ok"), (answer.words, after.words)
+        assert words in answer.words and len(answer.words) < 1000 and answer.words.isprintable()
+        assert event in " · ".join(answer.events) and bool(event) == bool(answer.events), answer.events
+        assert len(answer.events) < 20
+        assert took < (LIMIT + 5 if status == "timeout" else 15)
+        assert memory.peak(before) < 64 << 20
+        if status == "ok" and "input" not in event:
+            assert close(answer.out, call())
+        assert close(after.out, call()) and after.events == ()
+
+
+@pytest.mark.parametrize("name", [name for name in SURVIVED if SURVIVED[name][2].startswith("changed")])
+def test_every_call_reports_what_it_changed(name, mark):
+    """A second change of the same kind is seen as the first is, although it sets what was set already."""
+    with Session(f"{FILE}:attention") as session:
+        first, second = session.call(act(name)).events, session.call(act(name)).events
+
+        assert first == second != ()
+
+
+def test_a_result_is_left_alone(mark):
+    """Returning the same memory twice, or changing what was returned, is seen; other functions do neither."""
+    for name, event in (
+        ("returns_one_buffer", ("returned the same memory twice",)),
+        ("changes_what_it_returned", ("changed an earlier result",)),
+        ("attention", ()),
+    ):
+        with Session(f"{FILE}:{name}") as session:
+            assert [session.call(call()).events for _ in range(3)] == [(), event, event]
+
+
+def test_nothing_is_not_an_answer(mark):
+    """None is reported, and is not mistaken for an answer that failed."""
+    with Session(f"{FILE}:returns_none") as session:
+        answer = session.call(call())
+
+    assert answer.status == "unreadable" and "None" in answer.words
+
+
+def written(folder: Path, text: str, name: str = "judged.py") -> str:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(textwrap.dedent(text))
+    return str(path)
+
+
+# What a file contains, the name that is passed, what the refusal says is given, and how it is fixed.
+UNLOADABLE = {
+    "raises": ("x = 1\nraise ValueError('no\\nidea')", "f", "ValueError: no, at ", "until `python "),
+    "exits": ("import sys\nsys.exit('bye')", "f", "SystemExit: bye", "until `python "),
+    "syntax": ("def f(q, k, v)\n    pass", "f", "SyntaxError: expected ':'", "until `python "),
+    "missing module": ("import surely_missing", "f", "ModuleNotFoundError: No module named", "until `python "),
+    "relative": ("from . import other", "f", "ImportError: attempted relative", "package.module:function"),
+    "crashes": ("import os\nos._exit(7)", "f", "exit status 7", "move what its import does"),
+    "segfault": ("import ctypes\nctypes.string_at(0)", "f", "SIGSEGV", "move what its import does"),
+    "misspelled": ("def attention(q, k, v): ...", "atention", "judged.py:atention", "did you mean 'attention'?"),
+    "empty": ("", "attention", "judged.py:attention", "define attention"),
+    "number": ("f = 3\ndef g(): ...", "f", "int", "'g'"),
+    "part of a number": ("f = 3\ndef g(): ...", "f.real", "int", "name a function"),
+    "class": ("class A:\n    def run(self): ...", "A", "without __call__ or forward", "judged.py:A.run"),
+    "arguments": ("class A:\n    def __init__(s, n): ...\n    def __call__(s): ...", "A", "TypeError", "write a"),
+    "no method": ("class A:\n    def forward(self): ...", "A.forwards", "judged.py:A.forwards", "'forward'"),
+    "hostile": ("def __getattr__(name): raise RuntimeError('hostile')", "f", "RuntimeError: hostile", "usual way"),
+    "hostile class": ("class A:\n    def __init__(s): raise SystemExit(3)\n    __call__ = 1", "A", "SystemExit: 3", ""),
+    "interrupt": ("raise KeyboardInterrupt", "f", "KeyboardInterrupt", ""),
+}
+
+
+@pytest.mark.parametrize("name", UNLOADABLE)
+def test_what_cannot_be_loaded_is_refused(name, mark, tmp_path):
+    """Three parts, from the child; whatever the import does."""
+    text, path, given, fix = UNLOADABLE[name]
+    with Session(f"{written(tmp_path, text)}:{path}") as session:
+        for use in (session.describe, lambda: session.call(call())):
+            with pytest.raises(Refused) as refused:
+                use()
+            (reason,) = refused.value.reasons
+            assert given in reason.given and fix in reason.fix and reason.expected
+
+
+def test_an_import_that_hangs_is_refused(mark, tmp_path):
+    """It has a limit of its own."""
+    session = Session(written(tmp_path, "import time\ntime.sleep(10000)") + ":f", loading=1.0)
+    start = time.monotonic()
+    with session, pytest.raises(Refused, match=r"did not end in 1 s"):
+        session.describe()
+    assert time.monotonic() - start < 6
+
+
+@pytest.mark.parametrize(
+    "text, given",
+    [
+        ("attention", "'attention'"),
+        ("missing.py:f", "missing.py"),
+        ("a b:f", "'a b'"),
+        ("pkg:f()", "'f()'"),
+        (":f", "':f'"),
+        ("tests:", "'tests:'"),
+        ("./tests:f", "./tests, a folder"),
+        ("README.md:f", "README.md"),
+    ],
+)
+def test_a_bad_name_is_refused_at_once(text, given):
+    """Before a process is started."""
+    with pytest.raises(Refused) as refused:
+        Session(text)
+    assert refused.value.reasons[0].given == given
+
+
+def test_all_problems_of_a_name_are_listed():
+    """Not only the first."""
+    with pytest.raises(Refused) as refused:
+        Session("missing.py:f(x)")
+    assert len(refused.value.reasons) == 2
+
+
+LOADABLE = """
+    import helper
+
+    def function(q, k, v):
+        return helper.attention(q, k, v)
+
+    class Callable:
+        def __call__(self, q, k, v):
+            return function(q, k, v)
+
+        def method(self, q, k, v):
+            return function(q, k, v)
+
+        @staticmethod
+        def static(q, k, v):
+            return function(q, k, v)
+
+        @classmethod
+        def of_class(cls, q, k, v):
+            return function(q, k, v)
+
+    class Module:
+        def forward(self, q, k, v):
+            return function(q, k, v)
+
+    class Outer:
+        Inner = Callable
+
+    instance = Callable()
+    late = lambda q, k, v: __import__("beside").attention(q, k, v)
+
+    if __name__ == "__main__":
+        raise SystemExit("it was run")
+"""
+PATHS = ("function", "Callable", "Callable.method", "Callable.static", "Callable.of_class", "Module", "Module.forward")
+PATHS += ("Outer.Inner", "Outer.Inner.method", "instance", "instance.method", "late")
+
+
+@pytest.mark.parametrize("form", ["file", "module"])
+def test_every_form_of_a_name(form, mark, tmp_path, monkeypatch):
+    """Functions, methods, callable classes and objects, of files and of modules in the current folder; a file finds
+    what is next to it, in the call as well."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, LOADABLE, "package/judged.py")
+    for name in ("helper.py", "beside.py"):
+        written(tmp_path, FILE.read_text(), f"package/{name}" if form == "file" else name)
+    for path in PATHS if form == "file" else PATHS[:2]:
+        with Session(f"package/judged.py:{path}" if form == "file" else f"package.judged:{path}") as session:
+            answer = session.call(call())
+
+            assert answer.status == "ok", (path, answer.words)
+            assert close(answer.out, call()), path
+            assert [each.name for each in session.describe().parameters] == ["q", "k", "v"], path
+
+
+def test_what_a_function_says_about_itself(mark, tmp_path):
+    """Its name, its parameters, its adapter, its version, and that its import printed something."""
+    text = """
+        from regard.conformance.conventions.fields import Adapter
+        print("hello")
+        __version__ = "1.2"
+        def f(q, k, v, *, mask=None): ...
+        f.__regard_adapter__ = Adapter(name="mine", dtypes=("float16", "float32"), returns=("out", None, "lse"))
+    """
+    with Session(written(tmp_path, text) + ":f") as session:
+        found = session.describe()
+        assert session.isolated
+
+    assert (found.name, found.version, found.events) == ("judged.f", "1.2", ("printed 6 bytes",))
+    assert [(each.name, each.required) for each in found.parameters] == [*((n, True) for n in "qkv"), ("mask", False)]
+    assert vars(found.adapter) == vars(
+        Adapter(name="mine", dtypes=("float16", "float32"), returns=("out", None, "lse"))
+    )
+
+
+def test_starting_is_light(mark, tmp_path):
+    """Neither side imports an array library; the environment, folder and search path are the caller's."""
+    text = """
+        import os, sys
+        def f(q, k, v):
+            heavy = sorted({"torch", "jax", "transformers", "llvmlite"} & set(sys.modules))
+            raise ValueError(f"{heavy} {os.getcwd()} {os.environ['REGARD_TEST_MARK']} {'/surely/here' in sys.path}")
+    """
+    sys.path.append("/surely/here")
+    try:
+        with Session(written(tmp_path, text) + ":f") as session:
+            answer = session.call(call())
+    finally:
+        sys.path.remove("/surely/here")
+
+    assert answer.words == f"ValueError: [] {os.getcwd()} {mark} True"
+
+
+def test_a_call_that_cannot_be_made_is_absent(mark):
+    """It is not the function's mistake, and the session goes on."""
+    with Session(f"{FILE}:attention") as session:
+        with pytest.raises(Absent, match="sinks"):
+            session.call(call(sinks=np.zeros(2, np.float32)))
+        assert session.call(call()).status == "ok"
+
+
+def test_an_adapter_that_needs_another_library_is_refused(mark, tmp_path):
+    """With the reason of the import."""
+    text = FILE.read_text() + "\nsys.modules['torch'] = None\n"
+    with Session(written(tmp_path, text) + ":attention", Adapter(arrays="torch")) as session:
+        with pytest.raises(Refused, match="torch"):
+            session.call(call())
+        assert session.call(call(), Adapter()).status == "ok"
+
+
+def test_a_function_that_cannot_be_loaded_twice(mark, tmp_path):
+    """After a crash the function is loaded again; if that fails, it is the answer, not the end of the run."""
+    text = FILE.read_text() + "\nopen(__file__, 'a').write('\\nraise ValueError(\"only once\")\\n')\n"
+    with Session(written(tmp_path, text) + ":attention") as session:
+        assert session.call(call()).status == "ok"
+        assert session.call(act("segfaults")).status == "crashed"
+        again = session.call(call())
+
+    assert again.status == "crashed" and "only once" in again.words
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("name", ["hangs_in_python", "hangs_with_the_interpreter_lock", "hangs_with_children"])
+def test_no_child_outlives_its_parent(how, name, mark, tmp_path):
+    """Ctrl-C, and every other end of the parent, ends the child and what it started, wherever it hangs."""
+    if sys.platform != "linux" and name == "hangs_with_the_interpreter_lock" and how != signal.SIGINT:
+        pytest.skip("only Linux sends a signal when a pipe closes")
+    script = f"""
+        import sys
+        sys.path[:] = {sys.path!r}
+        from regard.conformance.process.session import Session
+        from tests.conformance.test_process import FILE, act
+        session = Session(f"{{FILE}}:attention", seconds=1000)
+        session.describe()
+        print("ready", flush=True)
+        session.call(act({name!r}))
+    """
+    parent = subprocess.Popen(
+        [sys.executable, written(tmp_path, script, "parent.py")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert parent.stdout.readline() == b"ready\n"
+        time.sleep(0.3)
+        assert len(descendants(mark)) >= 2 or sys.platform != "linux"
+        parent.send_signal(how)
+        parent.wait(20)
+        assert without(mark) == []
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+
+
+def test_a_session_that_is_not_closed_ends_with_the_interpreter(mark, tmp_path):
+    """And with the session object. A copy of the interpreter made by fork ends nothing."""
+    script = f"""
+        import os, sys
+        sys.path[:] = {sys.path!r}
+        from regard.conformance.process.session import Session
+        from tests.conformance.test_process import FILE, call
+        session = Session(f"{{FILE}}:attention")
+        session.call(call())
+        if os.fork() == 0:
+            sys.exit()
+        os.wait()
+        assert session.call(call()).status == "ok"
+        other = Session(f"{{FILE}}:attention")
+        other.call(call())
+        del other
+    """
+    done = subprocess.run([sys.executable, written(tmp_path, script, "parent.py")], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_peak_is_that_of_the_call(mark, tmp_path):
+    """The growth of memory while the function runs, not what it held before or between calls."""
+    text = FILE.read_text() + "\nheld = np.ones(50 << 20, np.uint8)\ndef f(q, k, v, scale=None):\n"
+    text += "    more = np.ones(int(scale), np.uint8)\n    del more\n    return right(q, k, v)\n"
+    with Session(written(tmp_path, text) + ":f") as session:
+        peaks = [session.call(call(scale=float(size))).peak for size in (1 << 26, 1, 1 << 25, 1 << 27, 1 << 10)]
+
+    if sys.platform == "linux":
+        assert [round(each / (1 << 25)) for each in peaks] == [2, 0, 1, 4, 0]
+
+
+def test_messages_are_read_or_rejected():
+    """Whatever bytes a message has, reading them raises ValueError at worst."""
+    rng = np.random.default_rng(0)
+    fields = {"status": "ok", "number": 1.5, "list": ["a"]}
+    arrays = {"out": rng.standard_normal((2, 3)), "empty": np.zeros((0, 4)), "none": np.zeros(()), "last": np.ones(0)}
+    content = packed(fields, arrays)
+    found, numbers = unpacked(content)
+    assert found == fields and all(np.array_equal(numbers[name], arrays[name]) for name in arrays)
+    read = 0
+    for _ in range(3000):
+        changed = bytearray(content)
+        for place in rng.integers(0, len(content), rng.integers(1, 4)):
+            changed[place] = rng.integers(256)
+        try:
+            unpacked(changed[: rng.integers(1, len(content) + 1)] if rng.integers(2) else changed)
+            read += 1
+        except ValueError:
+            continue
+    assert 0 < read < 3000
+    deep = b"[" * 100_000
+    for hostile in (b"", deep, len(deep).to_bytes(8, "big") + deep, b"\xff" * 8, b"\0" * 8):
+        with pytest.raises(ValueError):
+            unpacked(hostile)
+
+
+def test_in_process():
+    """The same calls without a process of their own, for functions without a name; the inputs are copies."""
+    given = call()
+    before = given.q.copy()
+
+    def changes(q, k, v, scale=None):
+        if scale:
+            sys.exit("no")
+        np.random.seed(0)
+        q[...] = 0
+        return misbehaving.right(q, k, v)
+
+    with InProcess(changes) as session:
+        answer = session.call(given)
+        assert not session.isolated and session.describe().name.endswith("changes")
+        assert answer.status == "ok" and answer.events == ("changed its input q", "changed the random state of NumPy")
+        assert np.array_equal(given.q, before)
+        assert session.call(call(scale=2.0)).words == "SystemExit: no"
+    with pytest.raises(KeyboardInterrupt):
+        InProcess(misbehaving.attention).call(act("interrupts"))
+
+
+def test_torch(mark, tmp_path):
+    """Tensors: changed inputs, returned memory, random state, settings; gradients come back."""
+    pytest.importorskip("torch")
+    text = """
+        import torch
+        kept = torch.zeros(1, 2, 4, 8)
+        def attention(q, k, v, scale=None):
+            if scale == 100: q.detach()[..., 0] = 1
+            if scale == 101: torch.manual_seed(3)
+            if scale == 102: torch.set_default_dtype(torch.float64)
+            if scale == 103: torch.set_grad_enabled(False)
+            if scale == 104: return kept.copy_(v)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    """
+    adapter = Adapter(arrays="torch", gradients="torch")
+    events = ["changed its input q", "changed the random state of torch", "changed torch's default dtype"]
+    events += ["changed torch's gradient mode"]
+    with Session(written(tmp_path, text) + ":attention", adapter, seconds=60.0) as session:
+        for number, event in enumerate(events):
+            for _ in range(2):
+                answer = session.call(call(scale=100.0 + number))
+                assert (answer.status, answer.events) == ("ok", (event,)), answer.words
+        seen = [session.call(call(scale=104.0)).events for _ in range(2)]
+        assert seen == [(), ("returned the same memory twice",)]
+        answer = session.call(call(dout=np.ones((1, 2, 4, 8))))
+        assert answer.status == "ok" and answer.events == () and set(answer.gradients) == {"q", "k", "v"}
+        np.testing.assert_allclose(answer.gradients["v"].sum(), 64, rtol=1e-6)
+        assert close(answer.out, call())
