@@ -155,7 +155,9 @@ def test_an_expected_failure_is_strict(project):
 
 
 def test_a_law_may_be_expected_to_fail(project):
-    known = adapter(project, "law.json", expected={"law-01": {"reason": "entries mixed", "link": "https://example.org/2"}})
+    known = adapter(
+        project, "law.json", expected={"law-01": {"reason": "entries mixed", "link": "https://example.org/2"}}
+    )
     options = ("--conform-adapter", known, "--conform-level", "1", "-v")
     found = run(project, "--conform", "mine.py:mixes", *options)
     assert found.returncode == 0, found.stdout

@@ -213,7 +213,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize(("returned", "returns", "words"), UNREADABLE, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("returned", "returns", "words"), UNREADABLE, ids=[each[2] for each in UNREADABLE])
 def test_a_result_that_cannot_be_read_is_described(returned, returns, words):
     """What came, and what was expected, in the function's own layout."""
     call = Call(**{name: np.zeros(shape, np.float32) for name, shape in SHAPES.items()})

@@ -23,7 +23,9 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
         masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(adapter, Q, K))
     here: Expr = query
     if adapter.layout == "THD" and adapter.causal == "bottom-right" and call.lengths is not None:
-        here = query - table(K - np.asarray(call.lengths), "missing")[batch]  # the last row is at the last key that exists
+        here = (
+            query - table(K - np.asarray(call.lengths), "missing")[batch]
+        )  # the last row is at the last key that exists
     if call.causal or "causal" in adapter.always:
         masks["causal"] = causal() if here is query else key <= here
     if call.window is not None:
