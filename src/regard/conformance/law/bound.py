@@ -45,11 +45,11 @@ class Bounds(NamedTuple):
 def bound(arguments: Arguments, outcome: Outcome, call: Call, constants: Mapping[str, float] = CONSTANTS) -> Bounds:
     """The largest errors of a right implementation in the dtype of the call.
 
-        |error of out| ≤ Σ_j Δw_j |v_j| + c (u + u_sums √n) Σ_j w_j |v_j| + u |out|
+        |error of out| ≤ Σ_j Δw_j |v_j| + c (u + u_sums g(n)) Σ_j w_j |v_j| + u |out|
 
     Δw_j is how far a weight moves if every score is off by c (u + u_sums √D) κ, where κ is |scale| Σ_d |q_d k_d|. u is
     the unit of the dtype, because a legitimate 16-bit implementation may round after every operation; u_sums is that of
-    float32, in which it adds.
+    float32, in which it adds; g(n) = max(min(n, 512), √n).
     """
     return Bounds(*(bound_of(what, arguments, outcome, call, constants[what]) for what in Bounds._fields))
 
