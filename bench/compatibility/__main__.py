@@ -7,6 +7,7 @@ python -m bench.compatibility --from-results   write the page from bench/compati
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,7 +62,13 @@ def one(implementation: Implementation) -> dict:
         command = [sys.executable, "-m", "bench.compatibility", "--one", implementation.name, str(file)]
         try:
             done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=60 * implementation.minutes, check=False
+                command,
+                cwd=ROOT,
+                env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": folder},  # nothing is compiled before
+                capture_output=True,
+                text=True,
+                timeout=60 * implementation.minutes,
+                check=False,
             )
             why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
         except subprocess.TimeoutExpired:

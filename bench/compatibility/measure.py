@@ -68,7 +68,7 @@ def version(implementation: Implementation) -> str:
     if implementation.package == "regard":
         return rg.__version__
     try:
-        return importlib.metadata.version(implementation.distribution)
+        return importlib.metadata.version(implementation.distribution or implementation.package)
     except importlib.metadata.PackageNotFoundError:
         return ""
 

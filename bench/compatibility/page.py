@@ -200,7 +200,7 @@ def convention(result: dict, name: str, notes: Footnotes) -> str:
     adapter = result["adapter"]
     if not adapter:
         return "not run"
-    linked = notes(of(result).get(f"{name} row", ()))
+    linked = notes(of(result).get(f"{name} convention", ()))
     roles = set(adapter["parameters"]) | ({"window"} if "window_before" in adapter["parameters"] else set())
     if (name in NEEDS and NEEDS[name] not in roles) or (name == "lse" and "lse" not in str(adapter["returns"])):
         return "–" + linked

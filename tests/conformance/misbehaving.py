@@ -215,6 +215,12 @@ def writes_a_file(*_):
         file.write("a")
 
 
+def writes_many_files_and_connects(*_):
+    for _ in range(100):
+        writes_a_file()
+    connects()
+
+
 def removes_a_file(*_):
     handle, name = tempfile.mkstemp()
     os.close(handle)

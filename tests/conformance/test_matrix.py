@@ -3,7 +3,7 @@
 import pytest
 
 from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.matrix import matrix, pairs, printed, row
+from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
 from regard.conformance.mistakes.probes import probes
 
 
@@ -45,9 +45,9 @@ def test_pairs_of_mistakes_are_rejected_and_one_is_named():
 def test_the_matrix_is_printed():
     """The table has a row for every mistake, a column for every probe, and the figures below."""
     some = CATALOG[:6]
-    lines = printed(2, some).splitlines()
+    found = list(lines(2, some))
 
-    table = [line for line in lines if line.startswith(tuple(f"{mistake.name} " for mistake in some))]
+    table = [line for line in found if line.startswith(tuple(f"{mistake.name} " for mistake in some))]
     assert len(table) == 6 and all(line.count("×") + line.count("·") == len(probes()) for line in table)
-    assert "mistakes alone: 6, rejected 6 (100.0 %), named 6 (100.0 %)" in lines
-    assert any(line.startswith("random pairs: 2, of which ") for line in lines)
+    assert "mistakes alone: 6, rejected 6 (100.0 %), named 6 (100.0 %)" in found
+    assert any(line.startswith("random pairs: 2, of which ") for line in found)

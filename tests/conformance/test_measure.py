@@ -1,4 +1,4 @@
-"""Measured conventions: of right functions in any convention, of wrong ones, and what deviates from what is declared."""
+"""Measured conventions, of right functions in any convention and of wrong ones, and what deviates from the declared."""
 
 from dataclasses import replace
 
@@ -83,3 +83,18 @@ def test_conventions_of_five_hundred_right_functions_are_found():
     """The same, over more of them."""
     for seed in range(500):
         assert_measured(np.random.default_rng([seed, 98]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_there_was_no_time_to_measure_is_no_deviation(seed, monkeypatch):
+    """A right function that is slow, so that measuring stops anywhere, keeps what it declares."""
+    function, adapter = right(np.random.default_rng(seed))
+    session = Here(function)
+    for calls in range(2, 40, 3):
+        clock = iter([0.0] * (calls + 1))
+        monkeypatch.setattr("regard.conformance.conventions.measuring.probe.now", lambda clock=clock: next(clock, 1e9))
+        measured = measure(session, session.described, adapter)
+        assert measured.deviations == (), (calls, measured.deviations)
+        if measured.runs:
+            for name in ("mask_shapes", "dtypes", "gradients"):
+                assert getattr(measured.adapter, name) == getattr(adapter, name), (calls, name)

@@ -1,4 +1,4 @@
-"""torch's SDPA with the flash backend forced refuses another value depth, dropout, and a last axis with gaps."""
+"""torch's SDPA with flash forced refuses another value depth, dropout, a last axis with gaps, gradients of a mask."""
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -8,6 +8,7 @@ calls = {
     "value depth": ((x, x, x[..., :4]), {}),
     "dropout": ((x, x, x), {"dropout_p": 0.5}),
     "gaps": ((x, x, gaps), {}),
+    "gradients": ((x, x, x), {"attn_mask": torch.zeros(3, 3, requires_grad=True)}),
 }
 for name, (arrays, options) in calls.items():
     print(name, torch.nn.functional.scaled_dot_product_attention(*arrays, **options).shape)

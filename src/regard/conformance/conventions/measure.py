@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
-from .fields import Adapter
+from .fields import CHOICES, Adapter
 from .measuring.abilities import measure_dtypes, measure_gradients
 from .measuring.finding import find, with_flags
 from .measuring.masks import measure_bias, measure_empty_rows, measure_masks
@@ -83,9 +83,13 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         words = first.words if first is not None else "no call ran"
         return Measured(adapter=start, runs=False, words=words, calls=probe.calls)
-    with_flags(probe)
-    for step in STEPS:
+    for step in (with_flags, *STEPS):
+        adapter, evidence = probe.adapter, dict(probe.evidence)
         step(probe)
+        if probe.ended:  # what a part of the calls says may be wrong
+            probe.adapter, probe.evidence = adapter, evidence
+            probe.unmeasured |= CHOICES.keys() - evidence.keys()
+            break
     deviations = _deviations(given, start, probe)
     return Measured(
         adapter=_kept(given, probe.adapter),
@@ -128,15 +132,12 @@ def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]
     for name, words in probe.evidence.items():
         measured, expected = getattr(probe.adapter, name), _expected(given, name)
         declared = _is_declared(given, name)
+        undisputed = not declared or measured == getattr(given, name)
         if name in FACTS:
             if not declared or name == "parameters" or _agrees(name, getattr(given, name), measured):
                 continue
             expected = getattr(given, name)
-        elif (
-            measured == expected
-            or expected == "any"
-            or (_is_textbook(name, measured) and (not declared or measured == getattr(given, name)))
-        ):
+        elif measured == expected or expected == "any" or (_is_textbook(name, measured) and undisputed):
             continue
         who = "declared" if expected == getattr(given, name) and declared else "the textbook"
         text = f"{who}: {_shown(name, expected)}; measured: {_shown(name, measured)} ({words})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from .arguments import Arguments
 from .backward_steps import only_allowed
 from .forward import forward, on_heads, variables
 
-__all__ = ["backward", "derived", "finite_differences"]
+__all__ = ["along", "backward", "derived", "finite_differences"]
 
 STEP = 1e-5  # of finite differences: their error is about its square
 
@@ -94,26 +95,36 @@ def finite_differences(
     arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array
 ) -> dict[str, Array]:
     """The gradients of q, k, v and sinks as central differences, one element at a time: for small calls only."""
-    parts = {"q": q, "k": k, "v": v}
-    if arguments.sinks is not None:
-        parts["sinks"] = arguments.sinks
+    parts = _parts(arguments, q, k, v)
+    found = {role: np.zeros(part.shape) for role, part in parts.items()}
+    for role, gradient in found.items():
+        for place in np.ndindex(gradient.shape):
+            direction = np.zeros(gradient.shape)
+            direction[place] = 1
+            gradient[place] = _slope(arguments, parts, {role: direction}, dout, dlse)
+    return {role: gradient.sum(-1) if role == "sinks" else gradient for role, gradient in found.items()}
 
-    def loss(role: str, changed: Array) -> float:
-        here = replace(arguments, sinks=changed) if role == "sinks" else arguments
-        outcome = forward(here, *(changed if role == each else parts[each] for each in "qkv"))
+
+def along(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array, directions: Mapping[str, Array]
+) -> float:
+    """The sum over roles of gradient · direction, as one central difference."""
+    return _slope(arguments, _parts(arguments, q, k, v), directions, dout, dlse)
+
+
+def _parts(arguments: Arguments, q: Array, k: Array, v: Array) -> dict[str, Array]:
+    parts = {role: np.asarray(part, np.float64) for role, part in zip("qkv", (q, k, v), strict=True)}
+    return parts if arguments.sinks is None else parts | {"sinks": arguments.sinks}
+
+
+def _slope(
+    arguments: Arguments, parts: Mapping[str, Array], directions: Mapping[str, Array], dout: Array, dlse: Array
+) -> float:
+    def loss(step: float) -> float:
+        moved = {role: part + step * directions.get(role, 0) for role, part in parts.items()}
+        outcome = forward(replace(arguments, sinks=moved.get("sinks")), *(moved[role] for role in "qkv"))
         with np.errstate(all="ignore"):
-            return float(
-                (outcome.out * dout).sum()
-                + np.where((dlse == 0) | np.isneginf(outcome.lse), 0, outcome.lse * dlse).sum()
-            )
+            lse = np.where((dlse == 0) | np.isneginf(outcome.lse), 0, outcome.lse * dlse)
+            return float((outcome.out * dout).sum() + lse.sum())
 
-    found = {}
-    for role, part in parts.items():
-        gradient = np.zeros(part.shape)
-        for place in np.ndindex(part.shape):
-            up, down = part.copy(), part.copy()
-            up[place] += STEP
-            down[place] -= STEP
-            gradient[place] = (loss(role, up) - loss(role, down)) / (2 * STEP)
-        found[role] = gradient.sum(-1) if role == "sinks" else gradient
-    return found
+    return (loss(STEP) - loss(-STEP)) / (2 * STEP)

@@ -118,11 +118,8 @@ class _Search:
         return True
 
     def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes. Calls with gradients are left to those without,
-        because the gradients of most mistakes are slow to compute.
-        """
-        plain = (seen for seen in self.passed if seen.work <= WORK and seen.call.dout is None)
-        return any(self.trial.agrees(seen, mistakes) is False for seen in plain)
+        """Whether a passing case would have failed with these mistakes."""
+        return any(self.trial.agrees(seen, mistakes) is False for seen in self.passed if seen.work <= WORK)
 
     def explanations(self) -> list[Explanation]:
         """What was found, and the cases that nothing explains."""

@@ -17,7 +17,7 @@ from .mistake import Mistake
 from .probes import CONVENTIONS, Probe, probes
 from .trial import Observed
 
-__all__ = ["Row", "matrix", "pairs", "printed"]
+__all__ = ["Row", "lines", "matrix", "pairs", "show"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,23 +78,33 @@ def _expected(probe: Probe) -> Expected:
     return expected(probe.call, probe.adapter)
 
 
-def printed(count: int = 100, catalog: Sequence[Mistake] = CATALOG) -> str:
-    """The matrix as a table, and the figures of single mistakes and of `count` random pairs."""
-    rows = list(matrix(catalog))
+def lines(count: int = 100, catalog: Sequence[Mistake] = CATALOG) -> Iterator[str]:
+    """The matrix as lines of a table, and the figures of single mistakes and of `count` random pairs."""
     ids = [probe.id for probe in probes()]
-    lines = [f"{number:2d} {probe.id}: {probe.says}" for number, probe in enumerate(probes(), 1)]
-    width = max(len(row.mistakes[0].name) for row in rows)
-    lines += ["", " " * width + " " + " ".join(f"{number:2d}" for number in range(1, len(ids) + 1))]
-    for each in rows:
+    for number, probe in enumerate(probes(), 1):
+        yield f"{number:2d} {probe.id}: {probe.says}"
+    width = max(len(mistake.name) for mistake in catalog)
+    yield ""
+    yield f"{'':<{width}} " + " ".join(f"{number:2d}" for number in range(1, len(ids) + 1))
+    rows = []
+    for each in matrix(catalog):
+        rows.append(each)
         marks = " ".join(" ×" if name in each.rejected else " ·" for name in ids)
-        lines.append(f"{each.mistakes[0].name:<{width}} {marks}{'' if _is_named(each) else '  not named'}")
-    lines += ["", "× rejected · within the bound", ""]
-    lines.append(f"mistakes alone: {len(rows)}, rejected {_share(rows, _is_rejected)}, named {_share(rows, _is_named)}")
+        yield f"{each.mistakes[0].name:<{width}} {marks}{'' if _is_named(each) else '  not named'}"
+    yield "× rejected · within the bound"
+    yield ""
+    yield f"mistakes alone: {len(rows)}, rejected {_share(rows, _is_rejected)}, named {_share(rows, _is_named)}"
     two = [each for each in pairs(count) if each.rejected]
-    lines.append(f"random pairs: {count}, of which {len(two)} rejected, one of the two named {_share(two, _is_named)}")
+    yield f"random pairs: {count}, of which {len(two)} rejected, one of the two named {_share(two, _is_named)}"
     for words, groups in CLASSES.items():
-        lines += [f"equal {words}: {', '.join(sorted(group))}" for group in groups]
-    return "\n".join(lines)
+        for group in groups:
+            yield f"equal {words}: {', '.join(sorted(group))}"
+
+
+def show(count: int = 100) -> None:
+    """Prints the matrix."""
+    for line in lines(count):
+        print(line, flush=True)
 
 
 def _is_rejected(row: Row) -> bool:

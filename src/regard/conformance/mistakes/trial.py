@@ -13,7 +13,7 @@ from ..answer import Answer
 from ..call import Call
 from ..conventions.fields import Adapter
 from ..law.arguments import Arguments
-from ..law.backward import backward, derived
+from ..law.backward import along, backward, derived
 from ..law.forward import Outcome, forward
 from ..law.meaning import meaning
 from .mistake import Mistake
@@ -24,7 +24,8 @@ __all__ = ["Observed", "Trial"]
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 GRADIENT = 2.0**-16  # of the largest number of a gradient, where no bound is given
 
-DIFFERENCES = 128  # the most numbers of gradients that are computed as finite differences
+DIRECTIONS = 3  # along which gradients are compared that only finite differences give
+DIFFERENCES = 128  # the most numbers of gradients that are computed as finite differences, one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +53,15 @@ class Trial:
         self.adapter = adapter
         self._meant: dict[int, Arguments] = {}
 
+    def arguments_of(self, seen: Observed) -> Arguments:
+        """The arguments of a call."""
+        if id(seen) not in self._meant:
+            self._meant[id(seen)] = meaning(seen.call, self.adapter)
+        return self._meant[id(seen)]
+
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
         """The arguments of a call with these mistakes, one after the other; None if none makes a difference."""
-        arguments = self._meant.get(id(seen))
-        if arguments is None:
-            arguments = self._meant[id(seen)] = meaning(seen.call, self.adapter)
-        changed = arguments
+        arguments = changed = self.arguments_of(seen)
         for mistake in mistakes:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
@@ -109,8 +113,13 @@ class Trial:
         call, given = seen.call, seen.answer.gradients
         if call.dout is None or not given:
             return True
-        if not derived(arguments) and sum(given[role].size for role in given) > DIFFERENCES:
-            return False
+        if not derived(arguments):
+            roles = [role for role in given if role != "bias"]
+            usual = arguments.backward is self.arguments_of(seen).backward
+            if usual and all(np.isfinite(given[role]).all() for role in roles):
+                return _same_slopes(call, given, roles, arguments)
+            if sum(part.size for part in given.values()) > DIFFERENCES:
+                return False
         found = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
         for role in found.keys() & given.keys():
             largest = np.max(np.abs(found[role]), initial=0, where=np.isfinite(found[role]))
@@ -118,6 +127,20 @@ class Trial:
             if not _same(given[role], found[role], bound, seen.bound_gradients.get(role)):
                 return False
         return True
+
+
+def _same_slopes(call: Call, given: Mapping[str, np.ndarray], roles: list[str], arguments: Arguments) -> bool:
+    """Whether gradients are those of the law with these arguments along some random directions."""
+    rng = np.random.default_rng(0)
+    dlse = np.zeros(call.dout.shape[:3]) if call.dlse is None else call.dlse  # type: ignore[union-attr]
+    for _ in range(DIRECTIONS):
+        directions = {role: rng.choice([-1.0, 1.0], given[role].shape) for role in roles}
+        slope = sum(float((given[role] * directions[role]).sum()) for role in roles)
+        spread = {role: part[:, None] if role == "sinks" else part for role, part in directions.items()}
+        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, spread)  # type: ignore[arg-type]
+        if not abs(slope - right) <= GRADIENT * (1 + sum(float(np.abs(given[role]).sum()) for role in roles)):
+            return False
+    return True
 
 
 def _same(actual: np.ndarray, expected: np.ndarray, tolerance: np.ndarray, bound: np.ndarray | None) -> bool:

@@ -23,11 +23,10 @@ def limit_memory() -> None:
     import resource
 
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
-    _, hard = resource.getrlimit(kind)
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = physical if hard == resource.RLIM_INFINITY else min(physical, hard)
     try:
-        resource.setrlimit(kind, (most, hard))
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (physical if hard == resource.RLIM_INFINITY else min(physical, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no file of its memory when it crashes
         Path("/proc/self/oom_score_adj").write_text("1000")
     except (OSError, ValueError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from .plain_text import one_line
 
 __all__ = ["ReportedEvents"]
 
-MOST = 20  # events of one call
+MOST = 3  # events of one kind and call
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -62,12 +63,14 @@ class ReportedEvents:
 
     def __init__(self) -> None:
         self.seen: list[str] | None = None
+        self.kinds: Counter[str] = Counter()
         self.threads = 0
         sys.addaudithook(self._hook)
 
     def start(self) -> None:
         """Begins to collect."""
         self.threads = _thread._count()  # those that Python started, as all versions report them
+        self.kinds.clear()
         self.seen = []
 
     def stop(self) -> list[str]:
@@ -77,7 +80,8 @@ class ReportedEvents:
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         seen = self.seen
-        if seen is not None and len(seen) < MOST and event in WORDS:
+        if seen is not None and event in WORDS and self.kinds[event] < MOST:
             words = WORDS[event](arguments)
             if words and words not in seen:
+                self.kinds[event] += 1
                 seen.append(words)

@@ -189,7 +189,7 @@ def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tu
 
 class InProcess:
     """The same calls in this process, for functions without a name that can be imported: lambdas, closures, functions
-    of `__main__`. What crashes or hangs here, crashes or hangs the caller; there is no time limit.
+    of `__main__`. What crashes or hangs here, crashes or hangs the caller: no call has a time limit.
     """
 
     isolated = False

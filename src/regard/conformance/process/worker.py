@@ -51,7 +51,7 @@ def main(connection: int, lifeline: int) -> None:
 
 
 def loaded(request: bytes) -> tuple[bytes, Callee | None]:
-    """Loads the function: the reply, and the function unless it was refused."""
+    """Loads the function: the reply, and the function, or None if it cannot be loaded."""
     try:
         function = pickle.loads(request).load()
         reply = packed({"description": describe(function).as_json()}, {})

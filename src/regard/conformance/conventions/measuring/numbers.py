@@ -8,33 +8,51 @@ from dataclasses import replace
 import numpy as np
 
 from ..layouts import MISSING
-from .probe import Probe, base_pattern
+from .probe import Probe, base_pattern, sizes_for
 
 __all__ = ["measure_groups", "measure_lse", "measure_scale", "measure_softcap"]
 
+SMALLEST = 1e-3  # a scale below is not told from none
+
 
 def measure_scale(probe: Probe) -> None:
-    """The scale of a call that passes none: 1/√D, or a fixed number."""
-    depths = [probe.sizes["D"], 4 * probe.sizes["D"]] if probe.sizes["E"] != probe.sizes["D"] else [probe.sizes["D"]]
-    measured = [_scale(probe, depth) for depth in depths]
-    if measured[0] is None:
+    """The scale of a call that passes none: 1/√D, or a fixed number, which no size of the call changes."""
+    size = dict(probe.sizes)
+    first, depth = _scale(probe, size), size["D"]
+    if first is None:
         probe.unmeasured.add("scale")
         return
-    first, depth = measured[0], depths[0]
     words = f"at depth {depth}, scores are {first:.4g} times q·k"
-    if all(number is not None and _near(probe, number * math.sqrt(size), 1) for number, size in zip(measured, depths)):
+    wide = size | {"D": 4 * depth, "E": 4 * depth if size["E"] == depth else size["E"]}
+    fewer = {"K": size["K"] - 1, "Q": size["Q"] - (size["Q"] == size["K"]), "H": size["H"] + 1, "G": size["H"] + 1}
+    other = next((each for each in (wide | fewer, wide) if _fits(probe, each)), None)
+    second = None if other is None else _scale(probe, other)
+    usual = _near(probe, first * math.sqrt(depth), 1)
+    if second is None or other is None:
+        same = True
+    else:
+        words += f", at depth {other['D']} {second:.4g} times"
+        usual = usual and _near(probe, second * math.sqrt(other["D"]), 1)
+        same = _near(probe, second / first, 1)
+    if usual:
         probe.found("scale", None, words)
-        return
-    also = "".join(f"; at depth {size}, {number:.4g} times" for number, size in zip(measured[1:], depths[1:]) if number)
-    if all(number is None or _near(probe, number / first, 1) for number in measured):
-        probe.found("scale", _rounded(first), words + also)
-    else:  # it depends on the depth in another way: no number says it
-        probe.evidence["scale"] = words + also
+    elif same:
+        declared = probe.adapter.scale
+        kept = declared is not None and _near(probe, first / declared, 1)
+        probe.found("scale", declared if kept else _rounded(first), words)
+    else:  # it depends on the sizes in another way, which no number says: the laws report it
+        probe.adapter = replace(probe.adapter, scale=None)
 
 
-def _scale(probe: Probe, depth: int) -> float | None:
+def _fits(probe: Probe, sizes: dict[str, int]) -> bool:
+    """Whether a call of such sizes runs; the number of heads may be fixed."""
+    return probe.weights(sizes_for(sizes, probe.adapter)) is not None
+
+
+def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     """The number that multiplies q·k, from the weights of scores that are known; None if no number explains them."""
-    sizes = probe.sizes | {"D": depth}
+    sizes = sizes_for(sizes, probe.adapter)
+    depth = sizes["D"]
     steps = np.linspace(-1, 1, sizes["K"])
     q = np.zeros((sizes["B"], sizes["H"], sizes["Q"], depth))
     k = np.zeros((sizes["B"], sizes["G"], sizes["K"], depth))
@@ -50,7 +68,8 @@ def _scale(probe: Probe, depth: int) -> float | None:
     scores = np.log(row[attended[several][-1]])
     own = steps[attended[several][-1]]
     scale, base = np.polyfit(own, scores, 1)
-    return float(scale) if np.abs(scale * own + base - scores).max() < 50 * _unit(probe) else None
+    explained = np.abs(scale * own + base - scores).max() < 50 * _unit(probe)
+    return float(scale) if explained and scale > SMALLEST else None
 
 
 def _unit(probe: Probe) -> float:

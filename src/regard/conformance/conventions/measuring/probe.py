@@ -22,6 +22,11 @@ SECONDS = 10.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
 
 
+def now() -> float:
+    """The seconds of a clock."""
+    return time.monotonic()
+
+
 class Session(Protocol):
     """What a probe needs of the process that calls the function."""
 
@@ -58,7 +63,8 @@ class Probe:
     """Calls the function, and collects the conventions that are found.
 
     adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
-    evidence: words by field · unmeasured: fields that could not be told
+    evidence: words by field · unmeasured: fields that could not be told · ended: whether a call was not
+    made, because of the time limit or of too many failures
     """
 
     session: Session
@@ -69,7 +75,8 @@ class Probe:
     unmeasured: set[str] = field(default_factory=set)
     failures: int = 0
     calls: int = 0
-    started: float = field(default_factory=time.monotonic)
+    ended: bool = False
+    started: float = field(default_factory=lambda: now())
 
     def found(self, name: str, value: Any, words: str) -> None:
         """Keeps the measured value of a field."""
@@ -82,7 +89,8 @@ class Probe:
 
     def ask(self, call: Call, adapter: Adapter | None = None) -> Answer | None:
         """The answer to a call; None if the function cannot be given it, or too many calls failed before."""
-        if self.failures >= FAILURES or time.monotonic() - self.started > SECONDS:
+        self.ended = self.ended or self.failures >= FAILURES or now() - self.started > SECONDS
+        if self.ended:
             return None
         self.calls += 1
         try:

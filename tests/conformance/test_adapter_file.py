@@ -1,0 +1,242 @@
+"""Adapters as JSON and as a decorator: what is written is read back, and every problem is named with its fix."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.conformance.conventions.adapter_file import from_json, read, schema, to_json, write
+from regard.conformance.conventions.decorator import adapter
+from regard.conformance.conventions.fields import CHOICES, ROLES, Adapter
+from regard.conformance.conventions.parameters import Parameter, parameters_of
+from regard.conformance.conventions.roles import NAMES, completed
+from tests import ROOT
+from tests.conformance.implementations import right
+
+PAGE = ROOT / "docs/reference/adapters.md"
+
+
+def accepts(kind, value):
+    """A reading of the part of JSON Schema that the schema uses, by its specification."""
+    types = {
+        "string": str,
+        "object": dict,
+        "array": list,
+        "boolean": bool,
+        "integer": int,
+        "number": (int, float),
+        "null": type(None),
+    }
+    if "const" in kind and (value != kind["const"] or isinstance(value, bool)):
+        return False
+    if "enum" in kind and value not in kind["enum"]:
+        return False
+    if "anyOf" in kind and not any(accepts(each, value) for each in kind["anyOf"]):
+        return False
+    if "type" in kind:
+        listed = [kind["type"]] if isinstance(kind["type"], str) else kind["type"]
+        if not any(
+            isinstance(value, types[each]) and (each == "boolean" or not isinstance(value, bool)) for each in listed
+        ):
+            return False
+    if "minimum" in kind and isinstance(value, int) and value < kind["minimum"]:
+        return False
+    if isinstance(value, list):
+        if len(value) < kind.get("minItems", 0) or not all(accepts(kind.get("items", {}), each) for each in value):
+            return False
+        if kind.get("uniqueItems") and len({json.dumps(each) for each in value}) < len(value):
+            return False
+        if "contains" in kind and not any(accepts(kind["contains"], each) for each in value):
+            return False
+    if isinstance(value, dict):
+        known = kind.get("properties", {})
+        if any(name not in value for name in kind.get("required", ())):
+            return False
+        if "propertyNames" in kind and not all(accepts(kind["propertyNames"], name) for name in value):
+            return False
+        for name, each in value.items():
+            rest = kind.get("additionalProperties", True)
+            if name in known:
+                if not accepts(known[name], each):
+                    return False
+            elif rest is False or (isinstance(rest, dict) and not accepts(rest, each)):
+                return False
+    return True
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    """Adapters of any convention survive their file, and the schema accepts it."""
+    for seed in range(60):
+        _, given = right(np.random.default_rng([seed, 4]))
+        write(given, tmp_path / "it.json")
+
+        assert read(tmp_path / "it.json") == given
+        assert accepts(schema(), json.loads((tmp_path / "it.json").read_text()))
+
+
+# One wrong value for each kind of problem, and what the message says of it.
+WRONG = [
+    ({"layuot": "BHSD"}, "layuot is not a field", "did you mean 'layout'?"),
+    ({"takes": "mask"}, "takes is not a field", "omit it; the parameters"),
+    ({"layout": "BHDS"}, "layout has no such value", "did you mean"),
+    ({"mask": True}, "mask has no such value", "choose one of 'true-attends'"),
+    ({"causal": ["top-left"]}, "causal has no such value", "choose one of 'bottom-right'"),
+    ({"parameters": {"querry": "x"}}, "querry is not a role", "docs/reference/adapters.md"),
+    ({"parameters": {"q": 1}}, "q has the wrong type", "omit parameters"),
+    ({"parameters": ["q"]}, "parameters has the wrong type", "omit parameters"),
+    ({"parameters": {"q": "x", "k": "x"}}, "a parameter has two roles", "keep one of them"),
+    ({"parameters": {"scale": "x"}, "fixed": {"x": 1}}, "a role and a fixed value", "remove one of them"),
+    ({"heads": 0}, "heads is too small", "omit heads"),
+    ({"heads": True}, "heads has the wrong type", "omit heads"),
+    ({"scale": "half"}, "scale has the wrong type", "omit scale"),
+    ({"dtypes": []}, "dtypes is empty", "omit dtypes"),
+    ({"dtypes": ["float31"]}, "dtypes has no such value", "did you mean 'float"),
+    ({"mask_shapes": ["QK", "QK"]}, "mask_shapes has a value twice", "remove the second"),
+    ({"returns": ["lse"]}, "returns has no output", 'add "out"'),
+    ({"returns": ["out", "ls"]}, "returns has no such value", "did you mean 'lse'?"),
+    ({"returns": {"out": 1}}, "returns: out has the wrong type", "omit returns"),
+    ({"returns": 3}, "returns has the wrong type", "omit returns"),
+    ({"expected": {"law-01": {}}}, "law-01 has no reason", 'write "law-01"'),
+    ({"expected": {"law-01": {"reason": "x", "url": "y"}}}, "law-01 has other entries", 'write "law-01"'),
+    ({"confirmed": ["layou"]}, "layou is not a field", "did you mean 'layout'?"),
+    ({"confirmed": 1}, "confirmed has the wrong type", "omit confirmed"),
+    ({"name": None}, "name has the wrong type", "omit name"),
+]
+
+
+@pytest.mark.parametrize(("data", "what", "fix"), WRONG, ids=lambda each: str(each)[:40])
+def test_a_wrong_field_is_named_with_its_fix(data, what, fix):
+    """One message for each problem; the schema does not accept it either, if it is about one field alone."""
+    with pytest.raises(rg.Refused) as refused:
+        from_json({"schema": 1} | data)
+
+    (reason,) = refused.value.reasons
+    assert what in reason.what and fix in reason.fix
+    assert reason.given and reason.expected
+    across_fields = ("a parameter has two roles", "a role and a fixed value", "layou is not a field")
+    if what not in across_fields:
+        assert not accepts(schema(), {"schema": 1} | data)
+
+
+def test_all_problems_are_listed_together():
+    """Every wrong field, and the missing schema."""
+    with pytest.raises(rg.Refused) as refused:
+        from_json({"layout": "x", "mask": "y", "z": 1})
+
+    assert [each.what for each in refused.value.reasons] == [
+        "schema is not known",
+        "layout has no such value",
+        "mask has no such value",
+        "z is not a field",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "the file does not exist"),
+        ("{", "the file is not JSON"),
+        ('{"schema": 1, "heads": 1, "heads": 2}', "the file is not JSON"),
+        ("[]", "it is not an object"),
+        ('{"schema": 2}', "schema is not known"),
+        ('{"schema": true}', "schema is not known"),
+        (b"\xff\xfe", "the file cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, content, what):
+    """Missing, not JSON, not an object, of another schema, not text."""
+    file = tmp_path / "it.json"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    with pytest.raises(rg.Refused, match=what):
+        read(file)
+
+
+def test_the_decorator_keeps_the_function_and_reads_words():
+    """Lists may be words in one string, and the usual scale may be called by its name."""
+
+    @adapter(name="mine 1.2", layout="BSHD", scale="argument", dtypes="float32 bfloat16", always="causal")
+    def attention(q, k, v): ...
+
+    assert attention.__name__ == "attention"
+    assert attention.__regard_adapter__ == Adapter(
+        name="mine 1.2", layout="BSHD", dtypes=("float32", "bfloat16"), always=("causal",)
+    )
+    assert set(attention.__regard_adapter__.declared) == {"name", "layout", "scale", "dtypes", "always"}
+
+
+def test_the_decorator_refuses_when_it_runs():
+    """Wrong fields at once; names that the function lacks when it decorates."""
+    with pytest.raises(rg.Refused, match="layuot is not a field"):
+        adapter(layuot="BSHD")
+    with pytest.raises(rg.Refused, match="no parameter attn_maks"):
+
+        @adapter(parameters={"mask": "attn_maks"})
+        def attention(q, k, v, attn_mask=None): ...
+
+    @adapter(parameters={"mask": "anything"})
+    def open_ended(q, k, v, **others): ...
+
+
+def test_names_of_the_field_have_roles():
+    """Every known name has one role, and gets it."""
+    names = [name for listed in NAMES.values() for name in listed.split()]
+    assert set(NAMES) == set(ROLES)
+    assert len(names) == len(set(names))
+    for role, listed in NAMES.items():
+        for name in listed.split():
+            accepted = [Parameter(name=each, required=True) for each in "abc" if role not in "qkv"]
+            found = completed(Adapter(), [*accepted, *_others(role), Parameter(name=name)])
+            assert found.parameters[role] == name
+
+
+def _others(role):
+    return [Parameter(name=each, required=True) for each in "qkv" if role in "qkv" and each != role]
+
+
+def test_the_first_parameters_are_queries_keys_and_values():
+    """If their names say nothing; positional ones too."""
+
+    def attention(a, b, c, /, mask=None): ...
+
+    assert completed(Adapter(), parameters_of(attention)).parameters == {"q": "a", "k": "b", "v": "c", "mask": "mask"}
+
+
+def test_a_parameter_without_a_role_is_refused_by_name():
+    """It must be passed, and nothing says what."""
+
+    def attention(q, k, v, temperature, mode): ...
+
+    with pytest.raises(rg.Refused) as refused:
+        completed(Adapter(), parameters_of(attention))
+    (reason,) = refused.value.reasons
+    assert "temperature, mode" in reason.given and 'fixed={"temperature": …}' in reason.fix
+
+    fixed = Adapter(parameters={"scale": "temperature"}, fixed={"mode": "x"})
+    assert completed(fixed, parameters_of(attention)).parameters["scale"] == "temperature"
+
+
+def test_the_page_lists_every_field_and_value():
+    """docs/reference/adapters.md has each field, each value, each role, and its examples run."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    for each in fields(Adapter):
+        if each.name != "declared":
+            assert f"| `{each.name}` |" in page, each.name
+    for name, values in CHOICES.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        for value in values:
+            assert f"`{value}`" in row, (name, value)
+        assert f"**`{values[0]}`**" in row or name == "mask_shapes", name
+    for role in ROLES:
+        assert f"`{role}`" in page, role
+
+
+def test_the_schema_of_the_page_is_the_schema():
+    """The page has the schema in a file beside it."""
+    assert json.loads(Path(ROOT, "docs/reference/adapter.schema.json").read_text(encoding="utf-8")) == schema()
+    assert to_json(Adapter())["schema"] == schema()["properties"]["schema"]["const"]

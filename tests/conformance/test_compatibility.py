@@ -1,0 +1,111 @@
+"""The compatibility page says what the stored results say, and its notes are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.compatibility.listed import IMPLEMENTATIONS
+from bench.compatibility.measure import cells, column
+from bench.compatibility.page import MEANING, NOTES, TABLES, cell_words, page
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = json.loads((ROOT / "bench" / "compatibility" / "results.json").read_text(encoding="utf-8"))
+PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_made_from_the_results():
+    """`python -m bench.compatibility --from-results` changes nothing."""
+    assert page(RESULTS) == PAGE
+
+
+def test_every_implementation_has_results():
+    """The results are those of the implementations that are listed, each with a level that its cases allow."""
+    assert [each["name"] for each in RESULTS["implementations"]] == [each.name for each in IMPLEMENTATIONS]
+    for each in RESULTS["implementations"]:
+        counts = [cell["counts"] for cell in each["cells"].values()]
+        assert sum(sum(count.values()) for count in counts) == each["cases"]
+        if each["level"] == each["asked"]:
+            assert not any(count.get("fail") for count in counts), each["name"]
+
+
+def test_regard_keeps_its_own_laws():
+    """Through its public functions regard reaches level 5, bit by bit."""
+    marks = {each["name"]: each["mark"] for each in RESULTS["implementations"] if each["package"] == "regard"}
+    assert {name: mark for name, mark in marks.items() if name != "regard, reference"} == {
+        name: "5b" for name in ("regard, NumPy", "regard, torch", "regard.torch.attention", "regard.KVCache")
+    }
+
+
+def test_what_fails_has_a_note():
+    """Every cell with failing cases leads to a script that shows why."""
+    bare = [
+        (each["name"], name, cell["failing"][:2])
+        for each, listed in zip(RESULTS["implementations"], IMPLEMENTATIONS)
+        for name, cell in each["cells"].items()
+        if cell["counts"].get("fail") and not listed.notes.get(name)
+    ]
+    assert bare == []
+
+
+def test_notes_are_there_and_used():
+    """Every note that a cell names is a script, every script is a note of some cell, and the page links each once."""
+    named = {name for each in IMPLEMENTATIONS for names in each.notes.values() for name in names}
+    assert named == {f"{file.parent.name}/{file.stem}" for file in NOTES.glob("*/*.py")}
+    numbers = re.findall(r'<a id="note-(\d+)"></a>', PAGE)
+    assert numbers == [str(number) for number in range(1, len(named) + 1)]
+    assert set(re.findall(r"\(#note-(\d+)\)", PAGE)) == set(numbers)
+
+
+def test_notes_have_a_column():
+    """A note belongs to a column that a table has."""
+    known = {name for _, _, columns in TABLES for name in columns}
+    assert known == set(MEANING)
+    for each in IMPLEMENTATIONS:
+        assert {name for name in each.notes if not name.endswith(" convention")} <= known, each.name
+
+
+@pytest.mark.parametrize(
+    ("counts", "worst", "words"),
+    [
+        ({"pass": 3}, 0.25, "✓ 0.25"),
+        ({"pass": 3, "absent": 2}, None, "✓"),
+        ({"pass": 2, "fail": 1, "absent": 4}, 0.25, "✗ 1 of 3"),
+        ({"pass": 2, "refused": 1}, 0.5, "✓ 0.5, 1 refused"),
+        ({"refused": 2, "absent": 1}, None, "refuses"),
+        ({"absent": 5}, None, "–"),
+        ({"unexpected-pass": 1, "pass": 1}, 0.1, "✗ 1 of 2"),
+    ],
+)
+def test_a_cell_says_what_was_run(counts, worst, words):
+    """A cell counts what ran; nothing that ran is left out."""
+    result = {"cells": {"masks": {"counts": counts, "worst": worst, "failing": [], "grades": []}}, "asked": 5}
+    assert cell_words(result, "masks") == words
+
+
+def test_what_was_not_run_is_not_claimed():
+    """A column above the highest level that was asked for, and an implementation that did not run."""
+    result = {"cells": {"masks": {"counts": {"pass": 1}, "worst": 0.1, "failing": [], "grades": []}}, "asked": 2}
+    assert cell_words(result, "gradients") == "not run"
+    assert cell_words({"cells": {}, "asked": 5}, "masks") == "not run"
+
+
+def test_each_case_counts_in_one_column():
+    """Every case of the suite has a column, and none is lost."""
+    from regard.conformance.conventions.fields import ROLES, Adapter
+    from regard.conformance.run import Limits
+    from regard.conformance.run import cases as listed
+
+    adapter = Adapter(
+        parameters={role: role for role in ROLES}, arrays="torch", gradients="torch", returns=("out", "lse")
+    )
+    found = [
+        {"id": each.id, "law": each.law, "level": each.level, "status": "pass", "error_over_bound": 0.5, "grade": None}
+        | {"words": ""}
+        for each in listed(Limits(adapter), 5, 0)
+    ]
+    assert {column(each) for each in found} == set(MEANING)
+    assert sum(cell["counts"]["pass"] for cell in cells(found).values()) == len(found)
