@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from .listed import IMPLEMENTATIONS, Implementation
@@ -36,22 +36,24 @@ def main() -> None:
         Path(file).write_text(json.dumps(measured(next(each for each in IMPLEMENTATIONS if each.name == name), ROOT)))
         return
     if not given.from_results:
-        RESULTS.write_text(text(run(given.only, given.jobs)), encoding="utf-8")
+        run(given.only, given.jobs)
     PAGE.write_text(page(json.loads(RESULTS.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
-def run(only: list[str] | None, jobs: int) -> dict:
-    """The results, each from a process of its own."""
+def run(only: list[str] | None, jobs: int) -> None:
+    """Runs each in a process of its own, and stores every result when it is there."""
     began = time.monotonic()
     old = json.loads(RESULTS.read_text(encoding="utf-8"))["implementations"] if only and RESULTS.exists() else []
-    kept = {each.name: not_run(each, "it was not run") for each in IMPLEMENTATIONS}
-    kept |= {each["name"]: each for each in old}
+    found = {each.name: not_run(each, "it was not run") for each in IMPLEMENTATIONS}
+    found |= {each["name"]: each for each in old}
     chosen = [each for each in IMPLEMENTATIONS if only is None or each.name in only]
     chosen.sort(key=lambda each: -each.minutes)  # the longest first
     with ThreadPoolExecutor(jobs) as pool:
-        found = kept | dict(zip([each.name for each in chosen], pool.map(one, chosen)))
-    order = [found[each.name] for each in IMPLEMENTATIONS]
-    return surroundings() | {"minutes": round((time.monotonic() - began) / 60, 1), "implementations": order}
+        for done in as_completed(pool.submit(one, each) for each in chosen):
+            found[done.result()["name"]] = done.result()
+            minutes = round((time.monotonic() - began) / 60, 1)
+            results = surroundings() | {"minutes": minutes, "implementations": [found[e.name] for e in IMPLEMENTATIONS]}
+            RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def one(implementation: Implementation) -> dict:
@@ -79,11 +81,6 @@ def one(implementation: Implementation) -> dict:
     took = time.monotonic() - began
     print(f"{implementation.name:28} level {found['mark']:5} {took:6.1f} s  {found['stopped']}", flush=True)
     return found
-
-
-def text(results: dict) -> str:
-    """The results as JSON with one line for each implementation's table cells, so that a difference can be read."""
-    return json.dumps(results, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -378,6 +378,16 @@ ACTS = [
 ]
 
 
+def ends_later(q, k, v):
+    threading.Timer(0.2, os._exit, (6,)).start()
+    return right(q, k, v)
+
+
+def is_killed_later(q, k, v):
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    return right(q, k, v)
+
+
 def returns_none(q, k, v):
     return None
 

@@ -35,9 +35,9 @@ def test_every_implementation_has_results():
 def test_regard_keeps_its_own_laws():
     """Through its public functions regard reaches level 5, bit by bit."""
     marks = {each["name"]: each["mark"] for each in RESULTS["implementations"] if each["package"] == "regard"}
-    assert {name: mark for name, mark in marks.items() if name != "regard, reference"} == {
-        name: "5b" for name in ("regard, NumPy", "regard, torch", "regard.torch.attention", "regard.KVCache")
-    }
+    del marks["regard, reference"]  # it builds the matrix of weights
+    assert set(marks.values()) == {"5b"}, marks
+    assert len(marks) == 4
 
 
 def test_what_fails_has_a_note():

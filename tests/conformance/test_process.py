@@ -203,6 +203,18 @@ def test_a_result_is_left_alone(mark):
             assert [session.call(call()).events for _ in range(3)] == [(), event, event]
 
 
+@pytest.mark.parametrize("name", ["ends_later", "is_killed_later"])
+def test_the_end_between_two_calls_is_not_the_second_call_s(name, mark):
+    """It is an event of the next call, which is answered by a new process."""
+    with Session(f"{FILE}:{name}") as session:
+        session.call(call())
+        time.sleep(1.0)
+        answer = session.call(call())
+
+    assert answer.status == "ok" and close(answer.out, call())
+    assert answer.events[0] == "the process ended after the previous call"
+
+
 def test_nothing_is_not_an_answer(mark):
     """None is reported, and is not mistaken for an answer that failed."""
     with Session(f"{FILE}:returns_none") as session:

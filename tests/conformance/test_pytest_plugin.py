@@ -233,7 +233,7 @@ def test_the_fixture(project):
     found = run(project, "-v", tests="test_mine.py")
 
     assert "1 failed, 4 passed" in found.stdout, found.stdout
-    assert "mine:scaled: level 0 of 1 asked, 1 finding" in found.stdout
+    assert "mine:scaled: level 0 of 1, 1 finding" in found.stdout
     assert "law 1, scale-missing" in found.stdout and "from mine import scaled" in found.stdout
     assert "pytest_plugin.py" not in found.stdout
 

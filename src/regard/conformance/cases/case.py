@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..answer import Answer
 from ..call import Call
-
-if TYPE_CHECKING:
-    from ..judge import Judge
 
 __all__ = ["LEVELS", "Case", "Result"]
 
@@ -23,7 +20,7 @@ class Case:
 
     name: such as "empty-row-float32" · law: the number of the law; 0 for what comes before the laws · level · says:
     what must hold, a sentence · call: what is asked · optional: a function may refuse this call with an exception ·
-    check: how it is judged; None: the answer is compared with the law
+    check: how a `Judge` judges it; None: the answer is compared with the law
     """
 
     name: str
@@ -32,7 +29,7 @@ class Case:
     says: str
     call: Call
     optional: bool = False
-    check: Callable[[Case, Judge], Result] | None = None
+    check: Callable[[Case, Any], Result] | None = None
 
     @property
     def id(self) -> str:

@@ -61,6 +61,8 @@ class Trial:
 
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
         """The arguments of a call with these mistakes, one after the other; None if none makes a difference."""
+        if not seen.work:
+            return None  # without entries, rows or keys
         arguments = changed = self.arguments_of(seen)
         for mistake in mistakes:
             changed = mistake.change(changed) or changed

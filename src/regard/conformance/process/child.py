@@ -93,7 +93,7 @@ class Child:
             if left <= 0:
                 raise Lost("timeout", "")
             ready = self.selector.select(min(left, GLANCE))
-            if not ready and self.process.poll() is not None:  # a copy of the process may keep the connection open
+            if not ready and self.ended():  # a copy of the process may keep the connection open
                 raise Lost("crashed", "")
             for key, events in ready:
                 if key.fileobj is not self.connection:
@@ -163,6 +163,10 @@ class Child:
         words = lost.args[0] or _how(status)
         printed = last_lines(self.tail)
         return Lost("crashed", f"{words}; it printed: {printed}" if printed else words)
+
+    def ended(self) -> bool:
+        """Whether the process has ended by itself."""
+        return self.process.poll() is not None
 
     def close(self) -> None:
         """Lets the process exit, and ends it after a second if it does not."""

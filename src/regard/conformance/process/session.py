@@ -79,6 +79,10 @@ class Session:
         """
         adapter = adapter or self.adapter or self.describe().adapter or Adapter()
         limit = self.seconds if seconds is None else seconds
+        late: tuple[str, ...] = ()
+        if self._child is not None and self._child.ended():
+            self._drop()
+            late = ("the process ended after the previous call",)
         if self._child is None:
             first = self._description is None
             try:
@@ -112,7 +116,7 @@ class Session:
         except BaseException:
             self._drop()
             raise
-        return dataclasses.replace(answer, events=answer.events + _printed(child.printed - printed))
+        return dataclasses.replace(answer, events=late + answer.events + _printed(child.printed - printed))
 
     def _start(self) -> None:
         child = self._child = Child()
