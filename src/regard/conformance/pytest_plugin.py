@@ -20,7 +20,7 @@ from .findings import Finding
 from .judge import Judge
 from .process.opened import open_session
 from .report import Report
-from .run import LOST, cases, conform, limits_of
+from .run import LOST, cases, conform, judged, limits_of
 
 __all__ = ["Plugin", "keeps_the_laws"]
 
