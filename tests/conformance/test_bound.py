@@ -12,7 +12,7 @@ from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
 from regard.conformance.law.computations import VARIANTS, results
 from regard.conformance.law.expected import expected as law_of
-from regard.conformance.law.expected import gradient_verdict
+from regard.conformance.law.expected import compared_gradients
 from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
 from regard.conformance.law.variants import call, spread
@@ -210,7 +210,7 @@ INF, NAN = np.inf, np.nan
 
 
 @pytest.mark.parametrize(
-    ("got", "expected", "allowed", "verdict"),
+    ("got", "expected", "allowed", "comparison"),
     [
         ([1.0, 2.0], [1.0, 2.0], [0.0, 0.0], (True, 0.0)),
         ([1.0, 2.5], [1.0, 2.0], [1.0, 1.0], (True, 0.5)),
@@ -231,10 +231,10 @@ INF, NAN = np.inf, np.nan
         ([1.0], [1.0, 2.0], [1.0, 1.0], (False, INF)),
     ],
 )
-def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, verdict):
+def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, comparison):
     right, ratio, at = compare(*(np.array(each, float) for each in (got, expected, allowed)))
 
-    assert (right, ratio) == verdict
+    assert (right, ratio) == comparison
     assert at == () or np.ravel_multi_index(at, np.shape(expected)) < len(expected)
 
 
@@ -250,7 +250,7 @@ def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
         for probe, wanted in asked:
             answer = answer_of(mistaken(*mistakes), probe)
             right = wanted.judge(answer).right
-            if not right or (answer.gradients and not gradient_verdict(probe.call, probe.adapter, answer).right):
+            if not right or (answer.gradients and not compared_gradients(probe.call, probe.adapter, answer).right):
                 return True
         return False
 

@@ -19,7 +19,7 @@ from .counterexample import script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
-from .law.expected import Verdict, expected
+from .law.expected import Comparison, expected
 from .law.meaning import meaning
 from .mistakes.catalog import CATALOG
 from .mistakes.diagnosis import Explanation, Observed, explain
@@ -193,7 +193,7 @@ class _Context:
             trial.agrees(each, explanation.mistakes)
             or (
                 trial.arguments(each, explanation.mistakes) is None
-                and _verdict(self.judge, each.call, each.answer).right
+                and _comparison(self.judge, each.call, each.answer).right
             )
             for each in seen
         )
@@ -237,7 +237,7 @@ class _Context:
         small = shrunk(call, _fails_alike(judge, explanation, status))
         judge.confirm(small)
         answer = judge.ask(small)
-        what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
+        what = _comparison(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
@@ -259,7 +259,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if status != "ok":
             return True
-        if _verdict(judge, call, answer).right:
+        if _comparison(judge, call, answer).right:
             return False
         if explanation is None or not explanation.mistakes:
             return True
@@ -269,9 +269,9 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
     return fails
 
 
-def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
+def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:
     """How an answer compares with the law: its results, or the gradients that were requested."""
-    return judge.verdict(call, answer) if call.dout is None else judge.gradient_verdict(call, answer)
+    return judge.compared(call, answer) if call.dout is None else judge.compared_gradients(call, answer)
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:

@@ -210,7 +210,7 @@ def keeps_the_laws(
 def whole(report: Report) -> str:
     """The level that was reached, and all findings."""
     wrong = f"{len(report.findings)} finding{'s' if len(report.findings) > 1 else ''}"
-    first = f"{report.target}: level {report.mark} of {report.asked}, {wrong}"
+    first = f"{report.target}: level {report.mark} of {report.requested}, {wrong}"
     return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(described, report.findings)])
 
 

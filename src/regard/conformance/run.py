@@ -93,7 +93,7 @@ def conform(
             adapter=measured.adapter,
             declared=declared,
             conventions=dict(measured.evidence),
-            asked=level,
+            requested=level,
             results=tuple(results),
             findings=tuple(findings),
             seed=seed,

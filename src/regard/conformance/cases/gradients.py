@@ -99,12 +99,12 @@ def _agrees(case: Case, judge: Judge) -> Result:
     answer = judge.ask(case.call)
     if answer.status != "ok":
         return unanswered(case, case.call, answer)
-    verdict = judge.gradient_verdict(case.call, answer)
+    comparison = judge.compared_gradients(case.call, answer)
     return Result(
         case=case,
-        status="pass" if verdict.right else "fail",
-        ratio=verdict.ratio,
-        words="" if verdict.right else str(verdict),
+        status="pass" if comparison.right else "fail",
+        ratio=comparison.ratio,
+        words="" if comparison.right else str(comparison),
         call=case.call,
         answer=answer,
         seconds=answer.seconds,
