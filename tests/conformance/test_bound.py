@@ -11,8 +11,8 @@ from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
 from regard.conformance.law.computations import VARIANTS, results
-from regard.conformance.law.expected import expected as law_of
 from regard.conformance.law.expected import compared_gradients
+from regard.conformance.law.expected import expected as law_of
 from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
 from regard.conformance.law.variants import call, spread

@@ -61,7 +61,7 @@ def test_changes_do_not_touch_the_arguments_they_are_given():
 
 def test_a_right_function_has_the_answers_of_the_law():
     """The probes accept the law itself, in every dtype that NumPy has."""
-    from regard.conformance.law.expected import expected, compared_gradients
+    from regard.conformance.law.expected import compared_gradients, expected
 
     for dtype in (np.float16, np.float32, np.float64):
         for probe in probes(dtype):

@@ -12,7 +12,7 @@ from regard.conformance.conventions.arrays import array_kind, dtype_name, float6
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
-from regard.conformance.law.expected import expected, compared_gradients
+from regard.conformance.law.expected import compared_gradients, expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here

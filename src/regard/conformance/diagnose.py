@@ -77,6 +77,7 @@ def findings_of(
     judge: Judge,
     measured: Measured,
     limits: Limits,
+    *,
     target: str,
     parameters: Sequence[Parameter],
     seed: int,

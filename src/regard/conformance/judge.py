@@ -11,7 +11,7 @@ from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent
 from .law.by_hand import confirm
-from .law.expected import Expected, Comparison, expected, compared_gradients
+from .law.expected import Comparison, Expected, compared_gradients, expected
 
 __all__ = ["Asks", "Judge", "agrees", "unanswered"]
 

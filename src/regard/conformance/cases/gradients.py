@@ -81,10 +81,10 @@ def leaking_gradients(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _case(limits: Limits, seed: int, name: str, law: int, sizes=None, optional=False, **fields) -> Case:
     draw, known = Draw(seed, f"gradient-{name}"), limits.sizes(**(sizes or {}))
-    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional)
+    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional=optional)
 
 
-def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, optional=False) -> Case:
+def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, *, optional=False) -> Case:
     """The case, with gradients of the results."""
     B, H, Q, E = (sizes[axis] for axis in "BHQE")
     kind = fields["q"].dtype

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from ..law.expected import Expected, expected, compared_gradients
+from ..law.expected import Expected, compared_gradients, expected
 from .answers import Function, answer_of, mistaken
 from .catalog import CATALOG
 from .classes import CLASSES, EVERYTHING
