@@ -66,7 +66,13 @@ class Suite:
         """What explains failed results, or the conventions that were not declared."""
         measured = self.measured if conventions else replace(self.measured, deviations=())
         return findings_of(
-            results, self.judge, measured, self.limits, self.function, self.described.parameters, self.seed
+            results,
+            self.judge,
+            measured,
+            self.limits,
+            target=self.function,
+            parameters=self.described.parameters,
+            seed=self.seed,
         )
 
 
