@@ -63,6 +63,16 @@ LOST = {
         "correct `returns` and `layout` in the adapter, or the result",
     ),
 }
+# The known mistake that a convention is, if it is not declared.
+UNDECLARED = {
+    ("mask", "true-hides"): "mask-inverted",
+    ("mask", "additive"): "mask-added-as-numbers",
+    ("causal", "top-left"): "alignment-top-left",
+    ("groups", "tile"): "groups-tiled",
+    ("lse", "base-2"): "lse-base-2",
+    ("empty_row", "nan"): "empty-row-nan",
+    ("empty_row", "mean"): "empty-row-mean",
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -121,7 +131,7 @@ class _Context:
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
         explained = _explained(results[:40], (), adapter)
-        best = next((each for each in explained if each.mistakes), None)
+        best = self._named(deviation, results, adapter) or next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
         return Finding(
             law=law_and_level[0],
@@ -139,6 +149,16 @@ class _Context:
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, best, judge),
         )
+
+    def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
+        """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
+        known = (deviation.field, deviation.measured)
+        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)  # type: ignore[arg-type]
+        if mistake is None:
+            return None
+        trial = Trial(adapter)
+        cases = [each.case.id for each in results if trial.agrees(_observed(each, adapter), (mistake,))]
+        return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""

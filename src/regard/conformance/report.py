@@ -76,8 +76,8 @@ class Report:
 
     @property
     def mark(self) -> str:
-        """The level, from 4 on with the grade of isolation: "4b" if parts of a call are bit-identical to the whole, "4r"
-        if they agree to rounding only; "none" below level 0.
+        """The level, from 4 on with the grade of isolation: "4b" if parts of a call are bit-identical to the whole,
+        "4r" if they agree to rounding only; "none" below level 0.
         """
         if self.level < 4:
             return str(self.level) if self.level >= 0 else "none"
