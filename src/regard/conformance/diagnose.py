@@ -153,11 +153,12 @@ class _Context:
     def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
         """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
         known = (deviation.field, deviation.measured)
-        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)  # type: ignore[arg-type]
+        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)
         if mistake is None:
             return None
         trial = Trial(adapter)
-        cases = [each.case.id for each in results if trial.agrees(_observed(each, adapter), (mistake,))]
+        seen = [_observed(each, adapter) for each in results]
+        cases = [each.id for each in seen if trial.agrees(each, (mistake,))]
         return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:

@@ -51,13 +51,13 @@ class Trial:
 
     def __init__(self, adapter: Adapter):
         self.adapter = adapter
-        self._meant: dict[int, Arguments] = {}
+        self._meant: dict[int, tuple[Observed, Arguments]] = {}  # the call is kept, so that its id stays its own
 
     def arguments_of(self, seen: Observed) -> Arguments:
         """The arguments of a call."""
         if id(seen) not in self._meant:
-            self._meant[id(seen)] = meaning(seen.call, self.adapter)
-        return self._meant[id(seen)]
+            self._meant[id(seen)] = seen, meaning(seen.call, self.adapter)
+        return self._meant[id(seen)][1]
 
     def arguments(self, seen: Observed, mistakes: tuple[Mistake, ...] = ()) -> Arguments | None:
         """The arguments of a call with these mistakes, one after the other; None if none makes a difference."""
