@@ -107,7 +107,7 @@ class _Search:
         rated.sort(key=lambda each: each[:3])
         worse, _, _, best, cases = rated[0]
         if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
-            return False  # many mistakes give NaN; one that other cases contradict is no explanation of it
+            return False  # many mistakes give NaN; one that other cases contradict explains nothing
         alike = [
             " + ".join(mistake.name for mistake in other)
             for contradicted, _, _, other, theirs in rated[1:]
@@ -139,8 +139,8 @@ class _Search:
         return result + ([Explanation((), (), rest)] if rest else [])
 
     def _joined(self) -> list[tuple[Mistakes, tuple[str, ...], list[Observed]]]:
-        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined
-        with those of the first one.
+        """The cases of a pair of mistakes that were both found alone in other cases are joined with those of the first
+        one.
         """
         found = list(self.found)
         alone = {each[0][0]: each for each in found if len(each[0]) == 1}
