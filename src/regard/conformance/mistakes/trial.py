@@ -223,8 +223,9 @@ def _same(actual: np.ndarray, found: Result, bound: np.ndarray | None) -> bool:
     """Whether numbers are those that were found, within their bound or that of a right answer where it is larger."""
     if actual.shape != found.value.shape:
         return False
-    allowed = found.bound if bound is None else np.maximum(found.bound, bound)
-    return not _missed(actual, Result(found.value, np.where(np.isposinf(allowed), allowed, SLACK * allowed))).any()
+    allowed = SLACK * (found.bound if bound is None else np.maximum(found.bound, bound))
+    missed = _missed(actual, Result(found.value, np.where(np.isposinf(allowed), 0, allowed)))
+    return not (missed if bound is None else missed & ~np.isposinf(bound)).any()
 
 
 def _missed(actual: np.ndarray, result: Result) -> np.ndarray:
