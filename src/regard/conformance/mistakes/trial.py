@@ -153,7 +153,7 @@ class Trial:
     def _declared_lse(self, seen: Observed, outcome: Outcome) -> np.ndarray:
         """The lse, with the one of fully masked rows that the adapter declares."""
         lse = in_range(outcome.lse, np.float64 if seen.call.dtype == np.float64 else np.float32)
-        if self.adapter.empty_lse == "-inf":
+        if self.adapter.empty_lse == "-inf" or seen.answer.lse is None:
             return lse
         return np.where(np.isneginf(lse), np.inf if self.adapter.empty_lse == "inf" else seen.answer.lse, lse)
 
