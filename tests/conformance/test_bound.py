@@ -58,19 +58,18 @@ def test_every_legitimate_computation_is_accepted(dtype):
 
 @pytest.mark.slow
 def test_the_constants_are_what_is_needed():
-    """Measured again on other calls, no constant is too small, and none is more than four times too large; eight times
-    for sinks, which few of the calls have, and whose gradient is a sum over all rows, in which errors cancel.
+    """Measured again on other calls, no constant is too small, and none is more than four times too large.
+
+    That of sinks is compared with 0.42, the most that any call needed (`python -m regard.conformance.law.variants`):
+    few calls have sinks, and their gradient is a sum over all rows, in which errors mostly cancel.
     """
     cases = [call(seed, dtype, keys) for dtype in EVERY for keys in (4, 64) for seed in range(8000, 8020)]
     cases += [call(seed, dtype, 512) for dtype in EVERY for seed in range(8000, 8003)]
     found = spread(cases)
 
     needed = {what: max(row[what] for row in found.values()) for what in CONSTANTS}
-    wrong = [
-        what
-        for what, constant in CONSTANTS.items()
-        if not needed[what] <= constant <= (8 if what == "sinks" else 4) * needed[what]
-    ]
+    enough = {what: 4 * max(each, 0.42 if what == "sinks" else 0) for what, each in needed.items()}
+    wrong = [what for what, constant in CONSTANTS.items() if not needed[what] <= constant <= enough[what]]
     assert wrong == [], needed
 
 
