@@ -135,11 +135,9 @@ class _Search:
         mistake may begin at some size, nor do gradients without a formula.
         """
         return any(
-            self.trial.agrees(seen, mistakes) is False
+            self.trial.contradicts(seen, mistakes)
             for seen in self.passed
-            if seen.work <= WORK
-            and seen.call.dims["K"] >= min(start.call.dims["K"], MANY)
-            and self.trial.has_formula(seen, mistakes)
+            if seen.work <= WORK and seen.call.dims["K"] >= min(start.call.dims["K"], MANY)
         )
 
     def explanations(self) -> list[Explanation]:

@@ -96,6 +96,16 @@ class Trial:
         arguments = self.arguments(seen, mistakes)
         return None if arguments is None else self.agrees_with(seen, arguments)
 
+    def contradicts(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether a right answer would have been another number with these mistakes. NaN do not count: a function with
+        the mistake may avoid them.
+        """
+        arguments = self.arguments(seen, mistakes)
+        if arguments is None or not self.has_formula(seen, mistakes) or self.agrees_with(seen, arguments):
+            return False
+        with np.errstate(all="ignore"):
+            return all(np.isfinite(found.value).all() for found in self._results(seen, arguments).values())
+
     def agrees_with(self, seen: Observed, arguments: Arguments) -> bool:
         """Whether the law with these arguments gives the answer, and what the right law does not explain in it."""
         with np.errstate(all="ignore"):
@@ -223,7 +233,7 @@ def _same(actual: np.ndarray, found: Result, bound: np.ndarray | None) -> bool:
     """Whether numbers are those that were found, within their bound or that of a right answer where it is larger."""
     if actual.shape != found.value.shape:
         return False
-    allowed = SLACK * (found.bound if bound is None else np.maximum(found.bound, bound))
+    allowed = SLACK * (found.bound if bound is None else np.fmax(found.bound, bound))
     missed = _missed(actual, Result(found.value, np.where(np.isposinf(allowed), 0, allowed)))
     return not (missed if bound is None else missed & ~np.isposinf(bound)).any()
 
