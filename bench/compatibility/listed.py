@@ -103,7 +103,7 @@ IMPLEMENTATIONS = (
         package="torch",
         level=2,
         minutes=30.0,
-        notes=FLEX,
+        notes=FLEX | {"dtypes": ("torch/flex_compiled_float64",)},
     ),
     Implementation(
         name="JAX",

@@ -158,6 +158,7 @@ python -m bench.compatibility
 Python {results["python"]}.
 [results.json](../bench/compatibility/results.json) has every number; the functions and their declarations are in
 [implementations](../bench/compatibility/implementations).
+
 """.splitlines()
 
 
@@ -188,7 +189,8 @@ def conventions(found: list[dict], notes: Footnotes) -> list[str]:
     return [
         "## Conventions",
         "",
-        "What each function declares, confirmed by measuring it. **Bold** is what differs from the laws of regard.",
+        "What each function declares, confirmed by measuring it; with ? declared only. **Bold** is what differs from "
+        "the laws of regard.",
         "",
         *table(["", *HEADS.values()], found, lambda each: [convention(each, name, notes) for name in CONVENTIONS]),
         "",
@@ -204,12 +206,9 @@ def convention(result: dict, name: str, notes: Footnotes) -> str:
     roles = set(adapter["parameters"]) | ({"window"} if "window_before" in adapter["parameters"] else set())
     if (name in NEEDS and NEEDS[name] not in roles) or (name == "lse" and "lse" not in str(adapter["returns"])):
         return "–" + linked
-    value = adapter[name]
-    if name == "layout":
-        return str(value) + linked
-    if name == "lse":
-        return f"{WORDS[value]}, {adapter['lse_layout']}" + linked
-    return WORDS[value] + linked
+    words = {"layout": adapter["layout"], "lse": f"{WORDS[adapter['lse']]}, {adapter['lse_layout']}"}
+    confirmed = "" if name in result["conventions"] else "?"
+    return words.get(name, WORDS.get(str(adapter[name]), "")) + confirmed + linked
 
 
 def laws(result: dict, columns: Iterable[str], notes: Footnotes) -> list[str]:

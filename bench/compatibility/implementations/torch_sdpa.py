@@ -18,7 +18,7 @@ ADAPTER = {
         "dropout": "dropout_p",
     },
     "fixed": {"enable_gqa": True},
-    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K"),
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK"),
     "causal": "top-left",
     "dtypes": ("float32", "float64", "float16", "bfloat16"),
     "gradients": "torch",
