@@ -25,7 +25,7 @@ audits.recorded                    audits.run_checks
 audits.recorded.arrival            audits.run_checks.implementation
 audits.recorded.carried            audits.run_checks.output
 audits.recorded.declared           audits.run_checks.layer_settings
-audits.recorded.suspects           audits.run_checks.known_mistakes
+audits.recorded.suspects           conformance.mistakes.catalog
 audits.recorded.told               audits.run_checks.expected_output
 audits.recorded.verdict            audits.run_checks.diagnosis
 audits.recorded.words              audits.run_checks.wording

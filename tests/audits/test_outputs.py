@@ -9,6 +9,7 @@ import torch
 import regard as rg
 from regard.audits import checks as audit_checks
 from regard.audits.finding import Skipped
+from regard.audits.run_checks.diagnosis import SEEN, arguments_of
 from tests.support import import_graph
 from tests.support.runs import CAUSAL, alarms, call_of, checks, run_of, softmax
 
@@ -147,11 +148,36 @@ def test_eight_bits_are_no_fault(arrays):
 
 
 def test_known_mistakes_do_not_depend_on_recordings():
-    """Known mistakes change arguments, so that they apply to any attention, not only to a recorded one."""
+    """Known mistakes change arguments, so that they apply to any attention, not only to a recorded one: nothing of the
+    catalog and of the law that it changes needs the lens or the audits.
+    """
     files = import_graph.modules()
-    room = "regard.audits.run_checks"
-    found = {each.module for each in import_graph.imports(f"{room}.known_mistakes", files)}
+    room = "regard.conformance"
+    mine = [name for name in files if name.startswith((f"{room}.law", f"{room}.mistakes"))]
+    found = {each.module for name in mine for each in import_graph.imports(name, files)}
 
-    assert f"{room}.masked_softmax" in found
-    assert {each for each in found if not each.startswith("regard.language.")} == {f"{room}.masked_softmax"}
-    assert list(import_graph.imports(f"{room}.masked_softmax", files)) == []
+    assert f"{room}.mistakes.catalog" in mine
+    assert all(name.startswith(("regard.conformance.", "regard.language.", "regard.common.")) for name in found)
+
+
+def test_audits_try_every_mistake_that_they_can_compute(arrays):
+    """The mistakes with a check are tried; each changes only what is computed for the rows of a recorded call."""
+    q, k, v = arrays
+    rng = np.random.default_rng(0)
+    calls = [
+        call_of(q, k, v, None, mask=rg.causal() & rg.window(5)),
+        call_of(q, k, v, None, score=rg.softcap(5.0), mask=rg.dense(rng.random((4, 24, 24)) < 0.5)),
+        call_of(q, k, v, None, score=rg.bias(rng.standard_normal((4, 24, 24))), scale=0.3),
+        call_of(q[:, :7], k, v, None, sinks=rng.standard_normal((4, 1)), mask=rg.causal()),
+    ]
+    known, tried = {each.name for each in audit_checks.CHECKS}, set()
+    for call in calls:
+        given = arguments_of(call)
+        for mistake in SEEN:
+            changed = mistake.change(given)
+            tried |= set() if changed is None else {mistake.name}
+            for field in ("inputs", "to_output", "finish", "backward", "recomputed"):
+                assert changed is None or getattr(changed, field) is getattr(given, field), mistake.name
+
+    assert all(set(mistake.checks) <= known for mistake in SEEN)
+    assert tried == {mistake.name for mistake in SEEN} - {"alignment-bottom-right", "alignment-bottom-right-alone"}

@@ -11,9 +11,15 @@ from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
 from regard.conformance.law.computations import VARIANTS, results
+from regard.conformance.law.expected import expected as law_of
+from regard.conformance.law.expected import gradient_verdict
 from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
 from regard.conformance.law.variants import call, spread
+from regard.conformance.mistakes.answers import answer_of, mistaken
+from regard.conformance.mistakes.catalog import CATALOG
+from regard.conformance.mistakes.mistake import Mistake
+from regard.conformance.mistakes.probes import probes
 
 EVERY = tuple(FLOATS)
 
@@ -230,3 +236,23 @@ def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, verdict
 
     assert (right, ratio) == verdict
     assert at == () or np.ravel_multi_index(at, np.shape(expected)) < len(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", EVERY)
+def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
+    """On at least one probe; and the law itself on none. Which mistakes the output alone cannot tell apart is found by
+    `classes`, and listed in `CLASSES`.
+    """
+    asked = [(probe, law_of(probe.call, probe.adapter)) for probe in probes(FLOATS[dtype].numpy)]
+
+    def rejected(*mistakes: Mistake) -> bool:
+        for probe, wanted in asked:
+            answer = answer_of(mistaken(*mistakes), probe)
+            right = wanted.judge(answer).right
+            if not right or (answer.gradients and not gradient_verdict(probe.call, probe.adapter, answer).right):
+                return True
+        return False
+
+    assert not rejected()
+    assert [mistake.name for mistake in CATALOG if not rejected(mistake)] == []

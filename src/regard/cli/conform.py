@@ -62,9 +62,10 @@ def conform(
     formats = [name for name, wanted in known.items() if wanted]
     _check(function, infer, mistakes, formats)
     if mistakes:
-        from ..conformance.mistakes.matrix import printed
+        from ..conformance.mistakes.matrix import lines
 
-        emit(printed())
+        for line in lines():
+            emit(line)
         return
     from .. import conformance
 

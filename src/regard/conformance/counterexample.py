@@ -117,7 +117,7 @@ def _part(returns: str | Sequence[str | None] | Mapping[str, str], what: str) ->
     if isinstance(returns, str):
         return "result"
     if isinstance(returns, Mapping):
-        return f"result[{returns[what]!r}]"
+        return f"(result[{returns[what]!r}] if isinstance(result, dict) else result.{returns[what]})"
     return f"result[{list(returns).index(what)}]"
 
 

@@ -21,6 +21,7 @@ from .judge import Judge
 from .law.bound import gradient_bounds
 from .law.expected import Verdict, expected
 from .law.meaning import meaning
+from .mistakes.catalog import CATALOG
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
 from .shrink import shrunk
@@ -84,7 +85,8 @@ def findings_of(
     context = _Context(judge, limits, target, parameters, seed)
     found = [context.convention(each) for each in measured.deviations]
     failed = [each for each in results if each.status == "fail"]
-    found += context.laws(failed, [each for each in results if each.status == "pass"])
+    broken = context.laws(failed, [each for each in results if each.status == "pass"])
+    found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
     for each in results:
         if each.status == "unexpected-pass":
             found.append(
@@ -164,6 +166,10 @@ class _Context:
     def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
         first = group[0]
         cause, fix = LOST[status]
+        overflow = status == "raised" and words.startswith(("OverflowError", "FloatingPointError"))
+        known = next((each for each in CATALOG if overflow and each.name == "softmax-without-maximum"), None)
+        if known is not None:
+            cause, fix = known.cause, known.fix
         smallest = ""
         if status != "timeout" and first.call is not None:
             smallest = self._smallest(first, None, self.judge, status)
@@ -172,7 +178,7 @@ class _Context:
             level=min(each.case.level for each in group),
             kind="law",
             measured=words,
-            mistake=None,
+            mistake=None if known is None else known.name,
             cause=cause,
             fix=fix,
             cases=tuple(each.case.id for each in group),
@@ -291,7 +297,9 @@ def _observed(result: Result, adapter: Adapter) -> Observed:
 
 def _is_compared(result: Result) -> bool:
     """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
-    return result.call is not None and (result.case.check is None or result.case.level == 3)
+    return result.call is not None and (
+        result.case.check is None or (result.call.dout is not None and result.case.law != 9)
+    )
 
 
 def _is_gradient(result: Result) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..common.errors import Refused
 from .answer import Answer
 from .call import Call
 from .cases.case import Case, Result
@@ -78,6 +79,8 @@ class Judge:
             return (case.check or agrees)(case, self)
         except Absent as absent:
             return Result(case=case, status="absent", words=absent.words)
+        except Refused as refused:
+            return Result(case=case, status="absent", words=f"{refused.reasons[0].what}: {refused.reasons[0].given}")
 
 
 def agrees(case: Case, judge: Judge) -> Result:

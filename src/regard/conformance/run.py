@@ -82,7 +82,7 @@ def conform(
         target = function if isinstance(function, str) else name_of(function) or described.name
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
-        judge = Judge(session, measured.adapter)
+        judge = Judge(session, judged(measured.adapter, declared))
         limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
@@ -107,6 +107,13 @@ def conform(
 def cases(limits: Limits, level: int, seed: int) -> list[Case]:
     """The cases of all levels up to this one."""
     return [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
+
+
+def judged(measured: Adapter, declared: Adapter | None) -> Adapter:
+    """The measured conventions; of the dtypes, only the first if none are declared."""
+    if declared is not None and ("dtypes" in declared.declared or declared.dtypes != Adapter().dtypes):
+        return measured
+    return replace(measured, dtypes=measured.dtypes[:1])
 
 
 def limits_of(judge: Judge) -> Limits:

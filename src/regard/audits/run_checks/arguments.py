@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.scores import softcap as softcap_score
 from ...lens import Call, Run
 from ..finding import Finding
 from .diagnosis import matches
-from .known_mistakes import has_softcap
 from .layer_settings import declared, layer_of
 from .wording import path_pattern, place
 

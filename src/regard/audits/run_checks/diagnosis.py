@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...conformance.law.arguments import Arguments
+from ...conformance.law.steps import ToWeights, masked_softmax
+from ...conformance.mistakes.catalog import CATALOG
+from ...conformance.mistakes.entries.scales import scaled
+from ...conformance.mistakes.entries.scores import has_softcap
+from ...conformance.mistakes.mistake import Mistake
 from ...lens import Call
 from .expected_output import Expected, expected_output, rows_to_read
-from .known_mistakes import Arguments, Mistake, mistakes, scaled
-from .masked_softmax import ToWeights, masked_softmax
 
-__all__ = ["REPORTED", "Diagnosis", "diagnose", "matches"]
+__all__ = ["REPORTED", "SEEN", "Cause", "Diagnosis", "arguments_of", "diagnose", "matches"]
 
 MARGIN = 1  # times the noise, within which an output matches
 REPORTED = 4  # times the noise, beyond which a difference is reported
@@ -22,15 +26,43 @@ CHUNK = 1 << 21  # weights computed together, which limits the memory for long t
 QUICK = 1 << 14  # weights computed to rule out a mistake
 
 
+# The mistakes that the outputs of a recorded run can show: those that are reported by a check. The others change what
+# a run does not hold: several batch entries, lse, gradients, fully masked rows, other values.
+SEEN = tuple(mistake for mistake in CATALOG if mistake.checks)
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """Why an output is wrong. checks: names of the checks that report it · description: completes "the output is that
+    of attention with …" · arguments: those that produce the output
+    """
+
+    checks: tuple[str, ...]
+    description: str
+    cause: str
+    fix: str
+    arguments: Arguments
+
+    def after(self, other: Cause) -> Cause:
+        """Both causes together; this one was made from `other.arguments`."""
+        return replace(
+            self,
+            checks=other.checks + self.checks,
+            description=f"{other.description} and {self.description}",
+            cause=f"{other.cause}; {self.cause}",
+            fix=f"{other.fix}; {self.fix}",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """What is known about the output of one call.
 
-    status: "matches", "explained" (by the mistake), "unexplained", or "unknown" (values or outputs were not kept, or
+    status: "matches", "explained" (by the cause), "unexplained", or "unknown" (values or outputs were not kept, or
     the difference may or may not be rounding)
     error: the largest difference from the expected output · noise: the rounding error that is possible there · heads:
     the heads that differ · row: the first row that differs · rows: how many rows were read · left: the largest
-    difference from the output with the mistake
+    difference from the output with that cause
     """
 
     status: str
@@ -39,7 +71,7 @@ class Diagnosis:
     heads: tuple[int, ...] = ()
     row: int = 0
     rows: int = 0
-    mistake: Mistake | None = None
+    cause: Cause | None = None
     left: float = 0.0
 
 
@@ -89,17 +121,16 @@ def _diagnosed(call: Call) -> Diagnosis:
     explained = _explained(call, rows, at)
     if explained is None:
         return result
-    mistake, left = explained
-    return replace(result, status="explained", mistake=mistake, left=left)
+    cause, left = explained
+    return replace(result, status="explained", cause=cause, left=left)
 
 
-def _arguments(call: Call) -> Arguments:
-    """The arguments of a call with q, k and v."""
-    assert call.v is not None
+def arguments_of(call: Call) -> Arguments:
+    """The arguments of a recorded call: one batch entry, and one mask and one score for everything."""
     H, Q, K = call.shape
     return Arguments(
-        mask=call.mask,
-        score=call.score,
+        masks={} if call.mask is None else {"rule": call.mask},
+        scores={} if call.score is None else {"softcap" if has_softcap(call.score) else "bias": call.score},
         scale=call.scale,
         start=call.start,
         sinks=call.sinks,
@@ -108,8 +139,24 @@ def _arguments(call: Call) -> Arguments:
         keys=K,
         depth=1 if call.q is None else call.q.shape[2],
         key_heads=np.arange(call.groups),
-        value_heads=np.arange(len(call.v)),
+        value_heads=np.arange(call.groups if call.v is None else len(call.v)),
     )
+
+
+def _causes(arguments: Arguments, mistakes: Iterable[Mistake] = SEEN) -> Iterator[Cause]:
+    """The mistakes that change these arguments, with what they make of them."""
+    for mistake in mistakes:
+        changed = mistake.change(arguments)
+        if changed is not None:
+            yield Cause(mistake.checks, mistake.described(arguments), mistake.cause, mistake.fix, changed)
+
+
+def _pairs(arguments: Arguments) -> Iterator[Cause]:
+    """Two mistakes of different checks, one after the other."""
+    for number, mistake in enumerate(SEEN):
+        for first in _causes(arguments, [mistake]):
+            others = [other for other in SEEN[number + 1 :] if not set(other.checks) & set(mistake.checks)]
+            yield from (second.after(first) for second in _causes(first.arguments, others))
 
 
 def _with_arguments(call: Call, arguments: Arguments) -> Call:
@@ -152,7 +199,7 @@ def _against(call: Call, expected: Expected, rows: np.ndarray, heads: np.ndarray
     return np.where(comparable, ratio, np.nan), np.where(comparable, error.max(-1), np.nan)
 
 
-def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
+def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Cause, float] | None:
     """The first mistake that explains the heads that are wrong, and the difference that remains. Tried in order: each
     known mistake, a fitted scale, permuted heads, and pairs of known mistakes.
     """
@@ -163,10 +210,11 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake
     def compared(arguments: Arguments, at: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return _compared(_with_arguments(call, arguments), at, which, arguments.to_weights)
 
-    def explains(mistake: Mistake) -> bool:
-        return all(_within(compared(mistake.arguments, at, which)[0]) for at, which in ((few, some), (rows, heads)))
+    def explains(cause: Cause) -> bool:
+        stages = (few, some[:1]), (few, some), (rows, heads)
+        return all(_within(compared(cause.arguments, at, which)[0]) for at, which in stages)
 
-    single = [] if call.given is not None else list(mistakes(_arguments(call)))
+    single = [] if call.given is not None else list(_causes(arguments_of(call)))
     first_match = next(
         filter(explains, itertools.chain(single, _fitted_scale(call, few, some) if single else ())), None
     )
@@ -174,14 +222,7 @@ def _explained(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake
         permuted = _permuted(call, rows, heads)
         if permuted is not None:
             return permuted
-        pairs = (
-            second.after(first)
-            for first in single
-            if first.arguments.to_weights is masked_softmax
-            for second in mistakes(first.arguments)
-            if not set(first.checks) & set(second.checks)
-        )
-        first_match = next(filter(explains, pairs), None)
+        first_match = next(filter(explains, _pairs(arguments_of(call)) if single else ()), None)
     if first_match is None:
         return None
     return first_match, float(np.nanmax(compared(first_match.arguments, rows, heads)[1]))
@@ -193,7 +234,7 @@ def _within(ratio: np.ndarray) -> bool:
     return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
 
 
-def _fitted_scale(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Mistake]:
+def _fitted_scale(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[Cause]:
     """The scale that fits the output best: a coarse search over its magnitude, then a fine one around the best."""
 
     def off(power: float) -> float:
@@ -208,15 +249,16 @@ def _fitted_scale(call: Call, rows: np.ndarray, heads: np.ndarray) -> Iterator[M
         a, b = high - golden * (high - low), low + golden * (high - low)
         low, high = (low, b) if off(a) < off(b) else (a, high)
     factor = 2.0 ** ((low + high) / 2)
-    yield scaled(
-        _arguments(call),
-        call.scale * factor,
+    fitted = scaled(
+        "scale-fitted",
         f"a scale {factor:.4g} times as large",
         "the implementation uses another scale than the argument",
+        lambda arguments: arguments.scale * factor,
     )
+    yield from _causes(arguments_of(call), [fitted])
 
 
-def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake, float] | None:
+def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Cause, float] | None:
     """Outputs of other heads, or outputs with the head axis and the row axis swapped."""
     assert call.out is not None
     every, (H, Q, _) = np.arange(call.shape[0]), call.shape
@@ -232,12 +274,12 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake,
         left = max(left, float(np.nanmax(error[source])))
     if len(sources) == len(heads):
         shown = ", ".join(f"{source} in place of {head}" for head, source in list(zip(heads.tolist(), sources))[:8])
-        return Mistake(
+        return Cause(
             ("heads",),
             f"other heads ({shown})",
             "heads are split and merged in different orders",
             "split and merge the heads with the same view and transpose",
-            _arguments(call),
+            arguments_of(call),
         ), left
     if len(rows) < Q or 1 in (H, Q):
         return None
@@ -248,12 +290,12 @@ def _permuted(call: Call, rows: np.ndarray, heads: np.ndarray) -> tuple[Mistake,
     ratio, error = _against(call, swapped, rows, every)
     return (
         (
-            Mistake(
+            Cause(
                 ("heads",),
                 "the head axis and the row axis swapped",
                 "reshape is used where a transpose is needed",
                 "call transpose(1, 2) before reshape",
-                _arguments(call),
+                arguments_of(call),
             ),
             float(np.nanmax(error)),
         )

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...conformance.law.steps import ToWeights, masked_softmax
 from ...lens import Call
-from .masked_softmax import ToWeights, masked_softmax
 
 __all__ = ["Expected", "expected_output", "roundoff", "rows_to_read", "unit"]
 
@@ -95,11 +95,12 @@ def expected_output(
     with np.errstate(all="ignore"):
         weights, off, attends = _weights(call, rows, heads, to_weights)
         out = weights @ v
-        off = np.where(weights > 0, off, 0)
+        size = np.abs(weights)  # the weights of a mistake may be negative
+        off = np.where(size > 0, off, 0)
         summed = 4 * (math.sqrt(K) + 1) * min(u, FLOAT32)
-        grown = np.expm1(off + (weights * off).sum(-1, keepdims=True)) + 4 * u + summed
+        grown = np.expm1(off + (size * off).sum(-1, keepdims=True)) + 4 * u + summed
         smallest = _smallest(call)
-        noise = (weights * grown + smallest) @ np.abs(v) + 2 * u * np.abs(out) + smallest
+        noise = (size * grown + smallest) @ np.abs(v) + 2 * u * np.abs(out) + smallest
     return Expected(out, noise, attends & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
 from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
 from .expected_output import rows_to_read
-from .known_mistakes import has_softcap
 from .layer_settings import declared
 from .wording import place
 

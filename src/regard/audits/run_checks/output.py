@@ -63,8 +63,8 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
     """
     for number, call in enumerate(run.calls):
         diagnosis = diagnose(call)
-        mistake = diagnosis.mistake
-        if mistake is None or name not in mistake.checks:
+        cause = diagnosis.cause
+        if cause is None or name not in cause.checks:
             yield diagnosis.status in ("matches", "explained")
             continue
         yield Finding(
@@ -72,12 +72,12 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
             severity="fault",
             where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
-                f"over {diagnosis.rows} rows the output is that of attention with {mistake.description}, up to "
+                f"over {diagnosis.rows} rows the output is that of attention with {cause.description}, up to "
                 f"{diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, where "
                 f"rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
-            cause=mistake.cause,
-            fix=mistake.fix,
+            cause=cause.cause,
+            fix=cause.fix,
             call=number,
             head=diagnosis.heads[0] if len(diagnosis.heads) == 1 else None,
             row=diagnosis.row,
@@ -87,7 +87,7 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
                 "noise": diagnosis.noise,
                 "heads": list(diagnosis.heads),
                 "expected_scale": call.scale,
-                "scale": mistake.arguments.scale,
+                "scale": cause.arguments.scale,
             },
         )
 

@@ -17,6 +17,7 @@ from ..judge import Judge, unanswered
 from ..law.bound import compare
 from .case import Case, Result
 from .draw import Draw, resized
+from .gradients import leaking_gradients
 from .limits import Limits
 
 __all__ = ["isolation"]
@@ -29,6 +30,7 @@ Cut = Callable[[Call], tuple[Call, Place]]  # a part of a call, and where its re
 def isolation(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 4."""
     yield from _leaks(limits, seed)
+    yield from leaking_gradients(limits, seed)
     yield from _alone(limits, seed)
 
 

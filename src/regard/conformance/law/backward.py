@@ -106,7 +106,7 @@ def finite_differences(
 
 
 def along(
-    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array, directions: Mapping[str, Array]
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array, *, directions: Mapping[str, Array]
 ) -> float:
     """The sum over roles of gradient · direction, as one central difference."""
     return _slope(arguments, _parts(arguments, q, k, v), directions, dout, dlse)

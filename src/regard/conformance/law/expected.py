@@ -79,7 +79,8 @@ def expected(call: Call, adapter: Adapter) -> Expected:
     empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
     out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
     if empty.any():
-        promised = np.ones_like(empty) if adapter.empty_row != "any" else promised
+        if adapter.empty_row == "zero" or (adapter.empty_row != "any" and call.k.shape[2]):  # a sum over no keys is 0
+            promised = np.ones_like(empty)
         known = adapter.empty_lse != "any" or call.sinks is not None
         promised_lse = np.ones_like(empty) if known else promised_lse
         out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter.empty_row)

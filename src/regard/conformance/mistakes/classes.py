@@ -44,7 +44,7 @@ VIEWS: Mapping[str, tuple[Which, bool, Which]] = {
     ORDINARY: (_plain, False, _ordinary),
 }
 
-# What `classes` finds. Mistakes of one class are named together; those in the class of RIGHT are no mistakes there.
+# What `classes` finds. Mistakes of one class are named together; what is in the class of RIGHT is right there.
 CLASSES: Mapping[str, tuple[frozenset[str], ...]] = {
     EVERYTHING: (),
     OUTPUT: (frozenset({"mask-finite-fill", "mask-finite-fill-lowest"}),),

@@ -90,7 +90,9 @@ class _Search:
         one = [mistake for mistake in usable if self.trial.arguments(start, (mistake,)) is not None]
         for number, first in enumerate(one):
             for second in one[number + 1 :]:
-                if known is None or first in known or second in known:
+                if (known is None or first in known or second in known) and self.trial.has_formula(
+                    start, (first, second)
+                ):
                     yield first, second
 
     def _explained(self, start: Observed, choices: list[Mistakes]) -> bool:
@@ -105,7 +107,7 @@ class _Search:
         rated.sort(key=lambda each: each[:3])
         worse, _, _, best, cases = rated[0]
         if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
-            return False  # many mistakes give NaN; one that other cases contradict is no explanation of it
+            return False  # many mistakes give NaN; one that other cases contradict explains nothing
         alike = [
             " + ".join(mistake.name for mistake in other)
             for contradicted, _, _, other, theirs in rated[1:]
@@ -118,8 +120,14 @@ class _Search:
         return True
 
     def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes."""
-        return any(self.trial.agrees(seen, mistakes) is False for seen in self.passed if seen.work <= WORK)
+        """Whether a passing case would have failed with these mistakes. Calls with gradients count only if these have a
+        formula.
+        """
+        return any(
+            self.trial.agrees(seen, mistakes) is False
+            for seen in self.passed
+            if seen.work <= WORK and self.trial.has_formula(seen, mistakes)
+        )
 
     def explanations(self) -> list[Explanation]:
         """What was found, and the cases that nothing explains."""
@@ -131,8 +139,8 @@ class _Search:
         return result + ([Explanation((), (), rest)] if rest else [])
 
     def _joined(self) -> list[tuple[Mistakes, tuple[str, ...], list[Observed]]]:
-        """A pair of mistakes that were both found alone in other cases is no finding of its own: its cases are joined
-        with those of the first one.
+        """The cases of a pair of mistakes that were both found alone in other cases are joined with those of the first
+        one.
         """
         found = list(self.found)
         alone = {each[0][0]: each for each in found if len(each[0]) == 1}

@@ -1,4 +1,4 @@
-"""Matrix: which probe rejects which mistake, which mistakes are named, and which cannot be told apart."""
+"""Matrix: which probe rejects which mistake, which mistakes are named, and which are equal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .mistake import Mistake
 from .probes import CONVENTIONS, Probe, probes
 from .trial import Observed
 
-__all__ = ["Row", "lines", "matrix", "pairs", "show"]
+__all__ = ["Row", "lines", "matrix", "pairs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,6 @@ def lines(count: int = 100, catalog: Sequence[Mistake] = CATALOG) -> Iterator[st
     for words, groups in CLASSES.items():
         for group in groups:
             yield f"equal {words}: {', '.join(sorted(group))}"
-
-
-def show(count: int = 100) -> None:
-    """Prints the matrix."""
-    for line in lines(count):
-        print(line, flush=True)
 
 
 def _is_rejected(row: Row) -> bool:

@@ -37,7 +37,8 @@ def probes(dtype: Any = np.float32) -> tuple[Probe, ...]:
 class _Drawn:
     """Calls of some sizes with normal numbers."""
 
-    def __init__(self, seed: int, dtype: Any, B: int, H: int, G: int, Q: int, K: int, D: int = 6):
+    def __init__(self, seed: int, dtype: Any, sizes: tuple[int, int, int, int, int], D: int = 6):
+        B, H, G, Q, K = sizes
         self.rng, self.dtype = np.random.default_rng(seed), dtype
         self.shape = B, H, Q, K
         self.q, self.k, self.v = (self.normal(B, *size, D) for size in ((H, Q), (G, K), (G, K)))
@@ -58,14 +59,14 @@ class _Drawn:
 
 
 def _textbook(dtype: Any) -> tuple[Probe, ...]:
-    square, pair = _Drawn(1, dtype, 2, 4, 2, 5, 5), _Drawn(2, dtype, 1, 2, 2, 4, 4)
-    short, long = _Drawn(3, dtype, 1, 2, 1, 3, 7), _Drawn(4, dtype, 1, 2, 1, 6, 3)
+    square, pair = _Drawn(1, dtype, (2, 4, 2, 5, 5)), _Drawn(2, dtype, (1, 2, 2, 4, 4))
+    short, long = _Drawn(3, dtype, (1, 2, 1, 3, 7)), _Drawn(4, dtype, (1, 2, 1, 6, 3))
     shape = square.shape
     bias = square.normal(*shape) * square.allowed(*shape)  # with zeros
     return (
         Probe("plain", "scale, groups, heads, batch entries", square.call()),
         Probe("heads", "as many key heads as query heads", pair.call()),
-        Probe("one-row", "decoding: one row", _Drawn(5, dtype, 2, 4, 2, 1, 6).call(causal=True)),
+        Probe("one-row", "decoding: one row", _Drawn(5, dtype, (2, 4, 2, 1, 6)).call(causal=True)),
         Probe("scale", "another scale than 1/√D", square.call(scale=0.3)),
         Probe("causal", "as many rows as keys", square.call(causal=True)),
         Probe("causal-short", "fewer rows than keys", short.call(causal=True)),
@@ -88,13 +89,13 @@ def _textbook(dtype: Any) -> tuple[Probe, ...]:
 
 
 def _edges(dtype: Any) -> tuple[Probe, ...]:
-    drawn = _Drawn(6, dtype, 1, 2, 1, 5, 5)
+    drawn = _Drawn(6, dtype, (1, 2, 1, 5, 5))
     large = drawn.q * 600
     low = np.full_like(drawn.q, 200), np.full_like(drawn.k, -200) + drawn.k
     apart = drawn.q * np.array([1, -300, 2, 300, 0.1])[:, None].astype(dtype)
     nan_v, nan_k = drawn.v.copy(), drawn.k.copy()
     nan_v[..., -1, 0], nan_k[..., -1, :] = np.nan, np.nan
-    many = _Drawn(7, dtype, 1, 1, 1, 2, 250)
+    many = _Drawn(7, dtype, (1, 1, 1, 2, 250))
     mask, empty = drawn.allowed(1, 2, 5, 5), drawn.allowed(1, 2, 5, 5, empty=1)
     return (
         Probe("empty", "rows that attend to nothing", drawn.call(mask=empty)),
@@ -115,7 +116,7 @@ def _edges(dtype: Any) -> tuple[Probe, ...]:
 
 
 def _gradients(dtype: Any) -> tuple[Probe, ...]:
-    drawn = _Drawn(8, dtype, 2, 2, 1, 3, 3, 2)
+    drawn = _Drawn(8, dtype, (2, 2, 1, 3, 3), 2)
     dout, dlse, bias = drawn.normal(2, 2, 3, 2), drawn.normal(2, 2, 3), drawn.normal(1, 2, 3, 3)
     mask, nan = drawn.allowed(2, 2, 3, 3), drawn.v.copy()
     nan[..., -1, :] = np.nan

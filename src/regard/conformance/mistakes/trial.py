@@ -68,6 +68,11 @@ class Trial:
             changed = mistake.change(changed) or changed
         return None if changed is arguments else changed
 
+    def has_formula(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether the answer with these mistakes is computed without finite differences, which are slow and inexact."""
+        arguments = None if seen.call.dout is None else self.arguments(seen, mistakes)
+        return arguments is None or derived(arguments)
+
     def agrees(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool | None:
         """Whether the law with these mistakes gives the answer; None if they make no difference to the call."""
         arguments = self.arguments(seen, mistakes)
@@ -139,7 +144,7 @@ def _same_slopes(call: Call, given: Mapping[str, np.ndarray], roles: list[str], 
         directions = {role: rng.choice([-1.0, 1.0], given[role].shape) for role in roles}
         slope = sum(float((given[role] * directions[role]).sum()) for role in roles)
         spread = {role: part[:, None] if role == "sinks" else part for role, part in directions.items()}
-        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, spread)  # type: ignore[arg-type]
+        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, directions=spread)  # type: ignore[arg-type]
         if not abs(slope - right) <= GRADIENT * (1 + sum(float(np.abs(given[role]).sum()) for role in roles)):
             return False
     return True

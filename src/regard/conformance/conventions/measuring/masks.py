@@ -27,8 +27,10 @@ def measure_masks(probe: Probe) -> None:
     tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
     for asked in tries:
         shapes: dict[str, list[str]] = {}
+        ran = []
         for axes in _shapes(probe):
             for mask, seen, expected in _seen(probe, axes, asked):
+                ran.append(axes)
                 polarity = _polarity(mask, seen, expected, asked)
                 if polarity is not None:
                     shapes.setdefault(polarity, []).append(axes)
@@ -38,10 +40,16 @@ def measure_masks(probe: Probe) -> None:
             if asked == "additive":
                 words += "; a boolean mask does not hide"
             probe.found("mask", polarity, words)
-            listed = shapes[polarity]
+            # A mask with all four axes means the same everywhere: one that is read in another way is no other shape.
+            listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
     probe.unmeasured |= {"mask", "mask_shapes"}
+
+
+def _distinct(probe: Probe) -> bool:
+    """Whether no axis of a mask can be taken for another one."""
+    return len({probe.sizes[axis] for axis in "BHQK"}) == 4
 
 
 def _shapes(probe: Probe) -> list[str]:
@@ -146,14 +154,16 @@ def measure_empty_rows(probe: Probe) -> None:
         ("nan", "NaN", bool(np.isnan(out).all())),
         ("mean", "the mean of all values", any(probe.close(out, mean) for mean in means)),
     )
+    # Without any key there is no mean, and 0 and −∞ come of themselves: only other results say something.
+    keyless = adapter.layout == "THD" and "lengths" in arguments
     for value, words, holds in choices:
-        if holds:
+        if holds and (value == "nan" or not keyless):
             probe.found("empty_row", value, f"a row that may attend to nothing gives {words}")
             break
     if answer.lse is not None:
         lse = answer.lse[0, :, row]
         for value, number in (("-inf", -np.inf), ("inf", np.inf)):
-            if (lse == number).all():
+            if (lse == number).all() and (value == "inf" or not keyless):
                 probe.found("empty_lse", value, f"the lse of a row that may attend to nothing is {number}")
 
 
@@ -167,6 +177,20 @@ def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int
         return {"mask": mask}, {}, 1
     if probe.has("lengths") and adapter.layout != "THD":
         return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
+    return _longer(probe, sizes) or _without_keys(probe, sizes)
+
+
+def _without_keys(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
+    """A packed batch entry that has no keys."""
+    B = probe.sizes["B"]
+    if probe.adapter.layout != "THD" or "cu_seqlens_k" not in probe.adapter.parameters or B == 1:
+        return None
+    return {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}, {"B": B}, 1
+
+
+def _longer(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
+    """A causal call, or one with a window, that has more rows than keys."""
+    adapter = probe.adapter
     if sizes["Q"] == sizes["K"] or "causal" in probe.unmeasured:
         return None
     # More rows than keys: the first or the last have none.

@@ -18,7 +18,7 @@ from ..translate import Absent
 
 __all__ = ["Probe", "Session", "base_pattern", "dtype_of", "sizes_for"]
 
-SECONDS = 10.0  # after this time nothing more is measured
+SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
 
 

@@ -139,7 +139,6 @@ MASKS = (
     Mistake(
         name="mask-moved-right",
         law=2,
-        checks=("mask",),
         description="a mask off by one: all moved one key to the right",
         cause="a bound is off by one: < instead of ≤, or a diagonal counted from 1",
         fix="compare the first rows with the mask, and move the bound",
@@ -148,7 +147,6 @@ MASKS = (
     Mistake(
         name="mask-moved-left",
         law=2,
-        checks=("mask",),
         description="a mask off by one: all moved one key to the left",
         cause="a bound is off by one: < instead of ≤, or a diagonal counted from 1",
         fix="compare the first rows with the mask, and move the bound",

@@ -84,7 +84,7 @@ def _moved(name: str, words: str, new, *masks: str, law: int = 4) -> Mistake:
     return Mistake(
         name=name,
         law=law,
-        checks=("mask",),
+        checks=("mask",) if "rule" in masks else (),
         description=f"a mask off by one: {words}",
         cause=BOUND,
         fix=MOVE,
