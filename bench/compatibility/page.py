@@ -4,6 +4,8 @@ import ast
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from regard.conformance import Adapter
+
 from .listed import IMPLEMENTATIONS
 
 __all__ = ["cell_words", "page"]
@@ -199,9 +201,9 @@ def conventions(found: list[dict], notes: Footnotes) -> list[str]:
 
 def convention(result: dict, name: str, notes: Footnotes) -> str:
     """One cell of the table of conventions."""
-    adapter = result["adapter"]
-    if not adapter:
+    if not result["adapter"]:
         return "not run"
+    adapter = vars(Adapter()) | result["adapter"]
     linked = notes(of(result).get(f"{name} convention", ()))
     roles = set(adapter["parameters"]) | ({"window"} if "window_before" in adapter["parameters"] else set())
     if (name in NEEDS and NEEDS[name] not in roles) or (name == "lse" and "lse" not in str(adapter["returns"])):
