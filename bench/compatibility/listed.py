@@ -46,6 +46,7 @@ KERAS: Notes = leaks("keras/nan_behind_mask") | {
     "causal convention": ("jax/top_left",),
     "empty_row convention": ("keras/empty_row",),
     "dtypes": ("keras/float64",),
+    "empty rows": ("keras/minus_infinity",),
     "masks": ("keras/mask_and_bias",),
     "together": ("keras/mask_and_bias",),
     "gradients": ("keras/nan_behind_mask", "keras/empty_row"),
@@ -182,7 +183,7 @@ IMPLEMENTATIONS = (
         target="keras_on_jax.py:attention",
         package="keras",
         minutes=20.0,
-        notes=KERAS | {"empty rows": ("keras/minus_infinity",), "large": ("jax/memory",)},
+        notes=KERAS | {"large": ("jax/memory",)},
     ),
     Implementation(
         name="x-transformers",

@@ -13,6 +13,7 @@ import regard as rg
 from regard.conformance.cases.case import Case, Result
 from regard.conformance.conventions.adapter_file import to_json
 from regard.conformance.conventions.measure import measure
+from regard.conformance.diagnose import LAWS
 from regard.conformance.judge import Judge
 from regard.conformance.process.opened import open_session
 from regard.conformance.run import LOST, cases, limits_of
@@ -42,7 +43,9 @@ def measured(implementation: Implementation, root: Path) -> dict:
             if lost >= LOST:
                 break
     failed = [each.case.level for each in results if each.status == "fail"]
-    failed += [0 for _ in conventions.deviations] + [results[-1].case.level for _ in range(lost >= LOST)]
+    failed += [LAWS.get(each.field, (0, 0))[1] for each in conventions.deviations] + [
+        results[-1].case.level for _ in range(lost >= LOST)
+    ]
     level = min([*failed, implementation.level + 1]) - 1
     grades = {each.grade for each in results if each.grade is not None and each.status == "pass"}
     mark = "none" if level < 0 else f"{level}{('b' if grades == {'bits'} else 'r') if level >= 4 else ''}"

@@ -216,7 +216,8 @@ def convention(result: dict, name: str, notes: Footnotes) -> str:
 def laws(result: dict, columns: Iterable[str], notes: Footnotes) -> list[str]:
     """The cells of one implementation."""
     linked = of(result)
-    return [cell_words(result, name) + notes(linked.get(name, ())) for name in columns]
+    words = {name: cell_words(result, name) for name in columns}
+    return [text + notes(linked.get(name, ()) if text not in ("–", "not run") else ()) for name, text in words.items()]
 
 
 def cell_words(result: dict, name: str) -> str:
