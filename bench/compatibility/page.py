@@ -178,8 +178,8 @@ def levels(found: list[dict]) -> list[str]:
     for each in found:
         counts = [sum(cell["counts"].get(status, 0) for cell in each["cells"].values()) for status in STATUSES]
         stopped = f" ({each['stopped']})" if each["stopped"] else ""
-        asked = "" if each["asked"] == 5 else f" of {each['asked']}"
-        lines.append(f"| {each['name']} | {each['version']} | {each['mark']}{asked}{stopped} | {join(counts)} |")
+        of = "" if each["requested"] == 5 else f" of {each['requested']}"
+        lines.append(f"| {each['name']} | {each['version']} | {each['mark']}{of}{stopped} | {join(counts)} |")
     return [*lines, ""]
 
 
@@ -224,7 +224,7 @@ def cell_words(result: dict, name: str) -> str:
     """What a cell says, without its notes."""
     cell = result["cells"].get(name)
     if cell is None:
-        return "not run" if level_of(name) > result["asked"] or not result["cells"] else "–"
+        return "not run" if level_of(name) > result["requested"] or not result["cells"] else "–"
     counts = cell["counts"]
     ran = sum(counts.values()) - counts.get("absent", 0)
     if not ran:

@@ -28,7 +28,7 @@ def test_every_implementation_has_results():
     for each in RESULTS["implementations"]:
         counts = [cell["counts"] for cell in each["cells"].values()]
         assert sum(sum(count.values()) for count in counts) == each["cases"]
-        if each["level"] == each["asked"]:
+        if each["level"] == each["requested"]:
             assert not any(count.get("fail") for count in counts), each["name"]
 
 
@@ -82,15 +82,15 @@ def test_notes_have_a_column():
 )
 def test_a_cell_says_what_was_run(counts, worst, words):
     """A cell counts what ran; nothing that ran is left out."""
-    result = {"cells": {"masks": {"counts": counts, "worst": worst, "failing": [], "grades": []}}, "asked": 5}
+    result = {"cells": {"masks": {"counts": counts, "worst": worst, "failing": [], "grades": []}}, "requested": 5}
     assert cell_words(result, "masks") == words
 
 
 def test_what_was_not_run_is_not_claimed():
     """A column above the highest level that was asked for, and an implementation that did not run."""
-    result = {"cells": {"masks": {"counts": {"pass": 1}, "worst": 0.1, "failing": [], "grades": []}}, "asked": 2}
+    result = {"cells": {"masks": {"counts": {"pass": 1}, "worst": 0.1, "failing": [], "grades": []}}, "requested": 2}
     assert cell_words(result, "gradients") == "not run"
-    assert cell_words({"cells": {}, "asked": 5}, "masks") == "not run"
+    assert cell_words({"cells": {}, "requested": 5}, "masks") == "not run"
 
 
 def test_each_case_counts_in_one_column():

@@ -64,14 +64,14 @@ def test_changes_do_not_touch_the_arguments_they_are_given():
 
 def test_a_right_function_has_the_answers_of_the_law():
     """The probes accept the law itself, in every dtype that NumPy has."""
-    from regard.conformance.law.expected import expected, gradient_verdict
+    from regard.conformance.law.expected import compared_gradients, expected
 
     for dtype in (np.float16, np.float32, np.float64):
         for probe in probes(dtype):
             answer = answer_of(mistaken(), probe)
             assert expected(probe.call, probe.adapter).judge(answer).right, probe.id
             if answer.gradients:
-                assert gradient_verdict(probe.call, probe.adapter, answer).right, probe.id
+                assert compared_gradients(probe.call, probe.adapter, answer).right, probe.id
 
 
 def test_the_classes_are_those_that_running_finds():

@@ -12,7 +12,7 @@ from regard.conformance.conventions.arrays import array_kind, dtype_name, float6
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
-from regard.conformance.law.expected import expected, gradient_verdict
+from regard.conformance.law.expected import compared_gradients, expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here
@@ -39,8 +39,8 @@ def assert_agrees(rng, layout):
         call = random_call(rng, adapter)
         answer = Here(function).call(call, adapter)
         assert answer.status == "ok", (answer.words, adapter, call.uses(), call.dims)
-        verdict = expected(call, adapter).judge(answer)
-        assert verdict.right, (str(verdict), adapter, call.uses(), call.dims)
+        comparison = expected(call, adapter).judge(answer)
+        assert comparison.right, (str(comparison), adapter, call.uses(), call.dims)
 
 
 def test_a_wrong_declaration_does_not_agree():
@@ -107,8 +107,8 @@ def test_gradients_come_back_in_the_axes_of_the_call(layout, kind):
         for role, gradient in answer.gradients.items():
             assert gradient.shape == getattr(call, role).shape, role
         assert expected(call, adapter).judge(answer).right
-        verdict = gradient_verdict(call, adapter, answer)
-        assert verdict.right, str(verdict)
+        comparison = compared_gradients(call, adapter, answer)
+        assert comparison.right, str(comparison)
 
 
 def differentiable(adapter):

@@ -19,7 +19,7 @@ from .counterexample import script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
-from .law.expected import Verdict, expected
+from .law.expected import Comparison, expected
 from .law.meaning import meaning
 from .mistakes.catalog import CATALOG
 from .mistakes.diagnosis import Explanation, Observed, explain
@@ -63,6 +63,16 @@ LOST = {
         "correct `returns` and `layout` in the adapter, or the result",
     ),
 }
+# The known mistake that a convention is, if it is not declared.
+UNDECLARED = {
+    ("mask", "true-hides"): "mask-inverted",
+    ("mask", "additive"): "mask-added-as-numbers",
+    ("causal", "top-left"): "alignment-top-left",
+    ("groups", "tile"): "groups-tiled",
+    ("lse", "base-2"): "lse-base-2",
+    ("empty_row", "nan"): "empty-row-nan",
+    ("empty_row", "mean"): "empty-row-mean",
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -77,6 +87,7 @@ def findings_of(
     judge: Judge,
     measured: Measured,
     limits: Limits,
+    *,
     target: str,
     parameters: Sequence[Parameter],
     seed: int,
@@ -120,7 +131,7 @@ class _Context:
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
         explained = _explained(results[:40], (), adapter)
-        best = next((each for each in explained if each.mistakes), None)
+        best = self._named(deviation, results, adapter) or next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
         return Finding(
             law=law_and_level[0],
@@ -138,6 +149,17 @@ class _Context:
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, best, judge),
         )
+
+    def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
+        """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
+        known = (deviation.field, deviation.measured)
+        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)
+        if mistake is None:
+            return None
+        trial = Trial(adapter)
+        seen = [_observed(each, adapter) for each in results]
+        cases = [each.id for each in seen if trial.agrees(each, (mistake,))]
+        return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""
@@ -193,7 +215,7 @@ class _Context:
             trial.agrees(each, explanation.mistakes)
             or (
                 trial.arguments(each, explanation.mistakes) is None
-                and _verdict(self.judge, each.call, each.answer).right
+                and _comparison(self.judge, each.call, each.answer).right
             )
             for each in seen
         )
@@ -237,7 +259,7 @@ class _Context:
         small = shrunk(call, _fails_alike(judge, explanation, status))
         judge.confirm(small)
         answer = judge.ask(small)
-        what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
+        what = _comparison(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
@@ -259,7 +281,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if status != "ok":
             return True
-        if _verdict(judge, call, answer).right:
+        if _comparison(judge, call, answer).right:
             return False
         if explanation is None or not explanation.mistakes:
             return True
@@ -269,9 +291,9 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
     return fails
 
 
-def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
+def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:
     """How an answer compares with the law: its results, or the gradients that were requested."""
-    return judge.verdict(call, answer) if call.dout is None else judge.gradient_verdict(call, answer)
+    return judge.compared(call, answer) if call.dout is None else judge.compared_gradients(call, answer)
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:

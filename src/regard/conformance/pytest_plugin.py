@@ -66,7 +66,13 @@ class Suite:
         """What explains failed results, or the conventions that were not declared."""
         measured = self.measured if conventions else replace(self.measured, deviations=())
         return findings_of(
-            results, self.judge, measured, self.limits, self.function, self.described.parameters, self.seed
+            results,
+            self.judge,
+            measured,
+            self.limits,
+            target=self.function,
+            parameters=self.described.parameters,
+            seed=self.seed,
         )
 
 
@@ -210,7 +216,7 @@ def keeps_the_laws(
 def whole(report: Report) -> str:
     """The level that was reached, and all findings."""
     wrong = f"{len(report.findings)} finding{'s' if len(report.findings) > 1 else ''}"
-    first = f"{report.target}: level {report.mark} of {report.asked}, {wrong}"
+    first = f"{report.target}: level {report.mark} of {report.requested}, {wrong}"
     return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(described, report.findings)])
 
 

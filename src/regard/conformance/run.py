@@ -87,13 +87,15 @@ def conform(
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
         results = _with_expectations(results, measured.adapter)
-        findings = findings_of(results, judge, measured, limits, target, described.parameters, seed)
+        findings = findings_of(
+            results, judge, measured, limits, target=target, parameters=described.parameters, seed=seed
+        )
         return Report(
             target=target,
             adapter=measured.adapter,
             declared=declared,
             conventions=dict(measured.evidence),
-            asked=level,
+            requested=level,
             results=tuple(results),
             findings=tuple(findings),
             seed=seed,

@@ -25,7 +25,8 @@ def edges(limits: Limits, seed: int) -> Iterator[Case]:
     yield from _together(limits, seed)
 
 
-def _case(limits: Limits, seed: int, name: str, law: int, says: str, sizes=None, optional=False, **fields) -> Case:
+def _case(limits: Limits, seed: int, name: str, law: int, says: str, sizes=None, **fields) -> Case:
+    optional = fields.pop("optional", False)
     call = Draw(seed, name).call(**limits.sizes(**(sizes or {})), **fields)
     return Case(name=name, law=law, level=2, says=says, call=call, optional=optional)
 

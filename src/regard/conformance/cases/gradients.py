@@ -81,10 +81,10 @@ def leaking_gradients(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _case(limits: Limits, seed: int, name: str, law: int, sizes=None, optional=False, **fields) -> Case:
     draw, known = Draw(seed, f"gradient-{name}"), limits.sizes(**(sizes or {}))
-    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional)
+    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional=optional)
 
 
-def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, optional=False) -> Case:
+def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, *, optional=False) -> Case:
     """The case, with gradients of the results."""
     B, H, Q, E = (sizes[axis] for axis in "BHQE")
     kind = fields["q"].dtype
@@ -99,12 +99,12 @@ def _agrees(case: Case, judge: Judge) -> Result:
     answer = judge.ask(case.call)
     if answer.status != "ok":
         return unanswered(case, case.call, answer)
-    verdict = judge.gradient_verdict(case.call, answer)
+    comparison = judge.compared_gradients(case.call, answer)
     return Result(
         case=case,
-        status="pass" if verdict.right else "fail",
-        ratio=verdict.ratio,
-        words="" if verdict.right else str(verdict),
+        status="pass" if comparison.right else "fail",
+        ratio=comparison.ratio,
+        words="" if comparison.right else str(comparison),
         call=case.call,
         answer=answer,
         seconds=answer.seconds,

@@ -15,7 +15,22 @@ from ...language.analysis import substituted
 from ...language.expr import Expr
 from ...language.expr import score as the_score
 from .backward_steps import BackwardSteps
-from .steps import Finish, Inputs, ToLse, ToOutput, ToWeights, as_it_is, lse, masked_softmax, same_inputs, weighted_sum
+from .steps import (
+    Added,
+    Finish,
+    Inputs,
+    Product,
+    ToLse,
+    ToOutput,
+    ToWeights,
+    as_it_is,
+    lse,
+    masked_softmax,
+    nothing,
+    product,
+    same_inputs,
+    weighted_sum,
+)
 
 __all__ = ["Arguments"]
 
@@ -45,10 +60,12 @@ class Arguments:
     value_heads: np.ndarray
     real: type = np.float32
     inputs: Inputs = same_inputs
+    product: Product = product
     to_weights: ToWeights = masked_softmax
     to_output: ToOutput = weighted_sum
     to_lse: ToLse = lse
     finish: Finish = as_it_is
+    added: Added = nothing
     backward: BackwardSteps = field(default_factory=BackwardSteps)
     recomputed: Callable[[Arguments], Arguments] | None = None
 

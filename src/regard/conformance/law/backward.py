@@ -40,10 +40,12 @@ def derived(arguments: Arguments) -> bool:
     """Whether the steps of the forward pass are those of the law, whose derivatives are known."""
     return (
         arguments.inputs is usual.same_inputs
+        and arguments.product is usual.product
         and arguments.to_weights is usual.masked_softmax
         and arguments.to_output is usual.weighted_sum
         and arguments.to_lse is usual.lse
         and arguments.finish is usual.as_it_is
+        and arguments.added is usual.nothing
     )
 
 

@@ -24,10 +24,10 @@ class Outcome(NamedTuple):
 
 def forward(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Outcome:
     """The result of a call with q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) and these arguments."""
-    q, k, v = arguments.inputs(*(np.asarray(part, np.float64) for part in (q, k, v)))
-    k, v = on_heads(arguments, q, k, v)
-    shape = (*q.shape[:3], k.shape[2])
     with np.errstate(all="ignore"):
+        q, k, v = arguments.inputs(*(np.asarray(part, np.float64) for part in (q, k, v)))
+        k, v = on_heads(arguments, q, k, v)
+        shape = (*q.shape[:3], k.shape[2])
         values = variables(arguments, q, k)
         scores = values["score"]
         if arguments.score is not None:
@@ -36,7 +36,7 @@ def forward(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray) -
         if arguments.mask is not None:
             allowed = np.broadcast_to(evaluate(arguments.mask, values), shape)
         weights = arguments.to_weights(scores, allowed, arguments.sinks)
-        out = arguments.finish(arguments.to_output(weights, allowed, k, v))
+        out = arguments.finish(arguments.to_output(weights, allowed, k, v)) + arguments.added(q, v)
         return Outcome(out, arguments.to_lse(scores, allowed, arguments.sinks), weights, scores, allowed)
 
 
@@ -56,5 +56,5 @@ def variables(arguments: Arguments, q: np.ndarray, keys: np.ndarray) -> dict[str
         "head": np.arange(q.shape[1])[:, None, None],
         "query": arguments.start + np.arange(q.shape[2])[:, None],
         "key": np.arange(keys.shape[2]),
-        "score": arguments.scale * (q @ keys.swapaxes(-1, -2)),
+        "score": arguments.scale * arguments.product(q, keys),
     }

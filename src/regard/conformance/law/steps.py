@@ -10,29 +10,40 @@ from collections.abc import Callable
 import numpy as np
 
 __all__ = [
+    "Added",
     "Finish",
     "Inputs",
+    "Product",
     "ToLse",
     "ToOutput",
     "ToWeights",
     "as_it_is",
     "lse",
     "masked_softmax",
+    "nothing",
+    "product",
     "same_inputs",
     "weighted_sum",
 ]
 
 Array = np.ndarray
 Inputs = Callable[[Array, Array, Array], tuple[Array, Array, Array]]  # q, k, v -> those that are used
+Product = Callable[[Array, Array], Array]  # q, k of each query head -> the product at every pair
 ToWeights = Callable[[Array, Array, Array | None], Array]  # scores, allowed, sinks (H, S) -> weights
 ToOutput = Callable[[Array, Array, Array, Array], Array]  # weights, allowed, k, v of each query head -> out
 ToLse = Callable[[Array, Array, Array | None], Array]  # scores, allowed, sinks -> lse (B, H, Q)
 Finish = Callable[[Array], Array]  # out -> the result
+Added = Callable[[Array, Array], Array | float]  # q, v of each query head -> what is added to the result
 
 
 def same_inputs(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     """The inputs as they are."""
     return q, k, v
+
+
+def product(q: Array, k: Array) -> Array:
+    """q·k at every pair."""
+    return q @ k.swapaxes(-1, -2)
 
 
 def masked_softmax(scores: Array, allowed: Array, sinks: Array | None) -> Array:
@@ -76,3 +87,8 @@ def lse(scores: Array, allowed: Array, sinks: Array | None) -> Array:
 def as_it_is(out: Array) -> Array:
     """The output as it is."""
     return out
+
+
+def nothing(q: Array, v: Array) -> float:
+    """Nothing is added to the output."""
+    return 0.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from ..conventions.fields import Adapter
 from .catalog import CATALOG
@@ -15,7 +13,10 @@ from .trial import Observed, Trial
 __all__ = ["Explanation", "Observed", "explain"]
 
 STARTS = 8  # failing cases from which single mistakes are searched, the smallest of those that are left each time
+MANY = 64  # keys, from which an implementation may take another path
 PAIRED = 2  # failing cases from which pairs are searched
+EFFORT = 6000  # small forward passes: after so many no pairs are tried any more, which takes about a second
+PATIENCE = 4  # times as many, after which no single mistakes are tried; only large calls need them
 WORK = 1 << 22  # products of a call that is compared with many mistakes; larger ones are compared with the found one
 
 Mistakes = tuple[Mistake, ...]
@@ -58,11 +59,10 @@ class _Search:
         """Explains cases by one mistake each."""
         skipped: list[Observed] = []
         for _ in range(STARTS):
-            if not self.left:
+            if not self.left or self._spent(PATIENCE):
                 break
             start = self.left[0]
-            tried = ((mistake,) for mistake in CATALOG)
-            if not self._explained(start, [each for each in tried if self.trial.agrees(start, each)]):
+            if not self._explained(start, self._agreeing(start, ((mistake,) for mistake in CATALOG), PATIENCE)):
                 skipped.append(self.left.pop(0))
         self.left = sorted(skipped + self.left, key=lambda seen: seen.work)
 
@@ -70,19 +70,27 @@ class _Search:
         """Explains what is left by two mistakes, and joins them with what one of them explains alone."""
         skipped: list[Observed] = []
         for _ in range(PAIRED):
-            if not self.left or self.left[0].work > WORK:
+            if not self.left or self.left[0].work > WORK or self._spent():
                 break
             start = self.left[0]
             known = [mistakes[0] for mistakes, _, _ in self.found if len(mistakes) == 1]
-            choices = [pair for pair in self._pairs(start, known) if self._agrees_with(start, pair)]
-            if not choices:
-                choices = [pair for pair in self._pairs(start) if self._agrees_with(start, pair)]
+            choices = self._agreeing(start, self._pairs(start, known)) or self._agreeing(start, self._pairs(start))
             if not self._explained(start, choices):
                 skipped.append(self.left.pop(0))
         self.left = sorted(skipped + self.left, key=lambda seen: seen.work)
 
-    def _agrees_with(self, start: Observed, pair: Mistakes) -> bool:
-        return bool(self.trial.agrees(start, pair))
+    def _spent(self, patience: int = 1) -> bool:
+        return self.trial.effort > patience * EFFORT
+
+    def _agreeing(self, start: Observed, tried: Iterable[Mistakes], patience: int = 1) -> list[Mistakes]:
+        """Those that explain a case, as far as the effort allows."""
+        found = []
+        for mistakes in tried:
+            if self._spent(patience):
+                break
+            if self.trial.agrees(start, mistakes):
+                found.append(mistakes)
+        return found
 
     def _pairs(self, start: Observed, known: Sequence[Mistake] | None = None) -> Iterator[Mistakes]:
         """Pairs that may differ from single mistakes in a call; with `known`, those that contain one of these."""
@@ -100,18 +108,21 @@ class _Search:
         if not choices:
             return False
         near = [seen for seen in self.left if seen.work <= WORK or seen is start]
-        rated = []
+        rated: list[tuple[int, int, Mistakes, list[Observed]]] = []
         for number, mistakes in enumerate(choices):
+            if rated and self._spent(PATIENCE):
+                break
             cases = [seen for seen in near if seen is start or self.trial.agrees(seen, mistakes)]
-            rated.append((self._contradicted(mistakes), -len(cases), number, mistakes, cases))
-        rated.sort(key=lambda each: each[:3])
-        worse, _, _, best, cases = rated[0]
-        if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
-            return False  # many mistakes give NaN; one that other cases contradict explains nothing
+            if not self._contradicted(mistakes, start):
+                rated.append((-len(cases), number, mistakes, cases))
+        if not rated:
+            return False
+        rated.sort(key=lambda each: each[:2])
+        _, _, best, cases = rated[0]
         alike = [
             " + ".join(mistake.name for mistake in other)
-            for contradicted, _, _, other, theirs in rated[1:]
-            if contradicted == worse and {id(seen) for seen in theirs} >= {id(seen) for seen in cases}
+            for _, _, other, theirs in rated[1:]
+            if {id(seen) for seen in theirs} >= {id(seen) for seen in cases}
         ]
         far = [seen for seen in self.left if seen.work > WORK and seen is not start and self.trial.agrees(seen, best)]
         self.found.append((best, tuple(alike), cases + far))
@@ -119,14 +130,16 @@ class _Search:
         self.left = [seen for seen in self.left if id(seen) not in gone]
         return True
 
-    def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes. Calls with gradients count only if these have a
-        formula.
+    def _contradicted(self, mistakes: Mistakes, start: Observed) -> bool:
+        """Whether a passing case would have failed with these mistakes. Cases with fewer keys do not count, because a
+        mistake may begin at some size, nor do gradients without a formula.
         """
         return any(
             self.trial.agrees(seen, mistakes) is False
             for seen in self.passed
-            if seen.work <= WORK and self.trial.has_formula(seen, mistakes)
+            if seen.work <= WORK
+            and seen.call.dims["K"] >= min(start.call.dims["K"], MANY)
+            and self.trial.has_formula(seen, mistakes)
         )
 
     def explanations(self) -> list[Explanation]:

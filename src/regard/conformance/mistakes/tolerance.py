@@ -10,6 +10,7 @@ import numpy as np
 from ..call import Call
 from ..law.arguments import Arguments
 from ..law.forward import Outcome, on_heads
+from ..law.steps import product
 
 __all__ = ["tolerance"]
 
@@ -24,10 +25,12 @@ def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.nd
         q, k, v = arguments.inputs(q, k, v)
         k, v = on_heads(arguments, q, k, v)
         size = abs(arguments.scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2)).max(-1, initial=0)
+        if arguments.product is not product:
+            size = np.fmax(size, np.abs(np.where(outcome.allowed, outcome.scores, 0)).max(-1, initial=0))
         size = 8 * unit * (1 + size)
         weights = np.abs(np.nan_to_num(outcome.weights, posinf=0, neginf=0))
         spread = arguments.finish(size[..., None] * (weights @ np.abs(v)))
         shape = outcome.lse.shape
         out = spread + 4 * unit * np.abs(outcome.out) + 1e-30
-        lse = (size if size.shape == shape else size.swapaxes(1, 2)) + 8 * unit * np.abs(outcome.lse)
-        return out, lse
+        size = size.swapaxes(1, 2) if size.shape != shape == size.swapaxes(1, 2).shape else size
+        return out, np.broadcast_to(size, shape) + 8 * unit * np.abs(outcome.lse)

@@ -227,8 +227,8 @@ def with_flags(probe: Probe) -> None:
     for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
         size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
         call = _call(size, probe.dtype)
-        asked = replace(probe.adapter, returns=("out", *more))
-        answer, adapter = _read(probe, call, asked, size)
+        requested = replace(probe.adapter, returns=("out", *more))
+        answer, adapter = _read(probe, call, requested, size)
         if answer is not None and answer.out is not None:
             listed = adapter.returns
             if set(more) <= set(listed):

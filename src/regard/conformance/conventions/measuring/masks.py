@@ -25,22 +25,22 @@ def measure_masks(probe: Probe) -> None:
     own = [probe.adapter.mask, *(each for each in CHOICES["mask"][:2] if each != probe.adapter.mask)]
     # With a boolean mask, the opposite of the pattern tells the two polarities apart in one call.
     tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
-    for asked in tries:
+    for requested in tries:
         shapes: dict[str, list[str]] = {}
         ran = []
         for axes in _shapes(probe):
-            for mask, seen, expected in _seen(probe, axes, asked):
+            for mask, seen, expected in _seen(probe, axes, requested):
                 ran.append(axes)
-                polarity = _polarity(mask, seen, expected, asked)
+                polarity = _polarity(mask, seen, expected, requested)
                 if polarity is not None:
                     shapes.setdefault(polarity, []).append(axes)
         if shapes:
             polarity = max(shapes, key=lambda each: len(shapes[each]))
             words = SAID.get(polarity, "rows attend where 0 is added to the score, not where −inf is")
-            if asked == "additive":
+            if requested == "additive":
                 words += "; a boolean mask does not hide"
             probe.found("mask", polarity, words)
-            # A mask with all four axes means the same everywhere: one that is read in another way is no other shape.
+            # A mask with all four axes means the same everywhere: one that is read in another way is a mistake.
             listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
@@ -84,9 +84,9 @@ def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, 
         yield np.broadcast_to(mask, seen.shape), seen, np.broadcast_to(base_pattern(adapter, sizes), seen.shape)
 
 
-def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, asked: str) -> str | None:
+def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, requested: str) -> str | None:
     """Which polarity explains what was seen, in rows that it leaves some keys; None if none does."""
-    choices = {"additive": mask} if asked == "additive" else {"true-attends": mask, "true-hides": ~mask}
+    choices = {"additive": mask} if requested == "additive" else {"true-attends": mask, "true-hides": ~mask}
     for polarity, pattern in choices.items():
         expected = pattern & base
         rows = expected.any(-1)
@@ -96,7 +96,7 @@ def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, asked: str) 
 
 
 def measure_shapes_of_bias(probe: Probe) -> None:
-    """The accepted shapes of the bias, if there is no mask."""
+    """The accepted shapes of the bias, without a mask."""
     shapes = []
     for axes in _shapes(probe):
         if _bias_is_added(probe, axes, probe.adapter.parameters["bias"]):
@@ -154,7 +154,7 @@ def measure_empty_rows(probe: Probe) -> None:
         ("nan", "NaN", bool(np.isnan(out).all())),
         ("mean", "the mean of all values", any(probe.close(out, mean) for mean in means)),
     )
-    # Without any key there is no mean, and 0 and −∞ come of themselves: only other results say something.
+    # A row without any key has no mean, and 0 and −∞ come of themselves: only other results say something.
     keyless = adapter.layout == "THD" and "lengths" in arguments
     for value, words, holds in choices:
         if holds and (value == "nan" or not keyless):

@@ -63,7 +63,7 @@ class Probe:
     """Calls the function, and collects the conventions that are found.
 
     adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
-    evidence: words by field · unmeasured: fields that could not be told · ended: whether a call was not
+    evidence: words by field · unmeasured: fields that no call decided · ended: whether a call was not
     made, because of the time limit or of too many failures
     """
 
