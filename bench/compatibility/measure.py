@@ -43,7 +43,9 @@ def measured(implementation: Implementation, root: Path) -> dict:
             if lost >= LOST:
                 break
     failed = [each.case.level for each in results if each.status == "fail"]
-    failed += [LAWS.get(each.field, (0, 0))[1] for each in conventions.deviations] + [
+    failed += [LAWS.get(each.field, (0, 0))[1] for each in conventions.deviations]
+    if lost >= LOST:
+        failed.append(results[-1].case.level)
         results[-1].case.level for _ in range(lost >= LOST)
     ]
     level = min([*failed, implementation.level + 1]) - 1
