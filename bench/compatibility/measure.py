@@ -46,8 +46,6 @@ def measured(implementation: Implementation, root: Path) -> dict:
     failed += [LAWS.get(each.field, (0, 0))[1] for each in conventions.deviations]
     if lost >= LOST:
         failed.append(results[-1].case.level)
-        results[-1].case.level for _ in range(lost >= LOST)
-    ]
     level = min([*failed, implementation.level + 1]) - 1
     grades = {each.grade for each in results if each.grade is not None and each.status == "pass"}
     mark = "none" if level < 0 else f"{level}{('b' if grades == {'bits'} else 'r') if level >= 4 else ''}"
