@@ -121,15 +121,15 @@ def column(case: Case) -> str:
         return "runs" if case.level == 0 else "gradients"
     if case.level == 5:
         return "dropout" if case.law == 9 else "large"
-    if case.law == 13:
-        return "together"
+    if case.law in (12, 13):
+        return "infinities" if case.law == 12 else "together"
     by_name = {"bias": "bias", "length": "lengths", "softcap": "softcap", "groups": "groups", "memory": "memory"}
     by_name["one-key-head"] = "groups"
     for word, name in by_name.items():
         if case.name.startswith(word):
             return name
     by_law = {1: "formula", 2: "masks", 3: "causal", 4: "windows", 5: "empty rows", 6: "no leaks", 7: "lse"}
-    return (by_law | {8: "sinks", 10: "dtypes", 11: "alone", 12: "infinities"})[case.law]
+    return (by_law | {8: "sinks", 10: "dtypes", 11: "alone"})[case.law]
 
 
 def cells_of(results: Sequence[Result]) -> dict[str, dict]:

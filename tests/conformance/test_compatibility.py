@@ -101,7 +101,11 @@ def test_each_case_counts_in_one_column():
     from regard.conformance.run import cases as listed
 
     adapter = Adapter(
-        parameters={role: role for role in ROLES}, arrays="torch", gradients="torch", returns=("out", "lse")
+        parameters={role: role for role in ROLES},
+        arrays="torch",
+        gradients="torch",
+        dtypes=("float32", "float16"),
+        returns=("out", "lse"),
     )
     found = [Result(case=each, status="pass", ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
     assert {column(each.case) for each in found} == set(MEANING)
