@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.compatibility.listed import IMPLEMENTATIONS
-from bench.compatibility.measure import cells, column
+from bench.compatibility.measure import cells_of, column
 from bench.compatibility.page import MEANING, NOTES, TABLES, cell_words, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,17 +95,18 @@ def test_what_was_not_run_is_not_claimed():
 
 def test_each_case_counts_in_one_column():
     """Every case of the suite has a column, and none is lost."""
+    from regard.conformance.cases.case import Result
     from regard.conformance.conventions.fields import ROLES, Adapter
     from regard.conformance.run import Limits
     from regard.conformance.run import cases as listed
 
     adapter = Adapter(
-        parameters={role: role for role in ROLES}, arrays="torch", gradients="torch", returns=("out", "lse")
+        parameters={role: role for role in ROLES},
+        arrays="torch",
+        gradients="torch",
+        dtypes=("float32", "float16"),
+        returns=("out", "lse"),
     )
-    found = [
-        {"id": each.id, "law": each.law, "level": each.level, "status": "pass", "error_over_bound": 0.5, "grade": None}
-        | {"words": ""}
-        for each in listed(Limits(adapter), 5, 0)
-    ]
-    assert {column(each) for each in found} == set(MEANING)
-    assert sum(cell["counts"]["pass"] for cell in cells(found).values()) == len(found)
+    found = [Result(case=each, status="pass", ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
+    assert {column(each.case) for each in found} == set(MEANING)
+    assert sum(cell["counts"]["pass"] for cell in cells_of(found).values()) == len(found)
