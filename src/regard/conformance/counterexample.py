@@ -29,14 +29,13 @@ def script(
     prepared = prepare(plain, replace(adapter, arrays="numpy", gradients="none"), parameters)
     names: dict[int, str] = {id(array): role for role, array in reversed(list(prepared.given.items()))}
     lines = [f"# {each}" for each in says]
-    if call.memory != "contiguous":
-        lines.append(f"# This was seen with {call.memory} arrays; these are contiguous.")
     lines += [*_libraries(call, adapter, what), *_imported(target), ""]
     for role, array in prepared.given.items():
         if isinstance(array, np.ndarray) and names[id(array)] == role:
             lines.append(f"{role} = {_literal(array, adapter.arrays)}")
-    arguments = [_argument(value, names) for value in prepared.args]
-    arguments += [f"{name}={_argument(value, names)}" for name, value in prepared.kwargs.items()]
+            lines += _in_memory(role, call.memory, adapter.arrays)
+    arguments = [_argument(value, names, adapter.arrays) for value in prepared.args]
+    arguments += [f"{name}={_argument(value, names, adapter.arrays)}" for name, value in prepared.kwargs.items()]
     called = f"{target.rpartition(':')[2]}({', '.join(arguments)})"
     wanted, atol = _wanted(call, adapter, what)
     if what.startswith("gradient of "):
@@ -50,6 +49,16 @@ def script(
     shown = f"{atol:.1e}" if atol else "0"
     lines.append(f"np.testing.assert_allclose({as_float64}, expected, rtol=0, atol={shown})")
     return "\n".join(lines) + "\n"
+
+
+def _in_memory(role: str, memory: str, arrays: str) -> list[str]:
+    """The line that gives an array another layout in memory."""
+    if memory == "strided" and arrays != "jax":
+        double = "np.repeat({}, 2, -1)" if arrays == "numpy" else "{}.repeat_interleave(2, -1)"
+        return [f"{role} = {double.format(role)}[..., ::2]  # every second element of a wider array"]
+    if memory == "readonly" and arrays == "numpy":
+        return [f"{role}.flags.writeable = False"]
+    return []
 
 
 def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
@@ -133,8 +142,10 @@ def _imported(target: str) -> list[str]:
     return [f"from {module} import {first}"]
 
 
-def _argument(value: Any, names: Mapping[int, str]) -> str:
-    return names[id(value)] if id(value) in names else repr(value)
+def _argument(value: Any, names: Mapping[int, str], arrays: str) -> str:
+    if id(value) in names:
+        return names[id(value)]
+    return _literal(value, arrays) if isinstance(value, np.ndarray) else repr(value)
 
 
 def _literal(array: np.ndarray, arrays: str) -> str:

@@ -97,14 +97,26 @@ class Trial:
         return None if arguments is None else self.agrees_with(seen, arguments)
 
     def contradicts(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
-        """Whether a right answer would have been another number with these mistakes. NaN do not count: a function with
-        the mistake may avoid them.
+        """Whether a right answer would have been another one with these mistakes. Fully masked rows do not count: a
+        function with the mistake may treat them on their own.
         """
         arguments = self.arguments(seen, mistakes)
         if arguments is None or not self.has_formula(seen, mistakes) or self.agrees_with(seen, arguments):
             return False
+        usual = self.arguments_of(seen)
         with np.errstate(all="ignore"):
-            return all(np.isfinite(found.value).all() for found in self._results(seen, arguments).values())
+            empty = ~np.asarray(forward(usual, seen.call.q, seen.call.k, seen.call.v).allowed.any(-1))
+            if not empty.any():
+                return True
+            for what, found in self._results(seen, arguments).items():
+                right = self._right_results(seen)[what]
+                here = empty[..., None] if what == "out" else empty
+                if found.value.shape != right.value.shape:
+                    return True
+                value = np.where(here, getattr(seen.answer, what), found.value)
+                if not _same(getattr(seen.answer, what), Result(value, found.bound), right.bound):
+                    return True
+        return False
 
     def agrees_with(self, seen: Observed, arguments: Arguments) -> bool:
         """Whether the law with these arguments gives the answer, and what the right law does not explain in it."""
