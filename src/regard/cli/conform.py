@@ -129,7 +129,7 @@ def _show(report: Report) -> None:
 
     console = Console()
     name = report.adapter.name or report.target
-    reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "does not run"
+    reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
     console.print(Text(f"{words(name)}: {reached}", "bold"))
     counts = report.counts
     listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))

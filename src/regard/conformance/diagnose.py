@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ..common.errors import Refused
 from .answer import Answer
 from .call import Call
 from .cases.case import Result
@@ -15,7 +16,7 @@ from .conventions.fields import Adapter
 from .conventions.measure import Deviation, Measured
 from .conventions.parameters import Parameter
 from .conventions.translate import Absent
-from .counterexample import script
+from .counterexample import BEHAVIOR, script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
@@ -178,10 +179,11 @@ class _Context:
             rest = [each for each in rest if each not in folded]
             if group:
                 yield self._explained(explanation, group, folded)
-        by_law: dict[tuple[int, int], list[Result]] = {}
+        by_law: dict[tuple[int, int, str], list[Result]] = {}
         for each in rest:
             if not _is_compared(each):
-                by_law.setdefault((each.case.level, each.case.law), []).append(each)
+                name = each.case.name.split("-")[0] if each.case.level == 0 else ""
+                by_law.setdefault((each.case.level, each.case.law, name), []).append(each)
         for group in by_law.values():
             yield self._special(group)
 
@@ -238,7 +240,7 @@ class _Context:
         )
 
     def _special(self, group: Sequence[Result]) -> Finding:
-        """The finding of cases that are judged in their own way: side effects, gradients, isolation, scale."""
+        """The finding of cases that are judged in their own way: side effects, isolation, scale."""
         first = group[0]
         return Finding(
             law=first.case.law,
@@ -246,19 +248,34 @@ class _Context:
             kind="law",
             measured=first.words,
             mistake=None,
-            cause=f"{first.case.says}: this does not hold",
-            fix=COMPARE,
+            cause=f"this does not hold: {first.case.says}",
+            fix=COMPARE if first.case.level else "find where this happens in the function, and remove it",
             cases=tuple(each.case.id for each in group),
-            counterexample="",
+            counterexample=self._shown(first),
         )
 
+    def _shown(self, result: Result) -> str:
+        """A script for a case that is judged in its own way; "" if a short one cannot show it."""
+        call, answer = result.call, result.answer
+        if call is None or answer is None or result.case.level > 0:
+            return ""
+        what = result.case.name.split("-")[0]
+        if what in BEHAVIOR:
+            says = [f"{result.case.says[0].upper()}{result.case.says[1:]}."]
+            return script(call, self.judge.adapter, self.parameters, self.target, what, says)
+        wrong = answer.status == "ok" and not _comparison(self.judge, call, answer).right
+        return self._smallest(result, None, self.judge) if wrong else ""
+
     def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
-        """The script of the smallest call that fails in the same way."""
+        """The script of the smallest call that fails in the same way; "" if the call cannot be made again."""
         call = result.call
         assert call is not None
-        small = shrunk(call, _fails_alike(judge, explanation, status))
-        judge.confirm(small)
-        answer = judge.ask(small)
+        try:
+            small = shrunk(call, _fails_alike(judge, explanation, status))
+            judge.confirm(small)
+            answer = judge.ask(small)
+        except (Absent, Refused):
+            return ""
         what = _comparison(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law

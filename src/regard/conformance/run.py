@@ -24,6 +24,7 @@ from .diagnose import findings_of
 from .judge import Judge
 from .process.opened import name_of, open_session
 from .report import Report
+from .watched import Watched
 
 __all__ = ["LOST", "cases", "conform", "limits_of"]
 
@@ -81,11 +82,13 @@ def conform(
         described = session.describe()
         target = function if isinstance(function, str) else name_of(function) or described.name
         declared = adapter if adapter is not None else described.adapter
-        measured = measure(session, described, declared)
+        watched = Watched(session)
+        measured = measure(watched, described, declared)
         judge = Judge(session, judged(measured.adapter, declared))
         limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
+        results = [*watched.results(), *results]
         results = _with_expectations(results, measured.adapter)
         findings = findings_of(
             results, judge, measured, limits, target=target, parameters=described.parameters, seed=seed

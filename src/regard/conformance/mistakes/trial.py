@@ -105,7 +105,8 @@ class Trial:
             return False
         usual = self.arguments_of(seen)
         with np.errstate(all="ignore"):
-            empty = ~np.asarray(forward(usual, seen.call.q, seen.call.k, seen.call.v).allowed.any(-1))
+            outcome = forward(usual, seen.call.q, seen.call.k, seen.call.v)
+            empty = np.asarray((~outcome.allowed | np.isneginf(outcome.scores)).all(-1))
             if not empty.any():
                 return True
             for what, found in self._results(seen, arguments).items():
@@ -156,11 +157,15 @@ class Trial:
             found["lse"] = Result(self._declared_lse(seen, outcome), bound_lse)
         return found
 
+    def _right_shape(self, seen: Observed) -> tuple[int, ...]:
+        """The shape of a right output; that of a mistaken one may be another."""
+        return (*seen.call.q.shape[:3], seen.call.v.shape[3])
+
     def _declared_out(self, seen: Observed, outcome: Outcome) -> np.ndarray:
         """The output, with the fully masked rows that the adapter declares."""
         call, convention = seen.call, self.adapter.empty_row
         out = in_range(outcome.out, call.dtype)
-        if convention == "zero":
+        if convention == "zero" or out.shape != self._right_shape(seen):
             return out
         empty = ~outcome.allowed.any(-1, keepdims=True) & (out == 0).all(-1, keepdims=True)
         if not empty.any():
