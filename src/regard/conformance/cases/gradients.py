@@ -31,6 +31,8 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     yield _case(limits, seed, "causal", 3, {"Q": 6, "K": 6}, causal=True)
     if limits.rectangular:
         yield _case(limits, seed, "causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
+        if limits.adapter.empty_row == "zero" and limits.adapter.causal == "bottom-right":
+            yield _case(limits, seed, "causal-more-rows", 5, {"Q": 6, "K": 4}, causal=True)
     if limits.grouped and limits.heads is None:
         yield _case(limits, seed, "groups-of-two", 1, {"H": 4, "G": 2})
         yield _case(limits, seed, "one-key-head", 1, {"H": 4, "G": 1})
