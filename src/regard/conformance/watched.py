@@ -10,7 +10,7 @@ from .judge import Asks
 
 __all__ = ["Watched"]
 
-ENDS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")  # exceptions that are no errors but end a program
+ENDS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")  # exceptions that end a program, and are not errors
 
 
 class Watched:
