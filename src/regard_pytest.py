@@ -1,4 +1,4 @@
-"""The pytest plugin of regard. It stands beside the package, so that pytest starts without loading regard, which is
+"""The pytest plugin of regard. It is beside the package, so that pytest starts without loading regard, which is
 loaded when `--conform` or the fixture `conform` is used.
 """
 

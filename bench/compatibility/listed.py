@@ -38,13 +38,18 @@ MHA: Notes = leaks("torch/sdpa_nan_behind_mask") | {
     "mask convention": ("torch/mha_polarity",),
     "empty_row convention": ("torch/mha_empty_row",),
 }
-FLEX: Notes = leaks("torch/flex_nan_behind_mask") | {"empty rows": ("torch/flex_no_keys", "torch/flex_no_rows")}
+FLEX: Notes = leaks("torch/flex_nan_behind_mask") | {
+    "runs": ("torch/flex_folder",),
+    "empty rows": ("torch/flex_no_keys", "torch/flex_no_rows"),
+}
 KERAS: Notes = leaks("keras/nan_behind_mask") | {
     "causal convention": ("jax/top_left",),
     "empty_row convention": ("keras/empty_row",),
     "dtypes": ("keras/float64",),
+    "empty rows": ("keras/minus_infinity",),
     "masks": ("keras/mask_and_bias",),
     "together": ("keras/mask_and_bias",),
+    "gradients": ("keras/nan_behind_mask", "keras/empty_row"),
 }
 ATTEND: Notes = leaks("x_transformers/nan_behind_mask") | {
     "groups convention": ("x_transformers/groups",),
@@ -103,7 +108,7 @@ IMPLEMENTATIONS = (
         package="torch",
         level=2,
         minutes=30.0,
-        notes=FLEX,
+        notes=FLEX | {"dtypes": ("torch/flex_compiled_float64",)},
     ),
     Implementation(
         name="JAX",
@@ -172,8 +177,14 @@ IMPLEMENTATIONS = (
             "no leaks": ("openvino/nan_behind_mask",),
         },
     ),
-    Implementation(name="Keras on torch", target="keras_ops.py:on_torch", package="keras", notes=KERAS),
-    Implementation(name="Keras on JAX", target="keras_ops.py:on_jax", package="keras", minutes=20.0, notes=KERAS),
+    Implementation(name="Keras on torch", target="keras_on_torch.py:attention", package="keras", notes=KERAS),
+    Implementation(
+        name="Keras on JAX",
+        target="keras_on_jax.py:attention",
+        package="keras",
+        minutes=20.0,
+        notes=KERAS | {"large": ("jax/memory",)},
+    ),
     Implementation(
         name="x-transformers",
         target="x_transformers_attend.py:plain",

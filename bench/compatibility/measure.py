@@ -6,39 +6,61 @@ import math
 import os
 import platform
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import regard as rg
-from regard.conformance import conform
+from regard.conformance.cases.case import Case, Result
+from regard.conformance.conventions.adapter_file import to_json
+from regard.conformance.conventions.measure import measure
+from regard.conformance.diagnose import LAWS
+from regard.conformance.judge import Judge
+from regard.conformance.process.opened import open_session
+from regard.conformance.run import LOST, cases, limits_of
 
 from .listed import Implementation
 
-__all__ = ["column", "measured", "not_run", "surroundings"]
+__all__ = ["cells_of", "column", "measured", "not_run", "surroundings"]
 
 
 def measured(implementation: Implementation, root: Path) -> dict:
-    """The level, the conventions, each cell of the table and the findings."""
+    """The level, the conventions and each cell of the table. It is what `rg.conform` reports, without the search for
+    causes and counterexamples.
+    """
     if importlib.util.find_spec(implementation.package) is None:
         return not_run(implementation, f"{implementation.package} is not installed")
-    target = f"bench/compatibility/implementations/{implementation.target}"
-    report = conform(str(root / target), level=implementation.level, seconds=implementation.seconds)
-    data = report.to_json()
+    began = time.monotonic()
+    target = str(root / "bench" / "compatibility" / "implementations" / implementation.target)
+    with open_session(target, implementation.seconds) as session:
+        described = session.describe()
+        conventions = measure(session, described, described.adapter)
+        judge = Judge(session, conventions.adapter)
+        results, lost = [], 0
+        for case in cases(limits_of(judge), implementation.level, 0):
+            results.append(judge.result(case))
+            answer = results[-1].answer
+            lost += answer is not None and answer.status in ("timeout", "crashed")
+            if lost >= LOST:
+                break
+    failed = [each.case.level for each in results if each.status == "fail"]
+    failed += [LAWS.get(each.field, (0, 0))[1] for each in conventions.deviations]
+    if lost >= LOST:
+        failed.append(results[-1].case.level)
+    level = min([*failed, implementation.level + 1]) - 1
+    grades = {each.grade for each in results if each.grade is not None and each.status == "pass"}
+    mark = "none" if level < 0 else f"{level}{('b' if grades == {'bits'} else 'r') if level >= 4 else ''}"
     return named(implementation) | {
         "version": version(implementation),
-        "level": data["level"],
-        "mark": data["mark"],
-        "asked": data["asked"],
-        "seconds": round(data["seconds"]),
-        "stopped": data["stopped"],
-        "cases": len(data["cases"]),
-        "adapter": data["adapter"],
-        "conventions": data["conventions"],
-        "cells": cells(data["cases"]),
-        "findings": [
-            {name: each[name] for name in ("law", "level", "kind", "mistake", "measured", "cause")}
-            | {"cases": each["cases"][:6], "count": len(each["cases"])}
-            for each in data["findings"]
-        ],
+        "level": level,
+        "mark": mark,
+        "requested": implementation.level,
+        "seconds": round(time.monotonic() - began),
+        "stopped": f"stopped after {lost} calls that hung or ended the process" if lost >= LOST else "",
+        "cases": len(results),
+        "adapter": to_json(conventions.adapter),
+        "conventions": dict(conventions.evidence),
+        "deviations": [each.words for each in conventions.deviations],
+        "cells": cells_of(results),
     }
 
 
@@ -48,14 +70,14 @@ def not_run(implementation: Implementation, why: str) -> dict:
         "version": version(implementation),
         "level": None,
         "mark": "–",
-        "asked": implementation.level,
+        "requested": implementation.level,
         "seconds": 0,
         "stopped": why,
         "cases": 0,
         "adapter": {},
         "conventions": {},
         "cells": {},
-        "findings": [],
+        "deviations": [],
     }
 
 
@@ -93,43 +115,33 @@ def cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def column(case: dict) -> str:
+def column(case: Case) -> str:
     """The column of the table that a case counts in."""
-    name, law, level = case["id"].split("[")[1].rstrip("]"), case["law"], case["level"]
-    if level == 0:
-        return "runs"
-    if level == 3:
-        return "gradients"
-    if level == 5:
-        return "dropout" if law == 9 else "large"
-    if law == 13:
-        return "together"
-    for word in ("bias", "lengths", "softcap"):
-        if name.startswith(word):
-            return word
-    if name.startswith(("groups", "one-key-head", "length-zero")):
-        return "lengths" if name.startswith("length") else "groups"
-    if name.startswith("memory"):
-        return "memory"
+    if case.level in (0, 3):
+        return "runs" if case.level == 0 else "gradients"
+    if case.level == 5:
+        return "dropout" if case.law == 9 else "large"
+    if case.law in (12, 13):
+        return "infinities" if case.law == 12 else "together"
+    by_name = {"bias": "bias", "length": "lengths", "softcap": "softcap", "groups": "groups", "memory": "memory"}
+    by_name["one-key-head"] = "groups"
+    for word, name in by_name.items():
+        if case.name.startswith(word):
+            return name
     by_law = {1: "formula", 2: "masks", 3: "causal", 4: "windows", 5: "empty rows", 6: "no leaks", 7: "lse"}
-    return (by_law | {8: "sinks", 10: "dtypes", 11: "alone", 12: "infinities"})[law]
+    return (by_law | {8: "sinks", 10: "dtypes", 11: "alone"})[case.law]
 
 
-def cells(cases: list[dict]) -> dict[str, dict]:
+def cells_of(results: Sequence[Result]) -> dict[str, dict]:
     """What each column holds: how many cases have each status, and the largest error over the bound."""
     found: dict[str, dict] = {}
-    for case in cases:
-        cell = found.setdefault(column(case), {"counts": {}, "worst": None, "failing": [], "grades": []})
-        status = case["status"]
-        cell["counts"][status] = cell["counts"].get(status, 0) + 1
-        ratio = case["error_over_bound"]
-        if ratio is not None and math.isfinite(ratio) and status == "pass":
-            cell["worst"] = round(max(cell["worst"] or 0.0, ratio), 4)
-        if status == "fail":
-            cell["failing"].append({"id": case["id"], "words": case["words"][:160]})
-        if case["grade"] and status == "pass" and case["grade"] not in cell["grades"]:
-            cell["grades"].append(case["grade"])
-    for cell in found.values():
-        cell["failing"] = cell["failing"][:8]
-        cell["grades"].sort()
+    for result in results:
+        cell = found.setdefault(column(result.case), {"counts": {}, "worst": None, "failing": [], "grades": []})
+        cell["counts"][result.status] = cell["counts"].get(result.status, 0) + 1
+        if result.status == "pass" and result.ratio is not None and math.isfinite(result.ratio):
+            cell["worst"] = round(max(cell["worst"] or 0.0, result.ratio), 4)
+        if result.status == "pass" and result.grade and result.grade not in cell["grades"]:
+            cell["grades"] = sorted([*cell["grades"], result.grade])
+        if result.status == "fail" and len(cell["failing"]) < 8:
+            cell["failing"].append({"id": result.case.id, "words": result.words[:160]})
     return found

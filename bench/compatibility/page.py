@@ -4,6 +4,8 @@ import ast
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from regard.conformance import Adapter
+
 from .listed import IMPLEMENTATIONS
 
 __all__ = ["cell_words", "page"]
@@ -158,6 +160,7 @@ python -m bench.compatibility
 Python {results["python"]}.
 [results.json](../bench/compatibility/results.json) has every number; the functions and their declarations are in
 [implementations](../bench/compatibility/implementations).
+
 """.splitlines()
 
 
@@ -175,8 +178,8 @@ def levels(found: list[dict]) -> list[str]:
     for each in found:
         counts = [sum(cell["counts"].get(status, 0) for cell in each["cells"].values()) for status in STATUSES]
         stopped = f" ({each['stopped']})" if each["stopped"] else ""
-        asked = "" if each["asked"] == 5 else f" of {each['asked']}"
-        lines.append(f"| {each['name']} | {each['version']} | {each['mark']}{asked}{stopped} | {join(counts)} |")
+        of = "" if each["requested"] == 5 else f" of {each['requested']}"
+        lines.append(f"| {each['name']} | {each['version']} | {each['mark']}{of}{stopped} | {join(counts)} |")
     return [*lines, ""]
 
 
@@ -188,7 +191,8 @@ def conventions(found: list[dict], notes: Footnotes) -> list[str]:
     return [
         "## Conventions",
         "",
-        "What each function declares, confirmed by measuring it. **Bold** is what differs from the laws of regard.",
+        "What each function declares, confirmed by measuring it; with ? declared only. **Bold** is what differs from "
+        "the laws of regard.",
         "",
         *table(["", *HEADS.values()], found, lambda each: [convention(each, name, notes) for name in CONVENTIONS]),
         "",
@@ -197,32 +201,30 @@ def conventions(found: list[dict], notes: Footnotes) -> list[str]:
 
 def convention(result: dict, name: str, notes: Footnotes) -> str:
     """One cell of the table of conventions."""
-    adapter = result["adapter"]
-    if not adapter:
+    if not result["adapter"]:
         return "not run"
+    adapter = vars(Adapter()) | result["adapter"]
     linked = notes(of(result).get(f"{name} convention", ()))
     roles = set(adapter["parameters"]) | ({"window"} if "window_before" in adapter["parameters"] else set())
     if (name in NEEDS and NEEDS[name] not in roles) or (name == "lse" and "lse" not in str(adapter["returns"])):
         return "–" + linked
-    value = adapter[name]
-    if name == "layout":
-        return str(value) + linked
-    if name == "lse":
-        return f"{WORDS[value]}, {adapter['lse_layout']}" + linked
-    return WORDS[value] + linked
+    words = {"layout": adapter["layout"], "lse": f"{WORDS[adapter['lse']]}, {adapter['lse_layout']}"}
+    confirmed = "" if name in result["conventions"] else "?"
+    return words.get(name, WORDS.get(str(adapter[name]), "")) + confirmed + linked
 
 
 def laws(result: dict, columns: Iterable[str], notes: Footnotes) -> list[str]:
     """The cells of one implementation."""
     linked = of(result)
-    return [cell_words(result, name) + notes(linked.get(name, ())) for name in columns]
+    words = {name: cell_words(result, name) for name in columns}
+    return [text + notes(linked.get(name, ()) if text not in ("–", "not run") else ()) for name, text in words.items()]
 
 
 def cell_words(result: dict, name: str) -> str:
     """What a cell says, without its notes."""
     cell = result["cells"].get(name)
     if cell is None:
-        return "not run" if level_of(name) > result["asked"] or not result["cells"] else "–"
+        return "not run" if level_of(name) > result["requested"] or not result["cells"] else "–"
     counts = cell["counts"]
     ran = sum(counts.values()) - counts.get("absent", 0)
     if not ran:

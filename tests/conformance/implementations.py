@@ -289,6 +289,7 @@ def _softmax(scores, allowed, v, sinks, adapter):
     filled = {"zero": 0.0, "nan": np.nan, "mean": 1 / max(v.shape[2], 1)}[adapter.empty_row]
     weights = np.where(empty, filled, weights)
     out = np.einsum("bhqk,bhke->bhqe", weights, v)
+    out = np.where(empty, np.nan, out) if adapter.empty_row == "nan" else out  # without any key, too
     if sinks is None:
         lse = np.where(empty[..., 0], -np.inf if adapter.empty_lse == "-inf" else np.inf, lse)
     return out, lse / np.log(2) if adapter.lse == "base-2" else lse, weights

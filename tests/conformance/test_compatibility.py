@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.compatibility.listed import IMPLEMENTATIONS
-from bench.compatibility.measure import cells, column
+from bench.compatibility.measure import cells_of, column
 from bench.compatibility.page import MEANING, NOTES, TABLES, cell_words, page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def test_every_implementation_has_results():
     for each in RESULTS["implementations"]:
         counts = [cell["counts"] for cell in each["cells"].values()]
         assert sum(sum(count.values()) for count in counts) == each["cases"]
-        if each["level"] == each["asked"]:
+        if each["level"] == each["requested"]:
             assert not any(count.get("fail") for count in counts), each["name"]
 
 
@@ -82,30 +82,31 @@ def test_notes_have_a_column():
 )
 def test_a_cell_says_what_was_run(counts, worst, words):
     """A cell counts what ran; nothing that ran is left out."""
-    result = {"cells": {"masks": {"counts": counts, "worst": worst, "failing": [], "grades": []}}, "asked": 5}
+    result = {"cells": {"masks": {"counts": counts, "worst": worst, "failing": [], "grades": []}}, "requested": 5}
     assert cell_words(result, "masks") == words
 
 
 def test_what_was_not_run_is_not_claimed():
     """A column above the highest level that was asked for, and an implementation that did not run."""
-    result = {"cells": {"masks": {"counts": {"pass": 1}, "worst": 0.1, "failing": [], "grades": []}}, "asked": 2}
+    result = {"cells": {"masks": {"counts": {"pass": 1}, "worst": 0.1, "failing": [], "grades": []}}, "requested": 2}
     assert cell_words(result, "gradients") == "not run"
-    assert cell_words({"cells": {}, "asked": 5}, "masks") == "not run"
+    assert cell_words({"cells": {}, "requested": 5}, "masks") == "not run"
 
 
 def test_each_case_counts_in_one_column():
     """Every case of the suite has a column, and none is lost."""
+    from regard.conformance.cases.case import Result
     from regard.conformance.conventions.fields import ROLES, Adapter
     from regard.conformance.run import Limits
     from regard.conformance.run import cases as listed
 
     adapter = Adapter(
-        parameters={role: role for role in ROLES}, arrays="torch", gradients="torch", returns=("out", "lse")
+        parameters={role: role for role in ROLES},
+        arrays="torch",
+        gradients="torch",
+        dtypes=("float32", "float16"),
+        returns=("out", "lse"),
     )
-    found = [
-        {"id": each.id, "law": each.law, "level": each.level, "status": "pass", "error_over_bound": 0.5, "grade": None}
-        | {"words": ""}
-        for each in listed(Limits(adapter), 5, 0)
-    ]
-    assert {column(each) for each in found} == set(MEANING)
-    assert sum(cell["counts"]["pass"] for cell in cells(found).values()) == len(found)
+    found = [Result(case=each, status="pass", ratio=0.5) for each in listed(Limits(adapter), 5, 0)]
+    assert {column(each.case) for each in found} == set(MEANING)
+    assert sum(cell["counts"]["pass"] for cell in cells_of(found).values()) == len(found)

@@ -29,10 +29,11 @@ def told(adapter):
     has_empty_rows = "mask" in names or "lengths" in names or causal or window
     if adapter.always and "causal" not in names:
         yield "causal"
-    if has_empty_rows:
+    keyless = adapter.layout == "THD" and not has_empty_rows  # entries without keys say less
+    if has_empty_rows or (keyless and adapter.empty_row == "nan"):
         yield "empty_row"
     if "lse" in adapter.returns:
-        yield from ("lse", *(["empty_lse"] if has_empty_rows else []))
+        yield from ("lse", *(["empty_lse"] if has_empty_rows or (keyless and adapter.empty_lse == "inf") else []))
         if adapter.layout not in ("HSD", "SD"):  # without a batch, some of these are the same
             yield "lse_layout"
     if "softcap" in names and ("bias" in names or ("mask" in names and adapter.mask == "additive")):

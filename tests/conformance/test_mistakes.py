@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from regard.conformance.call import Call
+from regard.conformance.conventions.fields import Adapter
+from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
 from regard.conformance.mistakes.answers import answer_of, mistaken
 from regard.conformance.mistakes.catalog import CATALOG, of_name
@@ -61,14 +64,14 @@ def test_changes_do_not_touch_the_arguments_they_are_given():
 
 def test_a_right_function_has_the_answers_of_the_law():
     """The probes accept the law itself, in every dtype that NumPy has."""
-    from regard.conformance.law.expected import expected, gradient_verdict
+    from regard.conformance.law.expected import compared_gradients, expected
 
     for dtype in (np.float16, np.float32, np.float64):
         for probe in probes(dtype):
             answer = answer_of(mistaken(), probe)
             assert expected(probe.call, probe.adapter).judge(answer).right, probe.id
             if answer.gradients:
-                assert gradient_verdict(probe.call, probe.adapter, answer).right, probe.id
+                assert compared_gradients(probe.call, probe.adapter, answer).right, probe.id
 
 
 def test_the_classes_are_those_that_running_finds():
@@ -91,3 +94,16 @@ def test_the_catalog_needs_no_recording_and_no_framework():
     assert mine and all(
         name.startswith(("regard.conformance.mistakes", "regard.conformance.law", "regard.language.")) for name in found
     )
+
+
+@pytest.mark.parametrize("mistake", CATALOG, ids=lambda each: each.name)
+@pytest.mark.parametrize("empty", "BQK")
+def test_a_mistake_is_computed_for_empty_axes(mistake, empty):
+    """A call without batch entries, rows or keys has results under every mistake, in the shapes of the right ones."""
+    sizes = {"B": 2, "H": 4, "Q": 4, "K": 4, "D": 4} | {empty: 0}
+    arrays = [np.ones([sizes[axis] for axis in axes], np.float32) for axes in ("BHQD", "BHKD", "BHKD")]
+    call = Call(q=arrays[0], k=arrays[1], v=arrays[2], causal=True)
+    right = meaning(call, Adapter())
+    changed = mistake.change(right)
+    if changed is not None:
+        assert forward(changed, *arrays).out.shape == forward(right, *arrays).out.shape

@@ -28,7 +28,7 @@ ADAPTER = {
         "scale": "scale",
         "softcap": "softcap",
     },
-    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK"),
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "HQK", "QK"),
     "causal": "top-left",
     "dtypes": ("float32", "float16"),
     "returns": ("out", "weights"),

@@ -18,11 +18,12 @@ ADAPTER = {
         "dropout": "dropout_p",
     },
     "fixed": {"enable_gqa": True},
-    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK", "K"),
+    "mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "HQK", "QK"),
     "causal": "top-left",
     "dtypes": ("float32", "float64", "float16", "bfloat16"),
     "gradients": "torch",
 }
+FLASH = ADAPTER | {"mask_shapes": ("BHQK", "B1QK", "1HQK", "11QK", "B11K", "QK")}
 
 
 @adapter(**ADAPTER)
@@ -38,7 +39,7 @@ def math(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scal
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
-@adapter(**ADAPTER)
+@adapter(**FLASH)
 def flash(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         return default(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

@@ -129,11 +129,11 @@ def _show(report: Report) -> None:
 
     console = Console()
     name = report.adapter.name or report.target
-    reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "does not run"
+    reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
     console.print(Text(f"{words(name)}: {reached}", "bold"))
     counts = report.counts
-    told = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
-    console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {told}", "dim"))
+    listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
+    console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim"))
     if report.stopped:
         console.print(Text(report.stopped, "yellow"))
     if not report.isolated:

@@ -1,4 +1,4 @@
-"""One call of attention in canonical form: what a conformance case asks for, whatever the conventions of the function
+"""One call of attention in canonical form: what a conformance case requests, whatever the conventions of the function
 that is judged.
 """
 
@@ -22,7 +22,7 @@ class Call:
     for no limit · lengths (B,): how many of the first keys of each batch entry exist · scale: times q·k · softcap: the
     scores become cap · tanh(score / cap) · sinks (H,): a logit in the denominator of each head · dropout: the share of
     weights that become 0, with `seed` · dout (B, H, Q, E), dlse (B, H, Q): gradients of the results; given, the
-    gradients of the inputs are requested · memory: how the arrays lie in memory: "contiguous", "strided" (every second
+    gradients of the inputs are requested · memory: their layout in memory: "contiguous", "strided" (every second
     element of a larger array), "expanded" (one batch entry, repeated with stride 0, where entries are equal) or
     "readonly"
     """

@@ -19,25 +19,31 @@ from .law.expected import expected, expected_gradients
 __all__ = ["script"]
 
 
+BEHAVIOR = ("inputs", "twice", "dtype")  # what a script can show besides a wrong number
+
+
 def script(
     call: Call, adapter: Adapter, parameters: Sequence[Parameter], target: str, what: str, says: Sequence[str]
 ) -> str:
     """The script. target: `module:function` or `FILE.py:function` · what: the result that is wrong, "out", "lse",
-    "weights" or "gradient of q" · says: the first lines, as comments
+    "weights" or "gradient of q"; or one of `BEHAVIOR` · says: the first lines, as comments
     """
     plain = call.changed(dout=None, dlse=None)
     prepared = prepare(plain, replace(adapter, arrays="numpy", gradients="none"), parameters)
     names: dict[int, str] = {id(array): role for role, array in reversed(list(prepared.given.items()))}
     lines = [f"# {each}" for each in says]
-    if call.memory != "contiguous":
-        lines.append(f"# This was seen with {call.memory} arrays; these are contiguous.")
     lines += [*_libraries(call, adapter, what), *_imported(target), ""]
     for role, array in prepared.given.items():
         if isinstance(array, np.ndarray) and names[id(array)] == role:
             lines.append(f"{role} = {_literal(array, adapter.arrays)}")
-    arguments = [_argument(value, names) for value in prepared.args]
-    arguments += [f"{name}={_argument(value, names)}" for name, value in prepared.kwargs.items()]
+            lines += _in_memory(role, call.memory, adapter.arrays)
+    arguments = [_argument(value, names, adapter.arrays) for value in prepared.args]
+    arguments += [f"{name}={_argument(value, names, adapter.arrays)}" for name, value in prepared.kwargs.items()]
     called = f"{target.rpartition(':')[2]}({', '.join(arguments)})"
+    if what in BEHAVIOR:
+        arrays = [role for role, array in prepared.given.items() if isinstance(array, np.ndarray)]
+        lines += _behavior(what, called, arrays, adapter)
+        return "\n".join(lines) + "\n"
     wanted, atol = _wanted(call, adapter, what)
     if what.startswith("gradient of "):
         got = f"gradient_{what[12:]}"
@@ -50,6 +56,36 @@ def script(
     shown = f"{atol:.1e}" if atol else "0"
     lines.append(f"np.testing.assert_allclose({as_float64}, expected, rtol=0, atol={shown})")
     return "\n".join(lines) + "\n"
+
+
+def _behavior(what: str, called: str, arrays: Sequence[str], adapter: Adapter) -> list[str]:
+    """The lines that show that inputs change, that two calls differ, or that the dtype is another one."""
+    if what == "inputs":
+        copy = "{0}.clone()" if adapter.arrays == "torch" else "np.array({0})"
+        before = ", ".join(copy.format(role) for role in arrays)
+        test = "np.testing.assert_array_equal(np.asarray(after), np.asarray(copy))"
+        return [
+            f"before = [{before}]",
+            called,
+            f"for copy, after in zip(before, [{', '.join(arrays)}]):",
+            f"    {test}",
+        ]
+    part = _part(adapter.returns, "out")
+    read = "{}.detach().double().numpy().copy()" if adapter.arrays == "torch" else "np.array({}, np.float64)"
+    if what == "twice":
+        lines = [f"result = {called}", f"first = {read.format(part)}", f"result = {called}"]
+        return [*lines, f"np.testing.assert_array_equal({read.format(part)}, first)"]
+    return [f"result = {called}", f"assert {part}.dtype == {arrays[0]}.dtype, {part}.dtype"]
+
+
+def _in_memory(role: str, memory: str, arrays: str) -> list[str]:
+    """The line that gives an array another layout in memory."""
+    if memory == "strided" and arrays != "jax":
+        double = "np.repeat({}, 2, -1)" if arrays == "numpy" else "{}.repeat_interleave(2, -1)"
+        return [f"{role} = {double.format(role)}[..., ::2]  # every second element of a wider array"]
+    if memory == "readonly" and arrays == "numpy":
+        return [f"{role}.flags.writeable = False"]
+    return []
 
 
 def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
@@ -117,7 +153,7 @@ def _part(returns: str | Sequence[str | None] | Mapping[str, str], what: str) ->
     if isinstance(returns, str):
         return "result"
     if isinstance(returns, Mapping):
-        return f"result[{returns[what]!r}]"
+        return f"(result[{returns[what]!r}] if isinstance(result, dict) else result.{returns[what]})"
     return f"result[{list(returns).index(what)}]"
 
 
@@ -133,8 +169,10 @@ def _imported(target: str) -> list[str]:
     return [f"from {module} import {first}"]
 
 
-def _argument(value: Any, names: Mapping[int, str]) -> str:
-    return names[id(value)] if id(value) in names else repr(value)
+def _argument(value: Any, names: Mapping[int, str], arrays: str) -> str:
+    if id(value) in names:
+        return names[id(value)]
+    return _literal(value, arrays) if isinstance(value, np.ndarray) else repr(value)
 
 
 def _literal(array: np.ndarray, arrays: str) -> str:

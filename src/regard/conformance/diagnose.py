@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from ..common.errors import Refused
 from .answer import Answer
 from .call import Call
 from .cases.case import Result
@@ -15,12 +16,13 @@ from .conventions.fields import Adapter
 from .conventions.measure import Deviation, Measured
 from .conventions.parameters import Parameter
 from .conventions.translate import Absent
-from .counterexample import script
+from .counterexample import BEHAVIOR, script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
-from .law.expected import Verdict, expected
+from .law.expected import Comparison, expected
 from .law.meaning import meaning
+from .mistakes.catalog import CATALOG
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
 from .shrink import shrunk
@@ -62,6 +64,16 @@ LOST = {
         "correct `returns` and `layout` in the adapter, or the result",
     ),
 }
+# The known mistake that a convention is, if it is not declared.
+UNDECLARED = {
+    ("mask", "true-hides"): "mask-inverted",
+    ("mask", "additive"): "mask-added-as-numbers",
+    ("causal", "top-left"): "alignment-top-left",
+    ("groups", "tile"): "groups-tiled",
+    ("lse", "base-2"): "lse-base-2",
+    ("empty_row", "nan"): "empty-row-nan",
+    ("empty_row", "mean"): "empty-row-mean",
+}
 # The law that a convention belongs to, and its level.
 LAWS = {
     "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
@@ -76,6 +88,7 @@ def findings_of(
     judge: Judge,
     measured: Measured,
     limits: Limits,
+    *,
     target: str,
     parameters: Sequence[Parameter],
     seed: int,
@@ -84,7 +97,8 @@ def findings_of(
     context = _Context(judge, limits, target, parameters, seed)
     found = [context.convention(each) for each in measured.deviations]
     failed = [each for each in results if each.status == "fail"]
-    found += context.laws(failed, [each for each in results if each.status == "pass"])
+    broken = context.laws(failed, [each for each in results if each.status == "pass"])
+    found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
     for each in results:
         if each.status == "unexpected-pass":
             found.append(
@@ -118,7 +132,7 @@ class _Context:
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
         explained = _explained(results[:40], (), adapter)
-        best = next((each for each in explained if each.mistakes), None)
+        best = self._named(deviation, results, adapter) or next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
         return Finding(
             law=law_and_level[0],
@@ -137,6 +151,17 @@ class _Context:
             counterexample="" if first is None else self._smallest(first, best, judge),
         )
 
+    def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
+        """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
+        known = (deviation.field, deviation.measured)
+        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)
+        if mistake is None:
+            return None
+        trial = Trial(adapter)
+        seen = [_observed(each, adapter) for each in results]
+        cases = [each.id for each in seen if trial.agrees(each, (mistake,))]
+        return Explanation((mistake,), (), tuple(cases)) if cases else None
+
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""
         rest = list(failed)
@@ -154,16 +179,21 @@ class _Context:
             rest = [each for each in rest if each not in folded]
             if group:
                 yield self._explained(explanation, group, folded)
-        by_law: dict[tuple[int, int], list[Result]] = {}
+        by_law: dict[tuple[int, int, str], list[Result]] = {}
         for each in rest:
             if not _is_compared(each):
-                by_law.setdefault((each.case.level, each.case.law), []).append(each)
+                name = each.case.name.split("-")[0] if each.case.level == 0 else ""
+                by_law.setdefault((each.case.level, each.case.law, name), []).append(each)
         for group in by_law.values():
             yield self._special(group)
 
     def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
         first = group[0]
         cause, fix = LOST[status]
+        overflow = status == "raised" and words.startswith(("OverflowError", "FloatingPointError"))
+        known = next((each for each in CATALOG if overflow and each.name == "softmax-without-maximum"), None)
+        if known is not None:
+            cause, fix = known.cause, known.fix
         smallest = ""
         if status != "timeout" and first.call is not None:
             smallest = self._smallest(first, None, self.judge, status)
@@ -172,7 +202,7 @@ class _Context:
             level=min(each.case.level for each in group),
             kind="law",
             measured=words,
-            mistake=None,
+            mistake=None if known is None else known.name,
             cause=cause,
             fix=fix,
             cases=tuple(each.case.id for each in group),
@@ -187,7 +217,7 @@ class _Context:
             trial.agrees(each, explanation.mistakes)
             or (
                 trial.arguments(each, explanation.mistakes) is None
-                and _verdict(self.judge, each.call, each.answer).right
+                and _comparison(self.judge, each.call, each.answer).right
             )
             for each in seen
         )
@@ -210,7 +240,7 @@ class _Context:
         )
 
     def _special(self, group: Sequence[Result]) -> Finding:
-        """The finding of cases that are judged in their own way: side effects, gradients, isolation, scale."""
+        """The finding of cases that are judged in their own way: side effects, isolation, scale."""
         first = group[0]
         return Finding(
             law=first.case.law,
@@ -218,20 +248,35 @@ class _Context:
             kind="law",
             measured=first.words,
             mistake=None,
-            cause=f"{first.case.says}: this does not hold",
-            fix=COMPARE,
+            cause=f"this does not hold: {first.case.says}",
+            fix=COMPARE if first.case.level else "find where this happens in the function, and remove it",
             cases=tuple(each.case.id for each in group),
-            counterexample="",
+            counterexample=self._shown(first),
         )
 
+    def _shown(self, result: Result) -> str:
+        """A script for a case that is judged in its own way; "" if a short one cannot show it."""
+        call, answer = result.call, result.answer
+        if call is None or answer is None or result.case.level > 0:
+            return ""
+        what = result.case.name.split("-")[0]
+        if what in BEHAVIOR:
+            says = [f"{result.case.says[0].upper()}{result.case.says[1:]}."]
+            return script(call, self.judge.adapter, self.parameters, self.target, what, says)
+        wrong = answer.status == "ok" and not _comparison(self.judge, call, answer).right
+        return self._smallest(result, None, self.judge) if wrong else ""
+
     def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
-        """The script of the smallest call that fails in the same way."""
+        """The script of the smallest call that fails in the same way; "" if the call cannot be made again."""
         call = result.call
         assert call is not None
-        small = shrunk(call, _fails_alike(judge, explanation, status))
-        judge.confirm(small)
-        answer = judge.ask(small)
-        what = _verdict(judge, small, answer).what if answer.status == "ok" else "out"
+        try:
+            small = shrunk(call, _fails_alike(judge, explanation, status))
+            judge.confirm(small)
+            answer = judge.ask(small)
+        except (Absent, Refused):
+            return ""
+        what = _comparison(judge, small, answer).what if answer.status == "ok" else "out"
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
@@ -253,7 +298,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if status != "ok":
             return True
-        if _verdict(judge, call, answer).right:
+        if _comparison(judge, call, answer).right:
             return False
         if explanation is None or not explanation.mistakes:
             return True
@@ -263,9 +308,9 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
     return fails
 
 
-def _verdict(judge: Judge, call: Call, answer: Answer) -> Verdict:
+def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:
     """How an answer compares with the law: its results, or the gradients that were requested."""
-    return judge.verdict(call, answer) if call.dout is None else judge.gradient_verdict(call, answer)
+    return judge.compared(call, answer) if call.dout is None else judge.compared_gradients(call, answer)
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
@@ -291,7 +336,9 @@ def _observed(result: Result, adapter: Adapter) -> Observed:
 
 def _is_compared(result: Result) -> bool:
     """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
-    return result.call is not None and (result.case.check is None or result.case.level == 3)
+    return result.call is not None and (
+        result.case.check is None or (result.call.dout is not None and result.case.law != 9)
+    )
 
 
 def _is_gradient(result: Result) -> bool:

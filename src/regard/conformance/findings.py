@@ -24,7 +24,7 @@ class Finding:
         cause: the likely cause.
         fix: what to do about it.
         cases: the cases that fail because of it.
-        counterexample: a Python script that shows it; "" if there is no call that does.
+        counterexample: a Python script that shows it; "" if no call does.
 
     Examples:
         >>> from regard.conformance import Finding

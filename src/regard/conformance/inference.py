@@ -64,7 +64,11 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
     deviations = measured.deviations
-    found = replace(measured.adapter, confirmed=not deviations, expected={} if declared is None else declared.expected)
+    found = replace(
+        measured.adapter,
+        confirmed=not deviations and not measured.unmeasured,
+        expected={} if declared is None else declared.expected,
+    )
     notes = [f"{each.field}: {each.words}" for each in deviations]
     if deviations:
         names = ", ".join(each.field for each in deviations)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..common.errors import Refused
 from .answer import Answer
 from .call import Call
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent
 from .law.by_hand import confirm
-from .law.expected import Expected, Verdict, expected, gradient_verdict
+from .law.expected import Comparison, Expected, compared_gradients, expected
 
 __all__ = ["Asks", "Judge", "agrees", "unanswered"]
 
@@ -54,7 +55,7 @@ class Judge:
         """What the law says."""
         return expected(call, self.adapter)
 
-    def verdict(self, call: Call, answer: Answer) -> Verdict:
+    def compared(self, call: Call, answer: Answer) -> Comparison:
         """How an answer compares with the law."""
         return self.expected(call).judge(answer)
 
@@ -64,9 +65,9 @@ class Judge:
         if pairs * max(call.q.shape[3], call.v.shape[3]) <= SMALL:
             confirm(call, self.adapter, self.expected(call).outcome)
 
-    def gradient_verdict(self, call: Call, answer: Answer) -> Verdict:
+    def compared_gradients(self, call: Call, answer: Answer) -> Comparison:
         """How the gradients of an answer compare with those of the law."""
-        return gradient_verdict(call, self.adapter, answer)
+        return compared_gradients(call, self.adapter, answer)
 
     def result(self, case: Case) -> Result:
         """The result of a case, timed by the function's own seconds."""
@@ -78,6 +79,8 @@ class Judge:
             return (case.check or agrees)(case, self)
         except Absent as absent:
             return Result(case=case, status="absent", words=absent.words)
+        except Refused as refused:
+            return Result(case=case, status="absent", words=f"{refused.reasons[0].what}: {refused.reasons[0].given}")
 
 
 def agrees(case: Case, judge: Judge) -> Result:
@@ -85,12 +88,12 @@ def agrees(case: Case, judge: Judge) -> Result:
     answer = judge.ask(case.call)
     if answer.status != "ok":
         return unanswered(case, case.call, answer)
-    verdict = judge.verdict(case.call, answer)
+    comparison = judge.compared(case.call, answer)
     return Result(
         case=case,
-        status="pass" if verdict.right else "fail",
-        ratio=verdict.ratio,
-        words="" if verdict.right else str(verdict),
+        status="pass" if comparison.right else "fail",
+        ratio=comparison.ratio,
+        words="" if comparison.right else str(comparison),
         call=case.call,
         answer=answer,
         seconds=answer.seconds,

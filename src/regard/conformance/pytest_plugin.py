@@ -20,7 +20,7 @@ from .findings import Finding
 from .judge import Judge
 from .process.opened import open_session
 from .report import Report
-from .run import LOST, cases, conform, limits_of
+from .run import LOST, cases, conform, judged, limits_of
 
 __all__ = ["Plugin", "keeps_the_laws"]
 
@@ -40,8 +40,9 @@ class Suite:
             session = open_session(function, seconds)
             self.closing.enter_context(session)
             self.described = session.describe()
-            self.measured = measure(session, self.described, adapter or self.described.adapter)
-            self.judge = Judge(session, self.measured.adapter)
+            declared = adapter or self.described.adapter
+            self.measured = measure(session, self.described, declared)
+            self.judge = Judge(session, judged(self.measured.adapter, declared))
             self.limits = limits_of(self.judge)
             self.cases = cases(self.limits, level, seed)
         except BaseException:
@@ -65,7 +66,13 @@ class Suite:
         """What explains failed results, or the conventions that were not declared."""
         measured = self.measured if conventions else replace(self.measured, deviations=())
         return findings_of(
-            results, self.judge, measured, self.limits, self.function, self.described.parameters, self.seed
+            results,
+            self.judge,
+            measured,
+            self.limits,
+            target=self.function,
+            parameters=self.described.parameters,
+            seed=self.seed,
         )
 
 
@@ -126,7 +133,7 @@ class Conventions(Item):
             raise Broken(measured.words)
         found = self.suite.findings((), conventions=True) if measured.deviations else []
         if found:
-            raise Broken("\n\n".join(map(told, found)))
+            raise Broken("\n\n".join(map(described, found)))
 
 
 class OneCase(Item):
@@ -146,7 +153,7 @@ class OneCase(Item):
         if result.status in ("absent", "refused"):
             pytest.skip(f"{result.status}: {result.words}")
         if result.status != "pass":
-            found = map(told, self.suite.findings([result]))
+            found = map(described, self.suite.findings([result]))
             raise Broken("\n\n".join([f"{self.case.says}: {result.words}", *found]))
 
 
@@ -209,11 +216,11 @@ def keeps_the_laws(
 def whole(report: Report) -> str:
     """The level that was reached, and all findings."""
     wrong = f"{len(report.findings)} finding{'s' if len(report.findings) > 1 else ''}"
-    first = f"{report.target}: level {report.mark} of {report.asked} asked, {wrong}"
-    return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(told, report.findings)])
+    first = f"{report.target}: level {report.mark} of {report.requested}, {wrong}"
+    return "\n\n".join([first, *([report.stopped] if report.stopped else []), *map(described, report.findings)])
 
 
-def told(finding: Finding) -> str:
+def described(finding: Finding) -> str:
     """A finding and its counterexample."""
     return "\n\n".join(filter(None, (str(finding), finding.counterexample.rstrip())))
 

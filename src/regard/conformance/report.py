@@ -25,7 +25,7 @@ class Report:
         adapter: the conventions under which it was judged.
         declared: those that it declares; None if it declares nothing.
         conventions: each convention that was measured, in words.
-        asked: the highest level that was asked for.
+        requested: the highest level that was requested.
         results: one for each case.
         findings: what is wrong; conventions first.
         seed: of the cases.
@@ -49,7 +49,7 @@ class Report:
     adapter: Adapter
     declared: Adapter | None
     conventions: Mapping[str, str]
-    asked: int
+    requested: int
     results: tuple[Result, ...]
     findings: tuple[Finding, ...]
     seed: int
@@ -69,13 +69,15 @@ class Report:
     @property
     def level(self) -> int:
         """The highest level of which all cases, and all those below, hold; −1 if the function does not even run."""
-        lowest = min((each.level for each in self.findings if each.kind != "unexpected-pass"), default=self.asked + 1)
-        return min(lowest - 1, self.asked)
+        lowest = min(
+            (each.level for each in self.findings if each.kind != "unexpected-pass"), default=self.requested + 1
+        )
+        return min(lowest - 1, self.requested)
 
     @property
     def mark(self) -> str:
-        """The level, from 4 on with the grade of isolation: "4b" if parts of a call have the bits of the whole, "4r" if
-        they agree to rounding only; "none" below level 0.
+        """The level, from 4 on with the grade of isolation: "4b" if parts of a call are bit-identical to the whole,
+        "4r" if they agree to rounding only; "none" below level 0.
         """
         if self.level < 4:
             return str(self.level) if self.level >= 0 else "none"
@@ -112,7 +114,7 @@ class Report:
             "level": self.level,
             "mark": self.mark,
             "level_name": LEVELS[self.level] if self.level >= 0 else "none",
-            "asked": self.asked,
+            "requested": self.requested,
             "conventions": dict(self.conventions),
             "adapter": to_json(self.adapter),
             "declared": self.declared is not None,

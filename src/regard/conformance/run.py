@@ -24,6 +24,7 @@ from .diagnose import findings_of
 from .judge import Judge
 from .process.opened import name_of, open_session
 from .report import Report
+from .watched import Watched
 
 __all__ = ["LOST", "cases", "conform", "limits_of"]
 
@@ -81,19 +82,23 @@ def conform(
         described = session.describe()
         target = function if isinstance(function, str) else name_of(function) or described.name
         declared = adapter if adapter is not None else described.adapter
-        measured = measure(session, described, declared)
-        judge = Judge(session, measured.adapter)
+        watched = Watched(session)
+        measured = measure(watched, described, declared)
+        judge = Judge(session, judged(measured.adapter, declared))
         limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
+        results = [*watched.results(), *results]
         results = _with_expectations(results, measured.adapter)
-        findings = findings_of(results, judge, measured, limits, target, described.parameters, seed)
+        findings = findings_of(
+            results, judge, measured, limits, target=target, parameters=described.parameters, seed=seed
+        )
         return Report(
             target=target,
             adapter=measured.adapter,
             declared=declared,
             conventions=dict(measured.evidence),
-            asked=level,
+            requested=level,
             results=tuple(results),
             findings=tuple(findings),
             seed=seed,
@@ -107,6 +112,13 @@ def conform(
 def cases(limits: Limits, level: int, seed: int) -> list[Case]:
     """The cases of all levels up to this one."""
     return [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
+
+
+def judged(measured: Adapter, declared: Adapter | None) -> Adapter:
+    """The measured conventions; of the dtypes, only the first if none are declared."""
+    if declared is not None and ("dtypes" in declared.declared or declared.dtypes != Adapter().dtypes):
+        return measured
+    return replace(measured, dtypes=measured.dtypes[:1])
 
 
 def limits_of(judge: Judge) -> Limits:

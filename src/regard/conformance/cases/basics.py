@@ -11,7 +11,7 @@ from ...common.dtypes import FLOATS
 from ..answer import Answer
 from ..judge import Judge, unanswered
 from .case import Case, Result
-from .draw import Draw
+from .draw import Draw, resized
 from .limits import Limits
 
 __all__ = ["basics"]
@@ -28,8 +28,26 @@ def basics(limits: Limits, seed: int) -> Iterator[Case]:
     yield case("square", "a call with as many rows as keys returns numbers", _runs, Q=6, K=6)
     yield case("dtype", "the output has the dtype of the inputs, or a wider one", _dtype)
     yield case("inputs", "the inputs are not changed", _quiet("changed its input"))
+    yield from _inputs(limits, seed)
     yield case("state", "nothing outside of the call is changed: random state, files, processes, network", _quiet(""))
     yield case("twice", "the same call gives the same bits twice", _twice)
+
+
+def _inputs(limits: Limits, seed: int) -> Iterator[Case]:
+    """The other arrays of a call are not changed either."""
+    shape = next((each for each in limits.adapter.mask_shapes if "Q" in each), (*limits.adapter.mask_shapes, "BHQK")[0])
+    for role in ("mask", "bias", "sinks", "lengths"):
+        draw, sizes = Draw(seed, f"inputs-{role}"), limits.sizes()
+        dims = resized(shape, *(sizes[axis] for axis in "BHQK"))
+        array = {
+            "mask": draw.mask(*dims),
+            "bias": draw.bias(*dims),
+            "sinks": draw.bias(sizes["H"]),
+            "lengths": np.full(sizes["B"], 3),
+        }[role]
+        says = f"the array passed as {role} is not changed"
+        call = draw.call(**sizes, **{role: array})
+        yield Case(name=f"inputs-{role}", law=0, level=0, says=says, call=call, check=_quiet("changed its input"))
 
 
 def _runs(case: Case, judge: Judge) -> Result:

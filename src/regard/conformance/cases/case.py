@@ -19,7 +19,7 @@ class Case:
     """One thing that must hold.
 
     name: such as "empty-row-float32" · law: the number of the law; 0 for what comes before the laws · level · says:
-    what must hold, a sentence · call: what is asked · optional: a function may refuse this call with an exception ·
+    what must hold, a sentence · call: the call · optional: a function may refuse this call with an exception ·
     check: how a `Judge` judges it; None: the answer is compared with the law
     """
 

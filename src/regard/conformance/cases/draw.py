@@ -19,7 +19,7 @@ class Draw:
     def __init__(self, seed: int, name: str):
         self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
 
-    def arrays(self, B=2, H=4, G=4, Q=5, K=7, D=8, E=8, dtype="float32", size=1.4) -> dict[str, np.ndarray]:
+    def arrays(self, *, B=2, H=4, G=4, Q=5, K=7, D=8, E=8, dtype="float32", size=1.4) -> dict[str, np.ndarray]:
         """q, k and v of these sizes; size: the deviation of the entries of q and k."""
         kind = FLOATS[dtype].numpy
         shapes = {"q": (B, H, Q, D), "k": (B, G, K, D), "v": (B, G, K, E)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
-__all__ = ["gradients"]
+__all__ = ["gradients", "leaking_gradients"]
 
 SAYS = "gradients are those of Σ out · dout"
 
@@ -30,6 +31,8 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     yield _case(limits, seed, "causal", 3, {"Q": 6, "K": 6}, causal=True)
     if limits.rectangular:
         yield _case(limits, seed, "causal-fewer-rows", 3, {"Q": 3, "K": 7}, causal=True)
+        if limits.adapter.empty_row == "zero" and limits.adapter.causal == "bottom-right":
+            yield _case(limits, seed, "causal-more-rows", 5, {"Q": 6, "K": 4}, causal=True)
     if limits.grouped and limits.heads is None:
         yield _case(limits, seed, "groups-of-two", 1, {"H": 4, "G": 2})
         yield _case(limits, seed, "one-key-head", 1, {"H": 4, "G": 1})
@@ -39,7 +42,8 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
     yield _case(limits, seed, "lengths", 2, lengths=np.array([7, 3] if limits.batch else [3]))
     H = limits.sizes()["H"]
     yield _case(limits, seed, "sinks", 8, sinks=np.linspace(-1, 2, H).astype(np.float32))
-    for name in ("mask", "bias", "empty-row", "nan-behind-mask"):
+    zero = ("empty-row",) if limits.adapter.empty_row == "zero" else ()  # the others have gradients of their own
+    for name in ("mask", "bias", *zero):
         draw, sizes = Draw(seed, f"gradient-{name}"), limits.sizes(B=1, H=2, Q=3, K=4, D=4)  # for finite differences
         shapes = limits.adapter.mask_shapes
         dims = resized(
@@ -49,12 +53,8 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
         if name == "empty-row":
             call_fields["mask"][:, :, -1] = False
         arrays = draw.arrays(**sizes)
-        if name == "nan-behind-mask":
-            call_fields["mask"][..., -2:], call_fields["mask"][..., 0] = False, True
-            for axis in "kv":
-                arrays[axis][:, :, -2:] = np.nan
-        yield _finished(limits, draw, name, {"empty-row": 5, "nan-behind-mask": 6, "mask": 2, "bias": 1}[name], sizes,
-                        arrays | call_fields)  # fmt: skip
+        law = {"empty-row": 5, "mask": 2, "bias": 1}[name]
+        yield _finished(limits, draw, name, law, sizes, arrays | call_fields)
     for dtype in limits.adapter.dtypes:
         if dtype != limits.dtype:
             yield _case(limits, seed, f"plain-{dtype}", 10, {"dtype": dtype})
@@ -64,12 +64,29 @@ def gradients(limits: Limits, seed: int) -> Iterator[Case]:
         yield _case(limits, seed, "lse-causal", 7, {"Q": 6, "K": 6}, dlse=True, causal=True, optional=True)
 
 
+def leaking_gradients(limits: Limits, seed: int) -> Iterator[Case]:
+    """Gradients of a call with NaN in masked keys and values; a case of level 4."""
+    if limits.adapter.gradients == "none":
+        return
+    name = "nan-behind-mask"
+    draw, sizes = Draw(seed, f"gradient-{name}"), limits.sizes(B=1, H=2, Q=3, K=4, D=4)
+    shapes = limits.adapter.mask_shapes
+    mask = draw.mask(
+        *resized(next((each for each in shapes if "Q" in each), (*shapes, "BHQK")[0]), *(sizes[a] for a in "BHQK"))
+    )
+    mask[..., -2:], mask[..., 0] = False, True
+    arrays = draw.arrays(**sizes)
+    for axis in "kv":
+        arrays[axis][:, :, -2:] = np.nan
+    yield replace(_finished(limits, draw, name, 6, sizes, arrays | {"mask": mask}), level=4)
+
+
 def _case(limits: Limits, seed: int, name: str, law: int, sizes=None, optional=False, **fields) -> Case:
     draw, known = Draw(seed, f"gradient-{name}"), limits.sizes(**(sizes or {}))
-    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional)
+    return _finished(limits, draw, name, law, known, draw.arrays(**known) | fields, optional=optional)
 
 
-def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, optional=False) -> Case:
+def _finished(limits: Limits, draw: Draw, name: str, law: int, sizes: dict, fields: dict, *, optional=False) -> Case:
     """The case, with gradients of the results."""
     B, H, Q, E = (sizes[axis] for axis in "BHQE")
     kind = fields["q"].dtype
@@ -84,12 +101,12 @@ def _agrees(case: Case, judge: Judge) -> Result:
     answer = judge.ask(case.call)
     if answer.status != "ok":
         return unanswered(case, case.call, answer)
-    verdict = judge.gradient_verdict(case.call, answer)
+    comparison = judge.compared_gradients(case.call, answer)
     return Result(
         case=case,
-        status="pass" if verdict.right else "fail",
-        ratio=verdict.ratio,
-        words="" if verdict.right else str(verdict),
+        status="pass" if comparison.right else "fail",
+        ratio=comparison.ratio,
+        words="" if comparison.right else str(comparison),
         call=case.call,
         answer=answer,
         seconds=answer.seconds,

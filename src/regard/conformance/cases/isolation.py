@@ -17,18 +17,20 @@ from ..judge import Judge, unanswered
 from ..law.bound import compare
 from .case import Case, Result
 from .draw import Draw, resized
+from .gradients import leaking_gradients
 from .limits import Limits
 
 __all__ = ["isolation"]
 
 Place = tuple[slice, ...]
-Asked = tuple[tuple[Call, Answer], tuple[Call, Answer]]  # the part and the whole
+Made = tuple[tuple[Call, Answer], tuple[Call, Answer]]  # the part and the whole
 Cut = Callable[[Call], tuple[Call, Place]]  # a part of a call, and where its results are in the whole
 
 
 def isolation(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 4."""
     yield from _leaks(limits, seed)
+    yield from leaking_gradients(limits, seed)
     yield from _alone(limits, seed)
 
 
@@ -123,9 +125,9 @@ def _part(cut: Cut, case: Case, judge: Judge) -> Result:
     """Whether a part of a call gives what it gives in the whole."""
     call, place = cut(case.call)
     whole, part = judge.ask(case.call), judge.ask(call)
-    for asked, answer in ((case.call, whole), (call, part)):
+    for made, answer in ((case.call, whole), (call, part)):
         if answer.status != "ok":
-            return unanswered(replace(case, optional=True), asked, answer)
+            return unanswered(replace(case, optional=True), made, answer)
     return _compared(case, judge, ((call, part), (case.call, whole)), ((), place))
 
 
@@ -135,9 +137,9 @@ def _neighbours(case: Case, judge: Judge) -> Result:
     q[:, :, 1:] = -3 * q[:, :, 1:]
     other = case.call.changed(q=q)
     first, second = judge.ask(case.call), judge.ask(other)
-    for asked, answer in ((case.call, first), (other, second)):
+    for made, answer in ((case.call, first), (other, second)):
         if answer.status != "ok":
-            return unanswered(case, asked, answer)
+            return unanswered(case, made, answer)
     place = (slice(None), slice(None), slice(0, 1))
     return _compared(case, judge, ((other, second), (case.call, first)), (place, place))
 
@@ -151,15 +153,15 @@ def _cut_off(limits: Limits, case: Case, judge: Judge) -> Result:
     masked = case.call.changed(mask=mask)
     short = case.call.changed(k=case.call.k[:, :, : K // 2], v=case.call.v[:, :, : K // 2])
     first, second = judge.ask(masked), judge.ask(short)
-    for asked, answer in ((masked, first), (short, second)):
+    for made, answer in ((masked, first), (short, second)):
         if answer.status != "ok":
-            return unanswered(replace(case, optional=True), asked, answer)
+            return unanswered(replace(case, optional=True), made, answer)
     return _compared(case, judge, ((short, second), (masked, first)), ((), ()))
 
 
-def _compared(case: Case, judge: Judge, asked: Asked, places: tuple[Place, Place]) -> Result:
+def _compared(case: Case, judge: Judge, made: Made, places: tuple[Place, Place]) -> Result:
     """Two answers for the same rows: equal in every bit, or with a difference that rounding of both explains."""
-    (call, alone), (_, together) = asked
+    (call, alone), (_, together) = made
     assert alone.out is not None and together.out is not None
     part, whole = alone.out[places[0]], together.out[places[1]]
     right, ratio, at = compare(part, whole, 2 * judge.expected(call).bounds.out[places[0]])
@@ -172,5 +174,5 @@ def _compared(case: Case, judge: Judge, asked: Asked, places: tuple[Place, Place
         call=call,
         answer=alone,
         grade="bits" if np.array_equal(part, whole, equal_nan=True) else "rounding",
-        also=asked,
+        also=made,
     )

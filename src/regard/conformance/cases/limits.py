@@ -1,4 +1,4 @@
-"""Limits: which calls a function can be asked, so that cases ask nothing else."""
+"""Limits: which calls a function takes, so that cases make no others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Limits:
 
     @property
     def packed(self) -> bool:
-        """Whether rows of all batch entries lie in one axis."""
+        """Whether rows of all batch entries are in one axis."""
         return self.adapter.layout == "THD" and self.takes("cu_seqlens_q")
 
     @property

@@ -24,9 +24,19 @@ SIZES = (
     ("other-value-depth", {"D": 8, "E": 3}),
     ("wider-values", {"D": 3, "E": 10}),
     ("100-keys", {"Q": 9, "K": 100, "D": 16}),
+    ("70-rows", {"B": 1, "H": 2, "Q": 70, "K": 9}),
+    ("130-rows", {"B": 1, "H": 1, "Q": 130, "K": 130}),
+    ("520-keys", {"B": 1, "H": 1, "Q": 2, "K": 520}),
     ("three-heads", {"B": 3, "H": 3, "Q": 4, "K": 5}),
     ("rows-equal-heads", {"B": 2, "H": 4, "Q": 4, "K": 4, "D": 4}),
 )
+# Masks over many keys, and where batch entries, heads and rows are equally many, so that axes can be mistaken.
+LONG_MASKS = (
+    ("mask-of-100-keys", {"B": 1, "H": 2, "Q": 5, "K": 100}),
+    ("mask-of-300-keys", {"B": 1, "H": 1, "Q": 3, "K": 300}),
+    ("mask-equal-sizes", {"B": 3, "H": 3, "Q": 3, "K": 3}),
+)
+MAY_REFUSE = ("wider-values", "other-value-depth", "520-keys", "mask-of-300-keys")  # other depths, long contexts
 EMPTY = (("no-rows", {"Q": 0, "K": 3}), ("no-keys", {"Q": 3, "K": 0}), ("no-entries", {"B": 0}))
 
 
@@ -40,7 +50,7 @@ def textbook(limits: Limits, seed: int) -> Iterator[Case]:
     formula = "the output is softmax(q·k / √D) · v"
     yield case("plain", 1, formula)
     for name, sizes in SIZES:
-        yield case(name, 1, formula, sizes=sizes, optional=name in ("wider-values", "other-value-depth"))
+        yield case(name, 1, formula, sizes=sizes, optional=name in MAY_REFUSE)
     for name, sizes in EMPTY:
         yield case(name, 5, "without rows the result is empty; without keys it is 0", optional=True, sizes=sizes)
     yield from _scales(limits, case)
@@ -58,9 +68,10 @@ def _groups(limits: Limits, case) -> Iterator[Case]:
     says = "query head h attends with key head h // (H / G)"
     for name, H, G in (("groups-of-two", 4, 2), ("groups-of-three", 6, 2), ("one-key-head", 4, 1)):
         if limits.grouped and limits.heads in (None, H):
-            yield case(name, 1, says, sizes={"H": H, "G": G})
+            optional = "groups" not in limits.adapter.declared
+            yield case(name, 1, says, optional, {"H": H, "G": G})
             if limits.takes("causal"):
-                yield case(f"{name}-causal", 3, says, sizes={"H": H, "G": G, "Q": 6, "K": 6}, causal=True)
+                yield case(f"{name}-causal", 3, says, optional, {"H": H, "G": G, "Q": 6, "K": 6}, causal=True)
 
 
 def _masks(limits: Limits, seed: int) -> Iterator[Case]:
@@ -83,6 +94,13 @@ def _masks(limits: Limits, seed: int) -> Iterator[Case]:
             limits.adapter.mask_shapes[0] if limits.adapter.mask_shapes else "BHQK", *(sizes[a] for a in "BHQK")
         )
         yield Case(name=name, law=2, level=1, says=says, call=draw.call(**sizes, mask=draw.mask(*dims, share=share)))
+    for name, sizes in LONG_MASKS:
+        draw, known = Draw(seed, name), limits.sizes(**sizes)
+        for shape in limits.adapter.mask_shapes[:1] if "keys" in name else limits.adapter.mask_shapes:
+            mask = draw.mask(*resized(shape, *(known[a] for a in "BHQK")))
+            label = name if "keys" in name else f"{name}-{shape}"
+            call = draw.call(**known, mask=mask)
+            yield Case(name=label, law=2, level=1, says=says, call=call, optional=name in MAY_REFUSE)
     for name in ("mask-and-causal", "mask-and-bias", "bias-and-causal"):
         draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
         dims = resized(
@@ -103,7 +121,8 @@ def _causal(limits: Limits, seed: int) -> Iterator[Case]:
     for name, sizes in (
         ("causal", {"Q": 6, "K": 6}),
         ("causal-one-row", {"Q": 1, "K": 1}),
-        ("causal-long", {"Q": 33, "K": 33, "H": 2}),
+        ("causal-of-33-rows", {"Q": 33, "K": 33, "H": 2}),
+        ("causal-of-130-rows", {"B": 1, "H": 1, "Q": 130, "K": 130}),
     ):
         call = Draw(seed, name).call(**limits.sizes(**sizes), causal=True)
         yield Case(name=name, law=3, level=1, says=says, call=call)

@@ -125,7 +125,7 @@ def from_json(data: Any, source: str = "") -> Adapter:
         given = f"{source}: {type(data).__name__}" if source else type(data).__name__
         raise refuse(WHERE, "it is not an object", given=given, expected="a JSON object", fix='write {"schema": 1, …}')
     reasons = []
-    if data.get("schema") != VERSION or isinstance(data.get("schema"), (bool, float)):
+    if data.get("schema", VERSION) != VERSION or isinstance(data.get("schema"), (bool, float)):
         given = repr(data["schema"]) if "schema" in data else "no schema"
         fix = f'write "schema": {VERSION}'
         reasons.append(Reason("schema is not known", given=given, expected=f"schema {VERSION}", fix=fix))

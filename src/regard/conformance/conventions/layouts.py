@@ -25,7 +25,8 @@ def pack(array: Array, layout: str, lengths: Lengths = None) -> Array:
         packed = array.transpose(0, 2, 1, 3).reshape(B, S, H * D)
     elif layout == "THD":
         rows = [array.shape[2]] * len(array) if lengths is None else lengths
-        packed = np.concatenate([entry[:, :n].swapaxes(0, 1) for entry, n in zip(array, rows)])
+        entries = [entry[:, :n].swapaxes(0, 1) for entry, n in zip(array, rows)]
+        packed = np.concatenate(entries) if entries else np.zeros((0, array.shape[1], array.shape[3]), array.dtype)
     else:
         packed = array[0] if layout == "HSD" else array[0, 0]
     return np.ascontiguousarray(packed)

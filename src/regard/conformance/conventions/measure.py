@@ -79,7 +79,7 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
     given = declared or Adapter()
     start = completed(given, parameters)
     probe = Probe(session, start)
-    if not find(probe, parameters):
+    if not find(probe, parameters, str(getattr(described, "name", ""))):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         words = first.words if first is not None else "no call ran"
         return Measured(adapter=start, runs=False, words=words, calls=probe.calls)

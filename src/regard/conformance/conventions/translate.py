@@ -51,7 +51,7 @@ class Prepared:
 
 
 def prepare(call: Call, adapter: Adapter, parameters: Iterable[Parameter | str]) -> Prepared:
-    """The arguments for a call. parameters: those of the function; names alone stand for optional ones.
+    """The arguments for a call. parameters: those of the function; names alone are optional ones.
 
     Raises:
         Absent: if the function has no parameter for an argument of the call, or its layout cannot hold the call.

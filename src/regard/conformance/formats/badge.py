@@ -15,7 +15,7 @@ LABEL = "attention laws"
 
 def badge(report: Report) -> str:
     """The badge."""
-    words = f"level {report.mark}" if report.level >= 0 else "does not run"
+    words = f"level {report.mark}" if report.level >= 0 else "no level"
     left, right = (round(len(text) * WIDTH + 12) for text in (LABEL, words))
     color, total = COLORS[report.level + 1], left + right
     title = escape(f"{LABEL}: {words}")

@@ -30,7 +30,7 @@ def markdown(report: Report) -> str:
         lines.append("")
     lines += ["## Cases", "", "| level | pass | fail | refused | absent | expected | worst error / bound |"]
     lines.append("|---|---|---|---|---|---|---|")
-    for level, name in enumerate(LEVELS[: report.asked + 1]):
+    for level, name in enumerate(LEVELS[: report.requested + 1]):
         here = [each for each in report.results if each.case.level == level]
         counts = [
             sum(each.status == status for each in here) for status in ("pass", "fail", "refused", "absent", "expected")
@@ -45,7 +45,7 @@ def _summary(report: Report) -> str:
     words = "nothing is wrong" if report.right else f"{len(report.findings)} findings"
     stopped = f" The run stopped early: {report.stopped}." if report.stopped else ""
     ran = f"{len(report.results)} cases, seed {report.seed}"
-    return f"Level **{report.mark}** of {report.asked} asked, {words}; {ran}.{stopped}"
+    return f"Level **{report.mark}** of {report.requested} requested, {words}; {ran}.{stopped}"
 
 
 def _cell(words: str) -> str:

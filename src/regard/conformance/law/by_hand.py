@@ -75,7 +75,8 @@ class Row:
         self.depth = D
         query = [float(x) for x in call.q[b, h, i]]
         scale = call.scale if call.scale is not None else adapter.scale if adapter.scale is not None else D**-0.5
-        position = i if adapter.causal == "top-left" else i + K - call.dims["Q"]
+        existing = K if call.lengths is None or adapter.layout != "THD" else int(call.lengths[b])
+        position = i if adapter.causal == "top-left" else i + existing - call.dims["Q"]
         self.keys = [
             j for j in range(K) if allowed(call, (b, h, i, j), position, call.causal or "causal" in adapter.always)
         ]

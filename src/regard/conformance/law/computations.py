@@ -148,7 +148,7 @@ class Computation:
 
     @cached_property
     def steps(self) -> list[tuple[str, Array]]:
-        """The score after each of its changes, in nats but for the product of base 2 without changes."""
+        """The score after each of its changes, in nats; a product of base 2 that nothing changes is in that base."""
         scale, place = self.arguments.scale, self.how.scale
         fold = self.how.base_2 and not self.arguments.scores
         scale = self.work.type(scale * (LOG2E if fold else 1))

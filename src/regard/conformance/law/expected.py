@@ -14,11 +14,11 @@ from .bound import Bounds, bound, compare, gradient_bounds
 from .forward import Outcome, forward
 from .meaning import meaning
 
-__all__ = ["Expected", "Verdict", "expected", "expected_gradients", "gradient_verdict"]
+__all__ = ["Expected", "Comparison", "expected", "expected_gradients", "compared_gradients"]
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class Comparison:
     """How an answer compares with what was expected.
 
     right: whether every number is within its bound · ratio: the largest |error| / bound · what: the result that it was
@@ -51,9 +51,9 @@ class Expected:
     promised_lse: np.ndarray
     outcome: Outcome
 
-    def judge(self, answer: Answer) -> Verdict:
+    def judge(self, answer: Answer) -> Comparison:
         """The worst place of an answer."""
-        worst = Verdict(True)
+        worst = Comparison(True)
         for what in ("out", "lse", "weights"):
             got = getattr(answer, what)
             if got is None:
@@ -65,7 +65,7 @@ class Expected:
                 got = np.where(keep, got, wanted)
             right, ratio, at = compare(got, wanted, allowed)
             if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
-                worst = Verdict(
+                worst = Comparison(
                     right, ratio, what, at, float(got[at]) if got.size else 0.0, float(wanted[at]) if got.size else 0.0
                 )
         return worst
@@ -79,7 +79,8 @@ def expected(call: Call, adapter: Adapter) -> Expected:
     empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
     out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
     if empty.any():
-        promised = np.ones_like(empty) if adapter.empty_row != "any" else promised
+        if adapter.empty_row == "zero" or (adapter.empty_row != "any" and call.k.shape[2]):  # a sum over no keys is 0
+            promised = np.ones_like(empty)
         known = adapter.empty_lse != "any" or call.sinks is not None
         promised_lse = np.ones_like(empty) if known else promised_lse
         out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter.empty_row)
@@ -88,17 +89,17 @@ def expected(call: Call, adapter: Adapter) -> Expected:
     return Expected(out, lse, weights, bounds, promised, promised_lse, outcome)
 
 
-def gradient_verdict(call: Call, adapter: Adapter, answer: Answer) -> Verdict:
+def compared_gradients(call: Call, adapter: Adapter, answer: Answer) -> Comparison:
     """The worst place of the gradients of an answer."""
     wanted, bounds = expected_gradients(call, adapter)
-    worst = Verdict(True)
+    worst = Comparison(True)
     for role, got in answer.gradients.items():
         if role not in wanted:
             continue
         right, ratio, at = compare(got, wanted[role], bounds[role])
         if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
             numbers = (float(got[at]), float(wanted[role][at])) if got.size else (0.0, 0.0)
-            worst = Verdict(right, ratio, f"gradient of {role}", at, *numbers)
+            worst = Comparison(right, ratio, f"gradient of {role}", at, *numbers)
     return worst
 
 
@@ -112,7 +113,7 @@ def expected_gradients(call: Call, adapter: Adapter) -> tuple[dict[str, np.ndarr
 
 
 def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
-    """Output and weights with the fully masked rows that the convention asks for."""
+    """Output and weights with the fully masked rows of the convention."""
     here, K = empty[..., None], weights.shape[-1]
     if convention == "nan":
         return np.where(here, np.nan, out), np.where(here, np.nan, weights)

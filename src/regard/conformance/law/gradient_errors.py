@@ -33,7 +33,7 @@ class GradientErrors:
 
     @cached_property
     def beyond(self) -> bool:
-        """Whether a number on the way exceeds the dtype, so that nothing is known of the gradients."""
+        """Whether an intermediate number exceeds the dtype, so that nothing is known of the gradients."""
         sizes = (abs(self.dout) @ abs(self.errors.v).swapaxes(-1, -2), self.flow.delta, self.flow.rest)
         largest = max((float(abs(each).max(initial=0)) for each in sizes), default=0.0)
         return bool(self.errors.beyond.any()) or largest > 0.99 * self.units.most

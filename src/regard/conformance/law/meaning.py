@@ -21,10 +21,15 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
     masks: dict[str, Expr] = {}
     if call.mask is not None:
         masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(adapter, Q, K))
+    here: Expr = query
+    if adapter.layout == "THD" and adapter.causal == "bottom-right" and call.lengths is not None:
+        here = (
+            query - table(K - np.asarray(call.lengths), "missing")[batch]
+        )  # the last row is at the last key that exists
     if call.causal or "causal" in adapter.always:
-        masks["causal"] = causal()
+        masks["causal"] = causal() if here is query else key <= here
     if call.window is not None:
-        masks["window"] = _window(*call.window)
+        masks["window"] = _window(*call.window, here)
     if call.lengths is not None:
         masks["lengths"] = key < table(np.asarray(call.lengths), "lengths")[batch]
     capped = {} if call.softcap is None else {"softcap": softcap(call.softcap)}
@@ -65,10 +70,10 @@ def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> 
     ]
 
 
-def _window(before: int | None, after: int | None) -> Expr:
-    """A row attends to its own position, `before` keys before it and `after` keys after it."""
-    low = None if before is None else key >= query - before
-    high = None if after is None else key <= query + after
+def _window(before: int | None, after: int | None, here: Expr) -> Expr:
+    """A row attends to its own position `here`, `before` keys before it and `after` keys after it."""
+    low = None if before is None else key >= here - before
+    high = None if after is None else key <= here + after
     if low is None or high is None:
         return high if low is None and high is not None else (low if low is not None else key >= 0)
     return low & high

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..conventions.fields import Adapter
 from .catalog import CATALOG
 from .mistake import Mistake
@@ -15,6 +13,7 @@ from .trial import Observed, Trial
 __all__ = ["Explanation", "Observed", "explain"]
 
 STARTS = 8  # failing cases from which single mistakes are searched, the smallest of those that are left each time
+MANY = 64  # keys, from which an implementation may take another path
 PAIRED = 2  # failing cases from which pairs are searched
 EFFORT = 6000  # small forward passes: after so many no pairs are tried any more, which takes about a second
 PATIENCE = 4  # times as many, after which no single mistakes are tried; only large calls need them
@@ -109,20 +108,21 @@ class _Search:
         if not choices:
             return False
         near = [seen for seen in self.left if seen.work <= WORK or seen is start]
-        rated = []
+        rated: list[tuple[int, int, Mistakes, list[Observed]]] = []
         for number, mistakes in enumerate(choices):
             if rated and self._spent(PATIENCE):
                 break
             cases = [seen for seen in near if seen is start or self.trial.agrees(seen, mistakes)]
-            rated.append((self._contradicted(mistakes), -len(cases), number, mistakes, cases))
-        rated.sort(key=lambda each: each[:3])
-        worse, _, _, best, cases = rated[0]
-        if worse and not (start.answer.out is not None and np.isfinite(start.answer.out).all()):
-            return False  # many mistakes give NaN; one that other cases contradict explains nothing
+            if not self._contradicted(mistakes, start):
+                rated.append((-len(cases), number, mistakes, cases))
+        if not rated:
+            return False
+        rated.sort(key=lambda each: each[:2])
+        _, _, best, cases = rated[0]
         alike = [
             " + ".join(mistake.name for mistake in other)
-            for contradicted, _, _, other, theirs in rated[1:]
-            if contradicted == worse and {id(seen) for seen in theirs} >= {id(seen) for seen in cases}
+            for _, _, other, theirs in rated[1:]
+            if {id(seen) for seen in theirs} >= {id(seen) for seen in cases}
         ]
         far = [seen for seen in self.left if seen.work > WORK and seen is not start and self.trial.agrees(seen, best)]
         self.found.append((best, tuple(alike), cases + far))
@@ -130,14 +130,14 @@ class _Search:
         self.left = [seen for seen in self.left if id(seen) not in gone]
         return True
 
-    def _contradicted(self, mistakes: Mistakes) -> bool:
-        """Whether a passing case would have failed with these mistakes. Calls with gradients count only if these have a
-        formula.
+    def _contradicted(self, mistakes: Mistakes, start: Observed) -> bool:
+        """Whether a passing case would have failed with these mistakes. Cases with fewer keys do not count, because a
+        mistake may begin at some size, nor do gradients without a formula.
         """
         return any(
-            self.trial.agrees(seen, mistakes) is False
+            self.trial.contradicts(seen, mistakes)
             for seen in self.passed
-            if seen.work <= WORK and self.trial.has_formula(seen, mistakes)
+            if seen.work <= WORK and seen.call.dims["K"] >= min(start.call.dims["K"], MANY)
         )
 
     def explanations(self) -> list[Explanation]:

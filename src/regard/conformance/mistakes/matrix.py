@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from ..law.expected import Expected, expected, gradient_verdict
+from ..law.expected import Expected, compared_gradients, expected
 from .answers import Function, answer_of, mistaken
 from .catalog import CATALOG
 from .classes import CLASSES, EVERYTHING
@@ -69,7 +69,7 @@ def _seen(function: Function, probe: Probe) -> tuple[Observed, bool]:
     answer, right = answer_of(function, probe), _expected(probe)
     good = right.judge(answer).right
     if good and answer.gradients:
-        good = gradient_verdict(probe.call, probe.adapter, answer).right
+        good = compared_gradients(probe.call, probe.adapter, answer).right
     return Observed(probe.id, probe.call, answer, right.bounds.out, right.bounds.lse), good
 
 

@@ -20,7 +20,7 @@ UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat1
 def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
     """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""
     unit = UNITS[str(call.dtype)]
-    q, k, v = (np.nan_to_num(np.asarray(part, np.float64)) for part in (call.q, call.k, call.v))
+    q, k, v = (np.nan_to_num(np.asarray(part, np.float64), posinf=0, neginf=0) for part in (call.q, call.k, call.v))
     with np.errstate(all="ignore"):
         q, k, v = arguments.inputs(q, k, v)
         k, v = on_heads(arguments, q, k, v)

@@ -96,6 +96,29 @@ class Trial:
         arguments = self.arguments(seen, mistakes)
         return None if arguments is None else self.agrees_with(seen, arguments)
 
+    def contradicts(self, seen: Observed, mistakes: tuple[Mistake, ...]) -> bool:
+        """Whether a right answer would have been another one with these mistakes. Fully masked rows do not count: a
+        function with the mistake may treat them on their own.
+        """
+        arguments = self.arguments(seen, mistakes)
+        if arguments is None or not self.has_formula(seen, mistakes) or self.agrees_with(seen, arguments):
+            return False
+        usual = self.arguments_of(seen)
+        with np.errstate(all="ignore"):
+            outcome = forward(usual, seen.call.q, seen.call.k, seen.call.v)
+            empty = np.asarray((~outcome.allowed | np.isneginf(outcome.scores)).all(-1))
+            if not empty.any():
+                return True
+            for what, found in self._results(seen, arguments).items():
+                right = self._right_results(seen)[what]
+                here = empty[..., None] if what == "out" else empty
+                if found.value.shape != right.value.shape:
+                    return True
+                value = np.where(here, getattr(seen.answer, what), found.value)
+                if not _same(getattr(seen.answer, what), Result(value, found.bound), right.bound):
+                    return True
+        return False
+
     def agrees_with(self, seen: Observed, arguments: Arguments) -> bool:
         """Whether the law with these arguments gives the answer, and what the right law does not explain in it."""
         with np.errstate(all="ignore"):
@@ -134,11 +157,15 @@ class Trial:
             found["lse"] = Result(self._declared_lse(seen, outcome), bound_lse)
         return found
 
+    def _right_shape(self, seen: Observed) -> tuple[int, ...]:
+        """The shape of a right output; that of a mistaken one may be another."""
+        return (*seen.call.q.shape[:3], seen.call.v.shape[3])
+
     def _declared_out(self, seen: Observed, outcome: Outcome) -> np.ndarray:
         """The output, with the fully masked rows that the adapter declares."""
         call, convention = seen.call, self.adapter.empty_row
         out = in_range(outcome.out, call.dtype)
-        if convention == "zero":
+        if convention == "zero" or out.shape != self._right_shape(seen):
             return out
         empty = ~outcome.allowed.any(-1, keepdims=True) & (out == 0).all(-1, keepdims=True)
         if not empty.any():
@@ -153,7 +180,7 @@ class Trial:
     def _declared_lse(self, seen: Observed, outcome: Outcome) -> np.ndarray:
         """The lse, with the one of fully masked rows that the adapter declares."""
         lse = in_range(outcome.lse, np.float64 if seen.call.dtype == np.float64 else np.float32)
-        if self.adapter.empty_lse == "-inf":
+        if self.adapter.empty_lse == "-inf" or seen.answer.lse is None:
             return lse
         return np.where(np.isneginf(lse), np.inf if self.adapter.empty_lse == "inf" else seen.answer.lse, lse)
 
@@ -223,7 +250,7 @@ def _same(actual: np.ndarray, found: Result, bound: np.ndarray | None) -> bool:
     """Whether numbers are those that were found, within their bound or that of a right answer where it is larger."""
     if actual.shape != found.value.shape:
         return False
-    allowed = SLACK * (found.bound if bound is None else np.maximum(found.bound, bound))
+    allowed = SLACK * (found.bound if bound is None else np.fmax(found.bound, bound))
     missed = _missed(actual, Result(found.value, np.where(np.isposinf(allowed), 0, allowed)))
     return not (missed if bound is None else missed & ~np.isposinf(bound)).any()
 

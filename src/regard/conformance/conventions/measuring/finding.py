@@ -20,26 +20,25 @@ from .probe import Probe, base_pattern, dtype_of, sizes_for
 __all__ = ["find", "with_flags"]
 
 GENERAL = {"B": 2, "H": 3, "G": 3, "Q": 5, "K": 7, "D": 4, "E": 6}  # all sizes differ
-# What runs decides what the function supports: E ≠ D, then Q ≠ K, then small depths.
-SIZES: tuple[tuple[dict[str, int], str], ...] = (
+LARGE = GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}
+# What runs decides what the function supports: E ≠ D, then Q ≠ K, then small depths, then float32.
+SMALL: tuple[tuple[dict[str, int], str], ...] = (
     (GENERAL, "float32"),
     (GENERAL | {"D": 8, "E": 8}, "float32"),
     (GENERAL | {"Q": 7}, "float32"),
     (GENERAL | {"Q": 8, "K": 8, "D": 8, "E": 8}, "float32"),
-    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "float32"),
-    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "float16"),
-    (GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}, "bfloat16"),
-    (GENERAL, "float64"),
 )
+RARE = ((LARGE, "float32"), (LARGE, "float16"), (LARGE, "bfloat16"), (GENERAL, "float64"))
 
 
-def find(probe: Probe, parameters: Sequence[Parameter]) -> bool:
-    """Sets arrays, layout, returns and sizes of the probe. False if no call ran."""
-    fallback = None
+def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> bool:
+    """Sets arrays, layout, returns and sizes of the probe. False if no call ran. function: its qualified name."""
     masked = probe.adapter.parameters.get("mask") in {each.name for each in parameters if each.required}
-    for sizes, dtype in SIZES:
+    kinds = _kinds(probe.adapter, parameters, function)
+    for kind, (sizes, dtype) in [*product(kinds, SMALL), *product(kinds, RARE)]:
+        fallback = None
         probe.dtype = dtype
-        for adapter in _candidates(probe.adapter, parameters):
+        for adapter in _candidates(replace(probe.adapter, arrays=kind), parameters):
             size = sizes_for(sizes, adapter)
             call = _call(size, dtype, masked)
             answer, adapter = _read(probe, call, adapter, size)
@@ -47,10 +46,9 @@ def find(probe: Probe, parameters: Sequence[Parameter]) -> bool:
                 continue
             if (settled := _means(probe, call, answer, adapter)) is not None:
                 return _keep(probe, settled, size, call)
-            fallback = fallback or (adapter, size, call, dtype)
+            fallback = fallback or (adapter, size, call)
         if fallback:
-            probe.dtype = fallback[3]
-            return _keep(probe, *fallback[:3])
+            return _keep(probe, *fallback)
     return False
 
 
@@ -63,20 +61,24 @@ def _candidates(adapter: Adapter, parameters: Sequence[Parameter]) -> Iterator[A
         shapes += [(each,) for each in ("QK", "BQK", "B11K", "BK", "HQK") if (each,) != adapter.mask_shapes]
     if adapter.parameters.get("window") in required:
         windows += ["left-right"]
-    for arrays, layout in product(_kinds(adapter, parameters), _layouts(adapter)):
+    for layout in _layouts(adapter):
         heads = adapter.heads
         if layout == "BSD" and "heads" not in adapter.parameters and heads is None:
             heads = 1
         for shape, mask, window in product(shapes, polarities, windows):
-            found = replace(adapter, arrays=arrays, layout=layout, heads=heads)
+            found = replace(adapter, layout=layout, heads=heads)
             yield replace(found, mask=mask, mask_shapes=shape, window=window)
 
 
-def _kinds(adapter: Adapter, parameters: Sequence[Parameter]) -> list[str]:
-    """Kinds of arrays: the declared one, the one that annotations name, and the rest."""
+def _kinds(adapter: Adapter, parameters: Sequence[Parameter], function: str) -> list[str]:
+    """Kinds of arrays: the declared one, the one that annotations or the package of the function name, and the rest.
+
+    NumPy comes before torch and jax, which may have to be imported for the question.
+    """
     text = " ".join(each.annotation for each in parameters)
     hints = {"torch": ("Tensor", "torch"), "jax": ("jax", "jnp"), "numpy": ("ndarray", "NDArray", "np.")}
     named = [kind for kind, words in hints.items() if any(word in text for word in words)]
+    named += [kind for kind in ("torch", "jax") if function.startswith(f"{kind}.")]
     declared = [adapter.arrays] if "arrays" in adapter.declared or adapter.arrays != "numpy" else []
     return list(dict.fromkeys([*declared, *named, *CHOICES["arrays"]]))
 
@@ -225,8 +227,8 @@ def with_flags(probe: Probe) -> None:
     for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
         size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
         call = _call(size, probe.dtype)
-        asked = replace(probe.adapter, returns=("out", *more))
-        answer, adapter = _read(probe, call, asked, size)
+        requested = replace(probe.adapter, returns=("out", *more))
+        answer, adapter = _read(probe, call, requested, size)
         if answer is not None and answer.out is not None:
             listed = adapter.returns
             if set(more) <= set(listed):

@@ -25,23 +25,31 @@ def measure_masks(probe: Probe) -> None:
     own = [probe.adapter.mask, *(each for each in CHOICES["mask"][:2] if each != probe.adapter.mask)]
     # With a boolean mask, the opposite of the pattern tells the two polarities apart in one call.
     tries = list(dict.fromkeys(["additive" if each == "additive" else "true-attends" for each in [*own, "additive"]]))
-    for asked in tries:
+    for requested in tries:
         shapes: dict[str, list[str]] = {}
+        ran = []
         for axes in _shapes(probe):
-            for mask, seen, expected in _seen(probe, axes, asked):
-                polarity = _polarity(mask, seen, expected, asked)
+            for mask, seen, expected in _seen(probe, axes, requested):
+                ran.append(axes)
+                polarity = _polarity(mask, seen, expected, requested)
                 if polarity is not None:
                     shapes.setdefault(polarity, []).append(axes)
         if shapes:
             polarity = max(shapes, key=lambda each: len(shapes[each]))
             words = SAID.get(polarity, "rows attend where 0 is added to the score, not where −inf is")
-            if asked == "additive":
+            if requested == "additive":
                 words += "; a boolean mask does not hide"
             probe.found("mask", polarity, words)
-            listed = shapes[polarity]
+            # A mask with all four axes means the same everywhere: one that is read in another way is a mistake.
+            listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
     probe.unmeasured |= {"mask", "mask_shapes"}
+
+
+def _distinct(probe: Probe) -> bool:
+    """Whether no axis of a mask can be taken for another one."""
+    return len({probe.sizes[axis] for axis in "BHQK"}) == 4
 
 
 def _shapes(probe: Probe) -> list[str]:
@@ -76,9 +84,9 @@ def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, 
         yield np.broadcast_to(mask, seen.shape), seen, np.broadcast_to(base_pattern(adapter, sizes), seen.shape)
 
 
-def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, asked: str) -> str | None:
+def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, requested: str) -> str | None:
     """Which polarity explains what was seen, in rows that it leaves some keys; None if none does."""
-    choices = {"additive": mask} if asked == "additive" else {"true-attends": mask, "true-hides": ~mask}
+    choices = {"additive": mask} if requested == "additive" else {"true-attends": mask, "true-hides": ~mask}
     for polarity, pattern in choices.items():
         expected = pattern & base
         rows = expected.any(-1)
@@ -88,7 +96,7 @@ def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, asked: str) 
 
 
 def measure_shapes_of_bias(probe: Probe) -> None:
-    """The accepted shapes of the bias, if there is no mask."""
+    """The accepted shapes of the bias, without a mask."""
     shapes = []
     for axes in _shapes(probe):
         if _bias_is_added(probe, axes, probe.adapter.parameters["bias"]):
@@ -146,14 +154,16 @@ def measure_empty_rows(probe: Probe) -> None:
         ("nan", "NaN", bool(np.isnan(out).all())),
         ("mean", "the mean of all values", any(probe.close(out, mean) for mean in means)),
     )
+    # A row without any key has no mean, and 0 and −∞ come of themselves: only other results say something.
+    keyless = adapter.layout == "THD" and "lengths" in arguments
     for value, words, holds in choices:
-        if holds:
+        if holds and (value == "nan" or not keyless):
             probe.found("empty_row", value, f"a row that may attend to nothing gives {words}")
             break
     if answer.lse is not None:
         lse = answer.lse[0, :, row]
         for value, number in (("-inf", -np.inf), ("inf", np.inf)):
-            if (lse == number).all():
+            if (lse == number).all() and (value == "inf" or not keyless):
                 probe.found("empty_lse", value, f"the lse of a row that may attend to nothing is {number}")
 
 
@@ -165,8 +175,27 @@ def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int
         mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
         mask[0, :, min(1, mask.shape[2] - 1)] = False
         return {"mask": mask}, {}, 1
+    if probe.has("bias") and not probe.has("mask") and "mask_shapes" not in probe.unmeasured:
+        axes = adapter.mask_shapes[0]
+        bias = np.zeros(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), dtype_of(probe.dtype))
+        bias[0, :, min(1, bias.shape[2] - 1)] = -np.inf
+        return {"bias": bias}, {}, 1
     if probe.has("lengths") and adapter.layout != "THD":
         return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
+    return _longer(probe, sizes) or _without_keys(probe, sizes)
+
+
+def _without_keys(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
+    """A packed batch entry that has no keys."""
+    B = probe.sizes["B"]
+    if probe.adapter.layout != "THD" or "cu_seqlens_k" not in probe.adapter.parameters or B == 1:
+        return None
+    return {"lengths": np.array([0] + [sizes["K"]] * (B - 1))}, {"B": B}, 1
+
+
+def _longer(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], int] | None:
+    """A causal call, or one with a window, that has more rows than keys."""
+    adapter = probe.adapter
     if sizes["Q"] == sizes["K"] or "causal" in probe.unmeasured:
         return None
     # More rows than keys: the first or the last have none.

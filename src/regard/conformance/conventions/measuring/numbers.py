@@ -12,7 +12,7 @@ from .probe import Probe, base_pattern, sizes_for
 
 __all__ = ["measure_groups", "measure_lse", "measure_scale", "measure_softcap"]
 
-SMALLEST = 1e-3  # a scale below is not told from none
+SMALLEST = 1e-3  # a scale below is not distinguished from none
 
 
 def measure_scale(probe: Probe) -> None:

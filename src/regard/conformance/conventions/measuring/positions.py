@@ -71,8 +71,8 @@ def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool, two: bool
             expected = expected & base_pattern(probe.adapter, probe.sizes)
             if (seen == expected).all():
                 given = "the pair (2, 1)" if pair else "the number 2"
-                told = "and no limit after" if after is None else f"and {after} after"
-                words = f"with {given}, a row attends to {before} keys before its own position {told}"
+                later = "and no limit after" if after is None else f"and {after} after"
+                words = f"with {given}, a row attends to {before} {_keys(before)} before its own position {later}"
                 return convention, None if Q == K else alignment, words
     return None
 

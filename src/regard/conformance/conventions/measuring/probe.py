@@ -18,7 +18,7 @@ from ..translate import Absent
 
 __all__ = ["Probe", "Session", "base_pattern", "dtype_of", "sizes_for"]
 
-SECONDS = 10.0  # after this time nothing more is measured
+SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
 
 
@@ -63,7 +63,7 @@ class Probe:
     """Calls the function, and collects the conventions that are found.
 
     adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
-    evidence: words by field · unmeasured: fields that could not be told · ended: whether a call was not
+    evidence: words by field · unmeasured: fields that no call decided · ended: whether a call was not
     made, because of the time limit or of too many failures
     """
 

@@ -293,7 +293,7 @@ POSITIONS = (
         _dropped(
             f"last-block-dropped-{size}",
             f"the keys after the last whole block of {size} dropped",
-            lambda a, size=size: key < a.keys // size * size if a.keys % size else None,
+            lambda a, size=size: key < a.keys // size * size if a.keys > size and a.keys % size else None,
             f"a loop over blocks of {size} keys rounds their number down",
         )
         for size in (16, 32, 64, 128)

@@ -26,7 +26,7 @@ def _over(first: int, second: int) -> Change:
 
 
 def _over_everything(usual, scores, allowed, sinks, arguments):
-    flat = (*scores.shape[:-2], 1, -1)
+    flat = (*scores.shape[:-2], 1, scores.shape[-2] * scores.shape[-1])
     return usual(scores.reshape(flat), allowed.reshape(flat), sinks).reshape(scores.shape)
 
 

@@ -1,0 +1,216 @@
+"""Whole runs: right and wrong functions, their findings, counterexamples, reports and exit statuses."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+import regard as rg
+import regard.conformance as rc
+from regard.conformance.mistakes.catalog import CATALOG
+
+from .whole import BREAKS, SOURCE, broken
+
+NAMES = {each.name for each in CATALOG}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes source into a file of its own, and names its function."""
+
+    def write(source: str, name: str = "mine") -> str:
+        (tmp_path / f"{name}.py").write_text(source)
+        return f"{tmp_path / name}.py:attention"
+
+    return write
+
+
+def fails(script: str, folder, status: int) -> str:
+    """Runs a counterexample where a user would, and returns what it prints on standard error."""
+    ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == status, ran.stderr
+    return ran.stderr
+
+
+def test_a_right_function_keeps_every_law(written):
+    """With every argument that the suite knows; NumPy adds in another order alone, so to rounding."""
+    report = rc.conform(written(SOURCE), level=4)
+
+    assert report.right and report.level == 4 and report.mark in ("4r", "4b"), str(report.findings)
+    assert report.isolated and report.counts["pass"] > 120 and "fail" not in report.counts
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_every_law_is_judged(name, written, tmp_path):
+    """A function that breaks one law is caught, the law or its mistake is named, and the counterexample shows it."""
+    law, _, _, mistake = BREAKS[name]
+    adapter = rc.Adapter(dtypes=("float32", "float64")) if law == 10 else None
+    report = rc.conform(written(broken(name)), adapter=adapter, level=4 if law == 6 else 2)
+
+    assert not report.right and report.level < report.requested
+    first = report.findings[0]
+    assert first.cause and first.fix and first.cases
+    if mistake is not None:
+        assert mistake in NAMES and mistake in (first.mistake, *first.alike), str(first)
+    assert law in {each.law for each in report.findings} or any(f"law-{law:02d}" in case for case in first.cases)
+    for finding in report.findings:
+        if finding.counterexample:
+            assert len(finding.counterexample.splitlines()) <= 20 and "regard" not in finding.counterexample
+            assert "Error" in fails(finding.counterexample, tmp_path, 1)
+
+
+def test_a_counterexample_passes_for_a_right_function(written, tmp_path):
+    """The expected numbers of a script are right: it says nothing where the function is."""
+    report = rc.conform(written(broken("3-off-by-one")), level=1)
+    written(SOURCE)
+
+    for finding in report.findings:
+        assert fails(finding.counterexample, tmp_path, 0) == ""
+
+
+def test_a_run_is_repeatable(written):
+    """Equal seeds give equal findings and counterexamples, other seeds other cases."""
+    name = written(broken("2-ignored"))
+    first, second, other = (rc.conform(name, level=1, seed=seed) for seed in (3, 3, 4))
+
+    assert [each.to_json() for each in first.findings] == [each.to_json() for each in second.findings]
+    assert [each.ratio for each in first.results] != [each.ratio for each in other.results]
+
+
+def test_gradients(written, tmp_path):
+    """A torch function whose gradient has no scale: named, with a script that computes the gradient."""
+    source = """
+import torch
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        p = torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1)
+        ctx.save_for_backward(q, k, v, p)
+        return p @ v
+
+    @staticmethod
+    def backward(ctx, dout):
+        q, k, v, p = ctx.saved_tensors
+        dp = dout @ v.mT
+        ds = p * (dp - (dp * p).sum(-1, keepdim=True))
+        return ds @ k, ds.mT @ q, p.mT @ dout
+
+
+def attention(q, k, v):
+    return Attention.apply(q, k, v)
+"""
+    pytest.importorskip("torch", reason="gradients need torch")
+    report = rc.conform(written(source))
+
+    assert report.level == 2 and report.findings[0].mistake == "gradient-scale-missing", str(report.findings)
+    assert "Error" in fails(report.findings[0].counterexample, tmp_path, 1)
+
+
+def test_undeclared_conventions(written):
+    """A convention that deviates from the laws is the first finding until it is declared; nothing else fails."""
+    name = written(broken("3-alignment"))
+    report = rc.conform(name, level=2)
+
+    assert [each.kind for each in report.findings] == ["convention"]
+    assert report.findings[0].mistake == "alignment-top-left" and report.findings[0].law == 3
+    found = rc.infer(name)
+    assert found.adapter.causal == "top-left" and found.adapter.confirmed is False and "causal" in " ".join(found.notes)
+    assert not rc.conform(name, adapter=found.adapter, level=2).right
+    assert rc.conform(name, adapter=replace(found.adapter, confirmed=True), level=2).right
+    assert rc.conform(name, adapter=rc.Adapter(causal="top-left"), level=2).right
+
+
+def test_expected_failures_are_strict(written):
+    """A case that is expected to fail is no finding; one that passes instead is."""
+    name = written(broken("13-mask-and-causal"))
+    failing = [each.case.id for each in rc.conform(name, level=2).results if each.status == "fail"]
+    expected = {case: {"reason": "known", "link": "https://example.org/1"} for case in failing}
+
+    assert failing and rc.conform(name, adapter=rc.Adapter(expected=expected), level=2).right
+    report = rc.conform(name, adapter=rc.Adapter(expected=expected | {"law-01[plain]": {"reason": "old"}}), level=2)
+    assert [(each.kind, each.cases) for each in report.findings] == [("unexpected-pass", ("law-01[plain]",))]
+
+
+def test_behavior_beside_the_numbers(written, tmp_path):
+    """Changed inputs, results that change from call to call, and lost precision have scripts as well."""
+    for change, what in (
+        ("    mask = mask if mask is None else np.logical_not(mask, out=mask) | True\n", "inputs"),
+        ("    v = v * (1 + 1e-3 * np.random.default_rng().random())\n", "twice"),
+    ):
+        source = SOURCE.replace("    given = q.dtype\n", f"    given = q.dtype\n{change}")
+        report = rc.conform(written(source, what), level=0)
+        scripts = [each for each in report.findings if any(what in case for case in each.cases)]
+        assert report.level == -1 and scripts, str(report.findings)
+        assert "Error" in fails(scripts[0].counterexample, tmp_path, 1)
+
+
+def test_functions_without_a_name():
+    """A closure runs in this process, and the report says so."""
+    import numpy as np
+
+    def attention(q, k, v):
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        return p / p.sum(-1, keepdims=True) @ v
+
+    report = rg.conform(attention, level=2)
+    assert report.right and not report.isolated and not report.to_json()["isolated"]
+
+
+def test_regard_itself():
+    """The public function, in every bit."""
+    report = rg.conform("regard:attention_with_lse", level=4)
+
+    assert report.right and report.mark == "4b", str(report.findings)
+
+
+def test_reports(written):
+    """JSON, JUnit, Markdown and the badge say the same."""
+    report = rc.conform(written(broken("1-scale")), level=1)
+    data = json.loads(json.dumps(report.to_json()))
+    suite = ElementTree.fromstring(rc.junit(report))
+
+    assert data["level"] == report.level == 0 and data["findings"][0]["mistake"] == "scale-missing"
+    assert {"law", "mistake", "cause", "counterexample"} <= data["findings"][0].keys() and data["conventions"]
+    assert len(data["cases"]) == len(report.results)
+    assert int(suite.get("tests")) == len(suite.findall("testcase")) == len(report.results) + 1
+    assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) >= 1
+    assert "scale-missing" in rc.markdown(report) and "```python" in rc.markdown(report)
+    assert "level 0" in ElementTree.fromstring(rc.badge(report)).get("aria-label")
+
+
+@pytest.mark.parametrize(
+    "change, status",
+    [("", 0), ("1-scale", 1), (None, 2)],
+)
+def test_the_command(change, status, written):
+    """Exit status 0 right, 1 mistakes, 2 not run."""
+    name = "nowhere.py:attention" if change is None else written(broken(change) if change else SOURCE)
+    command = [sys.executable, "-m", "regard", "conform", name, "--level", "1", "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert ran.returncode == status, ran.stderr
+    assert "Traceback" not in ran.stderr
+    if status < 2:
+        assert json.loads(ran.stdout)["right"] is (status == 0)
+
+
+def test_arguments_of_the_command_that_exclude_each_other():
+    """All problems at once, in three parts."""
+    command = [sys.executable, "-m", "regard", "conform", "--json", "--junit", "--infer"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert ran.stderr.splitlines() == [
+        "regard: two formats: --json --junit; expected one of --json, --junit, --markdown, --badge; fix: run it once "
+        "for each.",
+        "regard: --infer prints an adapter, not a report: --infer --json --junit; expected --infer without a format; "
+        "fix: omit one of them.",
+        "regard: no function is named: nothing; expected MODULE:FUNCTION or FILE.py:FUNCTION; fix: regard conform "
+        "mine.py:attention.",
+    ]
