@@ -7,7 +7,9 @@ from .entries.gradients import GRADIENTS
 from .entries.heads import HEADS
 from .entries.lse import LSE
 from .entries.masks import MASKS
+from .entries.outputs import OUTPUTS
 from .entries.positions import POSITIONS
+from .entries.products import PRODUCTS
 from .entries.rows import ROWS
 from .entries.scales import SCALES
 from .entries.scores import SCORES
@@ -28,6 +30,8 @@ CATALOG: tuple[Mistake, ...] = (
     *ROWS[:1],
     *SOFTMAX,
     *VALUES,
+    *PRODUCTS,
+    *OUTPUTS,
     *FILLS,
     *ROWS[1:],
     *LSE,

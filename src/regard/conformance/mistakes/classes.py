@@ -63,6 +63,7 @@ CLASSES: Mapping[str, tuple[frozenset[str], ...]] = {
                 "empty-row-mean",
                 "mask-finite-added",
                 "mask-finite-fill",
+                "mask-finite-fill-100",
                 "mask-finite-fill-1e4",
                 "mask-finite-fill-lowest",
             }

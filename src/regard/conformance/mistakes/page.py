@@ -11,7 +11,9 @@ from .entries.gradients import GRADIENTS
 from .entries.heads import HEADS
 from .entries.lse import LSE
 from .entries.masks import MASKS
+from .entries.outputs import OUTPUTS
 from .entries.positions import POSITIONS
+from .entries.products import PRODUCTS
 from .entries.rows import ROWS
 from .entries.scales import SCALES
 from .entries.scores import SCORES
@@ -30,6 +32,8 @@ SUBJECTS = {
     "Batch entries and heads": HEADS,
     "Softmax": SOFTMAX,
     "Queries, keys and values": VALUES,
+    "The product of queries and keys": PRODUCTS,
+    "Output": OUTPUTS,
     "Fully masked rows and leaks": ROWS,
     "Logarithm of the denominator": LSE,
     "Sinks": SINKS,

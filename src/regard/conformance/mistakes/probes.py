@@ -37,11 +37,11 @@ def probes(dtype: Any = np.float32) -> tuple[Probe, ...]:
 class _Drawn:
     """Calls of some sizes with normal numbers."""
 
-    def __init__(self, seed: int, dtype: Any, sizes: tuple[int, int, int, int, int], D: int = 6):
+    def __init__(self, seed: int, dtype: Any, sizes: tuple[int, int, int, int, int], D: int = 6, E: int = 0):
         B, H, G, Q, K = sizes
         self.rng, self.dtype = np.random.default_rng(seed), dtype
         self.shape = B, H, Q, K
-        self.q, self.k, self.v = (self.normal(B, *size, D) for size in ((H, Q), (G, K), (G, K)))
+        self.q, self.k, self.v = (self.normal(B, *size) for size in ((H, Q, D), (G, K, D), (G, K, E or D)))
 
     def normal(self, *shape: int) -> np.ndarray:
         return self.rng.standard_normal(shape).astype(self.dtype)
@@ -82,6 +82,9 @@ def _textbook(dtype: Any) -> tuple[Probe, ...]:
         Probe("softcap", "with a mask", square.call(softcap=1.2, mask=square.allowed(*shape))),
         Probe("softcap-bias", "a bias and a softcap", square.call(softcap=1.2, bias=square.normal(*shape))),
         Probe("sinks", "a sink in each head", square.call(sinks=square.normal(4))),
+        Probe("depths", "an odd depth, and values of another", _Drawn(9, dtype, (2, 2, 2, 4, 5), 5, 3).call()),
+        Probe("causal-many", "more rows than a block", _Drawn(10, dtype, (1, 1, 1, 70, 70), 2).call(causal=True)),
+        Probe("float64", "small numbers that are added", _Drawn(11, np.float64, (1, 2, 2, 3, 6)).call()),
         Probe("top-left", "other conventions: rows from the first key", short.call(causal=True), OTHER),
         Probe("top-left-mask", "the same with a mask", short.call(mask=short.allowed(1, 2, 3, 7)), OTHER),
         Probe("tiled", "other conventions: heads in blocks", square.call(), OTHER),

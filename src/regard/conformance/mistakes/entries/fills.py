@@ -70,6 +70,8 @@ FILLS = (
     ),
     _finite("mask-finite-fill", "masked scores of −1e9", -1e9),
     _finite("mask-finite-fill-1e4", "masked scores of −1e4", -1e4),
+    _finite("mask-finite-fill-100", "masked scores of −100", -100.0),
+    _finite("mask-finite-fill-10", "masked scores of −10", -10.0),
     _finite("mask-finite-fill-lowest", "masked scores of the lowest finite number", None),
     _finite("mask-finite-added", "−1e9 added to masked scores", -1e9, add=True),
     _finite("mask-finite-added-1e4", "−1e4 added to masked scores", -1e4, add=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -59,12 +61,21 @@ def _next(which: str) -> Change:
     )
 
 
-def _first_head(arguments: Arguments) -> Arguments | None:
-    if _given(arguments) < 2:
+def _first_head(*fields: str) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        first: dict[str, Any] = {name: np.zeros_like(getattr(arguments, name)) for name in fields}
+        return replace(arguments, **first) if _given(arguments) > 1 else None
+
+    return change
+
+
+def _regrouped(arguments: Arguments) -> Arguments | None:
+    """Query heads that are read as (H / G, G) and then transposed to (G, H / G)."""
+    H, G = arguments.heads, _given(arguments)
+    if not 1 < G < H:
         return None
-    return replace(
-        arguments, key_heads=np.zeros_like(arguments.key_heads), value_heads=np.zeros_like(arguments.value_heads)
-    )
+    order = np.arange(H).reshape(H // G, G).T.ravel()
+    return inputs_by(lambda q, k, v: (q[:, order], k, v))(arguments)
 
 
 def _split(x: np.ndarray) -> np.ndarray:
@@ -78,17 +89,58 @@ def _merged(x: np.ndarray) -> np.ndarray:
     return x.reshape(B, S, H, D).swapaxes(1, 2)
 
 
-def _wrong_split(arguments: Arguments) -> Arguments | None:
-    if arguments.heads == 1:
-        return None
-    return inputs_by(lambda q, k, v: (_split(q), _split(k), _split(v)))(arguments)
+def _split_by_depth(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, H · D) had been viewed as (B, S, D, H)."""
+    B, H, S, D = x.shape
+    return x.swapaxes(1, 2).reshape(B, S, D, H).transpose(0, 3, 1, 2)
 
 
-def _wrong_merge(arguments: Arguments) -> Arguments | None:
-    if arguments.heads == 1 or arguments.queries == 1:
+def _merged_by_depth(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, D, H) had been viewed as (B, S, H · D)."""
+    B, H, S, D = x.shape
+    return x.transpose(0, 2, 3, 1).reshape(B, S, H, D).swapaxes(1, 2)
+
+
+def _wrong_split(split: Callable[[np.ndarray], np.ndarray]) -> Change:
+    inputs = inputs_by(lambda q, k, v: (split(q), split(k), split(v)))
+    return lambda arguments: None if arguments.heads == 1 else inputs(arguments)
+
+
+def _wrong_merge(merged: Callable[[np.ndarray], np.ndarray]) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        usual = arguments.finish
+        return None if arguments.heads == 1 else replace(arguments, finish=lambda out: merged(usual(out)))
+
+    return change
+
+
+def _one_head(arguments: Arguments) -> Arguments | None:
+    H = arguments.heads
+    if H == 1 or _given(arguments) != H or arguments.sinks is not None:
         return None
-    usual = arguments.finish
-    return replace(arguments, finish=lambda out: _merged(usual(out)))
+
+    def wide(x: np.ndarray) -> np.ndarray:
+        B, H, S, D = x.shape
+        return x.swapaxes(1, 2).reshape(B, 1, S, H * D)
+
+    def narrow(out: np.ndarray) -> np.ndarray:
+        B, _, Q, width = out.shape
+        return out.reshape(B, Q, H, width // H).swapaxes(1, 2)
+
+    def of_all_heads(scores, allowed, sinks):
+        found = lse(scores, allowed, sinks)
+        return np.broadcast_to(found, (found.shape[0], H, found.shape[2]))
+
+    usual = math.isclose(arguments.scale, arguments.depth**-0.5)
+    return replace(
+        arguments,
+        inputs=lambda q, k, v: (wide(q), wide(k), wide(v)),
+        key_heads=np.zeros(1, int),
+        value_heads=np.zeros(1, int),
+        scale=arguments.scale / math.sqrt(H) if usual else arguments.scale,
+        to_lse=of_all_heads,
+        finish=narrow,
+    )
 
 
 def _between_heads(arguments: Arguments) -> Arguments | None:
@@ -158,7 +210,31 @@ HEADS = (
         description="the first key/value head for every query head",
         cause="only one key/value head is read",
         fix="use key/value head h // (H / G) for query head h",
-        change=_first_head,
+        change=_first_head("key_heads", "value_heads"),
+    ),
+    Mistake(
+        name="first-head-keys",
+        law=1,
+        description="the keys of the first head for every query head",
+        cause="the head axis of the keys is dropped",
+        fix="use the keys of head h // (H / G) for query head h",
+        change=_first_head("key_heads"),
+    ),
+    Mistake(
+        name="first-head-values",
+        law=1,
+        description="the values of the first head for every query head",
+        cause="the head axis of the values is dropped",
+        fix="use the values of head h // (H / G) for query head h",
+        change=_first_head("value_heads"),
+    ),
+    Mistake(
+        name="groups-queries-regrouped",
+        law=1,
+        description="query heads taken in another order than their results",
+        cause="query heads are viewed as (H / G, G) and transposed, but the result is viewed as (G, H / G)",
+        fix="view query heads as (G, H / G)",
+        change=_regrouped,
     ),
     _of_next("next-head-keys", "k", "keys"),
     _of_next("next-head-values", "v", "values"),
@@ -168,7 +244,24 @@ HEADS = (
         description="q, k and v whose heads are split by a view alone",
         cause="(B, S, H·D) is viewed as (B, H, S, D), which mixes positions and heads",
         fix="view it as (B, S, H, D), then transpose(1, 2)",
-        change=_wrong_split,
+        change=_wrong_split(_split),
+    ),
+    Mistake(
+        name="heads-split-by-depth",
+        law=1,
+        description="q, k and v whose columns are dealt out to the heads in turn",
+        cause="(B, S, H·D) is viewed as (B, S, D, H) instead of (B, S, H, D)",
+        fix="view it as (B, S, H, D), then transpose(1, 2)",
+        change=_wrong_split(_split_by_depth),
+    ),
+    Mistake(
+        name="heads-as-one",
+        law=1,
+        description="one head of the whole width",
+        cause="q, k and v are not split into heads",
+        fix="view (B, S, H·D) as (B, S, H, D), then transpose(1, 2)",
+        change=_one_head,
+        alone=True,
     ),
     Mistake(
         name="heads-merged-without-transpose",
@@ -176,7 +269,15 @@ HEADS = (
         description="the head axis and the row axis of the output swapped",
         cause="reshape is used where a transpose is needed",
         fix="call transpose(1, 2) before reshape",
-        change=_wrong_merge,
+        change=lambda arguments: None if arguments.queries == 1 else _wrong_merge(_merged)(arguments),
+    ),
+    Mistake(
+        name="heads-merged-by-depth",
+        law=1,
+        description="an output whose columns come from the heads in turn",
+        cause="the output is merged as (B, S, E, H) instead of (B, S, H, E)",
+        fix="call transpose(1, 2) before reshape",
+        change=_wrong_merge(_merged_by_depth),
     ),
     Mistake(
         name="attention-between-heads",

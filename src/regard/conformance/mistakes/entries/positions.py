@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ....language.analysis import substituted
+import numpy as np
+
+from ....language.analysis import evaluate, substituted
 from ....language.expr import Const, Expr, batch, key, query
 from ....language.masks import causal
 from ...law.arguments import Arguments
@@ -63,6 +65,17 @@ def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
 
 def _from_the_end(arguments: Arguments, mask: Expr) -> Expr:
     return substituted(mask, {key: arguments.keys - 1 - key})
+
+
+def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
+    """Chunks as long as a row sees back, its own key included, in place of the window; None if there is no limit."""
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 3)
+    seen = evaluate(mask, {"batch": 0, "head": 0, "query": row, "key": keys})
+    size = int(seen[: row + 1].sum())
+    if size > row:
+        return None
+    chunk = query // size == key // size
+    return chunk if seen[row + 1] else chunk & (key <= query)
 
 
 def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
@@ -177,6 +190,17 @@ POSITIONS = (
         fix="let row i have position start + i",
         change=masks_changed(_reversed_rows, "causal"),
     ),
+    *(
+        Mistake(
+            name=f"causal-by-blocks-{size}",
+            law=3,
+            description=f"a causal mask of whole blocks of {size}",
+            cause=f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
+            fix="mask each pair of the blocks on the diagonal",
+            change=masks_changed(lambda arguments, mask, size=size: query // size >= key // size, "causal"),
+        )
+        for size in (16, 32, 64)
+    ),
     Mistake(
         name="window-ignored",
         law=4,
@@ -207,6 +231,14 @@ POSITIONS = (
     _moved("window-ends-earlier", "one key less on the right", lambda a, m: m & _after(a, m), "window", "rule"),
     _moved("window-moved-right", "all moved one key to the right", _before, "window", "rule"),
     _moved("window-moved-left", "all moved one key to the left", _after, "window", "rule"),
+    Mistake(
+        name="window-in-chunks",
+        law=4,
+        description="chunks of keys in place of a window that moves with the row",
+        cause="rows attend within their own chunk, and the window is not counted from each row",
+        fix="let row i attend to key j if i − j is within the window",
+        change=masks_changed(_in_chunks, "window"),
+    ),
     Mistake(
         name="padding-ignored",
         law=2,

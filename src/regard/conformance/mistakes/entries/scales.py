@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...law.arguments import Arguments
 from ..mistake import Mistake
+from .changes import inputs_by
 
 __all__ = ["SCALES", "scaled"]
 
@@ -35,6 +36,12 @@ def scaled(name: str, description: str, cause: str, scale: Callable[[Arguments],
         change=change,
         numbers=lambda was, now: f"{now.scale:.6g} instead of {was.scale:.6g}",
     )
+
+
+def _by_values(arguments: Arguments) -> Arguments | None:
+    if _given(arguments):
+        return None
+    return inputs_by(lambda q, k, v: (q * math.sqrt(q.shape[-1] / max(v.shape[-1], 1)), k, v))(arguments)
 
 
 SCALES = (
@@ -84,6 +91,14 @@ SCALES = (
         "scale 1/√H",
         "the scale is computed from the number of heads, a wrong axis of q",
         lambda a: a.scale if _given(a) else a.heads**-0.5,
+    ),
+    Mistake(
+        name="scale-by-value-depth",
+        law=1,
+        description="scale 1/√E",
+        cause="the scale is computed from the depth of v",
+        fix="multiply q·k by the scale of the call, 1/√D if it has none, once",
+        change=_by_values,
     ),
     scaled(
         "scale-log2-twice",

@@ -177,6 +177,12 @@ SCORES = (
         _biased(lambda bias, arguments: the_score + 2.0 * bias),
     ),
     _of_bias(
+        "halved",
+        "half of the bias",
+        "the bias is averaged with another array, or scaled",
+        _biased(lambda bias, arguments: the_score + 0.5 * bias),
+    ),
+    _of_bias(
         "multiplied",
         "scores multiplied by the bias",
         "* is used in place of +",

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....language.analysis import in_range
 from ...law.arguments import Arguments
+from ...law.steps import lse
 from ..mistake import Mistake
 from .changes import Change, both, lse_by, weights_by
 
@@ -76,6 +77,26 @@ def _hard(usual, scores, allowed, sinks, arguments):
     kept = np.where(allowed, scores, -np.inf)
     first = np.arange(scores.shape[-1]) == kept.argmax(-1)[..., None] if scores.shape[-1] else allowed
     return np.where(allowed & first, 1.0, 0.0)
+
+
+def _divided_by_keys(*given):
+    return _only_shifted(*given) / max(given[1].shape[-1], 1)
+
+
+def _divided_by_mean(usual, scores, allowed, sinks, arguments):
+    return usual(scores, allowed, sinks) * scores.shape[-1]
+
+
+def _more_in_denominator(more: float) -> Change:
+    """With a number added to the sum of exp(score − maximum)."""
+
+    def step(usual, scores, allowed, sinks, arguments):
+        top = np.where(allowed, scores, -np.inf).max(-1, initial=-np.inf)
+        top = top if sinks is None else np.maximum(top, sinks.max(-1)[:, None])
+        total = np.exp(lse(scores, allowed, sinks) - top)[..., None]
+        return usual(scores, allowed, sinks) * np.where(np.isnan(total), 1, total / (total + more))
+
+    return weights_by(step, masked=False)
 
 
 def _twice(usual, scores, allowed, sinks, arguments):
@@ -180,6 +201,43 @@ SOFTMAX = (
         "divide by the sum over keys and the given sinks only",
         weights_by(_one_more, masked=False),
         law=8,
+    ),
+    _entry(
+        "softmax-plus-one-after-shift",
+        "a softmax with 1 added to the sum of exp(score − maximum)",
+        "1 is added to the denominator after the maximum is subtracted, so it is not even a sink of 0",
+        "divide by the sum over keys and the given sinks only",
+        _more_in_denominator(1),
+        law=8,
+        seen=False,
+    ),
+    *(
+        _entry(
+            f"softmax-epsilon-{shown}",
+            f"a softmax with {shown} added to its denominator",
+            "a small number is added against a division by 0, which makes every weight too small",
+            "divide by the sum, and set fully masked rows to 0 with where",
+            _more_in_denominator(float(shown)),
+            law=8,
+            seen=False,
+        )
+        for shown in ("1e-3", "1e-5", "1e-6", "1e-8", "1e-9")
+    ),
+    _entry(
+        "softmax-divided-by-mean",
+        "a softmax that divides by the mean",
+        "exp(score) is divided by its mean over the keys instead of its sum",
+        "divide by the sum over keys",
+        weights_by(_divided_by_mean, masked=False),
+        seen=False,
+    ),
+    _entry(
+        "softmax-divided-by-keys",
+        "exp(score − maximum) divided by the number of keys as the weights",
+        "exp(score) is divided by the number of keys instead of its sum",
+        "divide by the sum over keys",
+        weights_by(_divided_by_keys, masked=False),
+        seen=False,
     ),
     _entry(
         "no-normalization",

@@ -60,6 +60,10 @@ def _shifted(*parts: str) -> Change:
     return inputs_by(inputs)
 
 
+def _reversed(q, k, v):
+    return q, k, v[..., ::-1, :]
+
+
 def _entry(name: str, description: str, cause: str, fix: str, change: Change) -> Mistake:
     return Mistake(name=name, law=1, description=description, cause=cause, fix=fix, change=change)
 
@@ -103,6 +107,13 @@ VALUES = (
         "the weights are multiplied from the wrong side",
         "multiply weights (Q, K) by values (K, E)",
         _transposed,
+    ),
+    _entry(
+        "values-reversed",
+        "values in reverse order",
+        "values are read from the last key to the first",
+        "let weight j multiply value j",
+        inputs_by(_reversed),
     ),
     _entry(
         "values-of-the-key-before",
