@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,11 @@ def _by_default(arguments: Arguments) -> Arguments | None:
 
 def _both_sides(arguments: Arguments, mask: Expr) -> Expr:
     return mask | substituted(mask, {key: 2 * query - key})
+
+
+def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    """A causal mask that compares blocks of this size, not positions."""
+    return lambda arguments, mask: query // size >= key // size
 
 
 def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
@@ -197,7 +203,7 @@ POSITIONS = (
             description=f"a causal mask of whole blocks of {size}",
             cause=f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
             fix="mask each pair of the blocks on the diagonal",
-            change=masks_changed(lambda arguments, mask, size=size: query // size >= key // size, "causal"),
+            change=masks_changed(_by_blocks(size), "causal"),
         )
         for size in (16, 32, 64)
     ),
