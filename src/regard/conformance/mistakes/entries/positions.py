@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -76,6 +77,10 @@ def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
         return None
     chunk = query // size == key // size
     return chunk if seen[row + 1] else chunk & (key <= query)
+
+
+def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    return lambda arguments, mask: query // size >= key // size
 
 
 def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
@@ -197,7 +202,7 @@ POSITIONS = (
             description=f"a causal mask of whole blocks of {size}",
             cause=f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
             fix="mask each pair of the blocks on the diagonal",
-            change=masks_changed(lambda arguments, mask, size=size: query // size >= key // size, "causal"),
+            change=masks_changed(_by_blocks(size), "causal"),
         )
         for size in (16, 32, 64)
     ),
