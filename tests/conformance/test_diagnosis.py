@@ -168,11 +168,24 @@ def test_a_mistake_that_leaves_the_difference_is_not_named():
         q, k, v = (rng.standard_normal((1, 2, 4, 6)).astype(np.float32) for _ in range(3))
         call = Call(q=q * 3000, k=k, v=v)
         seen, _ = answered(call, lse=False)
-        odd = replace(seen.answer, out=seen.answer.out * (1 - 2e-2))
+        odd = replace(seen.answer, out=seen.answer.out + 1.5 * seen.bound_out)
         failed.append(replace(seen, id=str(number), answer=odd))
         assert not expected(call, ADAPTER).judge(odd).right
 
     assert [each.mistakes for each in explain(failed, [], ADAPTER)] == [()]
+
+
+@pytest.mark.parametrize("empty_row", ["nan", "mean", "any"])
+def test_every_mistake_is_tried_under_every_declared_empty_row(empty_row):
+    """Also those with arrays of other shapes inside: what nothing explains has an explanation without mistakes."""
+    adapter = Adapter(empty_row=empty_row)
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal((2, 4, 6, 5)).astype(np.float32) for _ in range(3))
+    for mask in (None, rng.random((2, 4, 6, 6)) < 0.3):
+        seen, _ = answered(Call(q=q, k=k, v=v, mask=mask))
+        odd = replace(seen, id="odd", answer=replace(seen.answer, out=seen.answer.out + 0.1))
+
+        assert [each.mistakes for each in explain([odd], [], adapter)] == [()]
 
 
 def test_unexplained_gradients_take_less_than_three_seconds():
