@@ -60,6 +60,11 @@ def _both_sides(arguments: Arguments, mask: Expr) -> Expr:
     return mask | substituted(mask, {key: 2 * query - key})
 
 
+def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    """A causal mask that compares blocks of this size, not positions."""
+    return lambda arguments, mask: query // size >= key // size
+
+
 def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
     return substituted(mask, {query: 2 * arguments.start + arguments.queries - 1 - query})
 
