@@ -84,10 +84,6 @@ def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
     return chunk if seen[row + 1] else chunk & (key <= query)
 
 
-def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
-    return lambda arguments, mask: query // size >= key // size
-
-
 def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
     return without_masks("causal")(arguments) if {"causal", "mask"} <= set(arguments.masks) else None
 
