@@ -167,9 +167,10 @@ class Trial:
         out = in_range(outcome.out, call.dtype)
         if convention == "zero" or out.shape != self._right_shape(seen):
             return out
-        empty = ~outcome.allowed.any(-1, keepdims=True) & (out == 0).all(-1, keepdims=True)
+        empty = ~outcome.allowed.any(-1, keepdims=True)
         if not empty.any():
             return out
+        empty = empty & (out == 0).all(-1, keepdims=True)
         declared: Any = np.nan
         if convention == "any":
             declared = seen.answer.out

@@ -74,7 +74,7 @@ def _from_the_end(arguments: Arguments, mask: Expr) -> Expr:
 
 
 def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
-    """Chunks as long as a row sees back, its own key included, in place of the window; None if there is no limit."""
+    """Chunks as long as a row sees back, its own key included, in place of the window; None without a limit."""
     row, keys = arguments.keys + 1, np.arange(arguments.keys + 3)
     seen = evaluate(mask, {"batch": 0, "head": 0, "query": row, "key": keys})
     size = int(seen[: row + 1].sum())
