@@ -39,7 +39,6 @@ MHA: Notes = leaks("torch/sdpa_nan_behind_mask") | {
     "empty_row convention": ("torch/mha_empty_row",),
 }
 FLEX: Notes = leaks("torch/flex_nan_behind_mask") | {
-    "runs": ("torch/flex_folder",),
     "empty rows": ("torch/flex_no_keys", "torch/flex_no_rows"),
 }
 KERAS: Notes = leaks("keras/nan_behind_mask") | {
@@ -108,7 +107,9 @@ IMPLEMENTATIONS = (
         package="torch",
         level=2,
         minutes=30.0,
-        notes=FLEX | {"dtypes": ("torch/flex_compiled_float64",)},
+        notes=FLEX
+        | {"dtypes": ("torch/flex_compiled_float64", "torch/flex_compiled_other_sizes")}
+        | dict.fromkeys(("masks", "softcap"), ("torch/flex_compiled_other_sizes",)),
     ),
     Implementation(
         name="JAX",
