@@ -174,11 +174,11 @@ def test_a_law_may_be_expected_to_fail(project):
 def test_cases_are_selected_by_level_and_by_name(project):
     everything = run(project, "--conform", "mine.py:right", "--collect-only", "-q").stdout
     level = run(project, "--conform", "mine.py:right", "-m", "level1", "-v")
-    named = run(project, "--conform", "mine.py:right", "-k", "law-03 and causal-long", "-v")
+    named = run(project, "--conform", "mine.py:right", "-k", "law-03 and causal-of-33-rows", "-v")
 
     assert ("law-00[runs]" in everything and "law-04[" in everything) or "law-12[" in everything
     assert level.returncode == 0 and "law-01[plain] PASSED" in level.stdout and "law-00[runs]" not in level.stdout
-    assert "1 passed" in named.stdout and "law-03[causal-long] PASSED" in named.stdout
+    assert "1 passed" in named.stdout and "law-03[causal-of-33-rows] PASSED" in named.stdout
 
 
 def test_the_report_of_pytest_has_the_error(project):
