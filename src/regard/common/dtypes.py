@@ -47,6 +47,16 @@ class Float:
         return self.package != "numpy"
 
     @functools.cached_property
+    def limits(self) -> Any:
+        """The largest number, the smallest, … as NumPy's finfo has them."""
+        return importlib.import_module("ml_dtypes").finfo(self.numpy)
+
+    @functools.cached_property
+    def small_range(self) -> bool:
+        """Whether its largest number is one that attention meets: 65504."""
+        return float(self.limits.max) < 1e5
+
+    @functools.cached_property
     def numpy(self) -> np.dtype:
         return np.dtype(getattr(importlib.import_module(self.package), self.name))
 

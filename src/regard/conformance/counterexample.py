@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from ..common.dtypes import FLOATS
 from .call import Call
 from .conventions.fields import Adapter
 from .conventions.layouts import pack
@@ -90,8 +90,8 @@ def _in_memory(role: str, memory: str, arrays: str) -> list[str]:
 
 def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
     lines = ["import numpy as np"]
-    if adapter.arrays == "numpy" and call.dtype == ml_dtypes.bfloat16:
-        lines.append("import ml_dtypes")
+    if adapter.arrays == "numpy" and FLOATS[call.dtype.name].added:
+        lines.append(f"import {FLOATS[call.dtype.name].package}")
     if adapter.arrays == "torch":
         lines.append("import torch")
     if adapter.arrays == "jax":
@@ -196,7 +196,8 @@ def _literal(array: np.ndarray, arrays: str) -> str:
 
 
 def _dtype(kind: str) -> str:
-    return {"bool": "bool", "bfloat16": "ml_dtypes.bfloat16"}.get(kind, f"np.{kind}")
+    row = FLOATS.get(kind)
+    return kind if kind == "bool" else f"{row.package}.{kind}" if row and row.added else f"np.{kind}"
 
 
 def _numbers(array: np.ndarray) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...common.dtypes import FLOATS
 from .case import Case
 from .draw import Draw, resized
 from .limits import Limits
@@ -139,7 +140,7 @@ def _softcap(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _extreme(limits: Limits, seed: int) -> Iterator[Case]:
     large = "scores of 10000 and more neither overflow nor become NaN"
-    size = 60.0 if limits.dtype == "float16" else 100.0
+    size = 60.0 if FLOATS[limits.dtype].small_range else 100.0
     yield _case(limits, seed, "scores-of-10000", 1, large, {"D": 16, "size": size})
     yield _case(limits, seed, "scores-of-10000-causal", 1, large, {"Q": 6, "K": 6, "size": size}, causal=True)
     yield _case(limits, seed, "scores-near-0", 1, "tiny scores give the mean of the values", {"size": 1e-4})
@@ -162,7 +163,7 @@ def _extreme(limits: Limits, seed: int) -> Iterator[Case]:
         law=2,
         level=2,
         says="a masked key has no weight, however large its score is",
-        call=draw.call(**sizes | {"size": 30.0 if limits.dtype != "float16" else 12.0}, mask=mask),
+        call=draw.call(**sizes | {"size": 12.0 if FLOATS[limits.dtype].small_range else 30.0}, mask=mask),
     )
     draw, sizes = Draw(seed, "bias-of-minus-infinity"), limits.sizes()
     bias = np.where(draw.mask(*_shape(limits, sizes)), draw.bias(*_shape(limits, sizes)), -np.inf).astype(np.float32)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from ...common.dtypes import row_of
 
 __all__ = ["NAMES", "array_kind", "dtype_name", "float64", "is_float", "on_call", "type_words"]
 
@@ -43,8 +44,9 @@ def _torch(array: np.ndarray) -> Any:
     """A tensor with the memory of an array."""
     import torch
 
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    row = row_of(array.dtype)
+    if row and row.added:
+        return torch.from_numpy(array.view(f"i{row.itemsize}")).view(row.torch)
     return torch.from_numpy(array)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from ...common.dtypes import FLOATS
 from .fields import CHOICES, ROLES
 
 __all__ = ["DTYPES", "RETURNED", "VERSION", "properties", "schema"]
 
 VERSION = 1
-DTYPES = ("float16", "bfloat16", "float32", "float64")
+DTYPES = tuple(FLOATS)
 RETURNED = ("out", "lse", "weights")
 ALWAYS = ("causal",)
 

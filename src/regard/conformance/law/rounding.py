@@ -53,8 +53,8 @@ def units_of(dtype: np.dtype) -> Units:
     processor does by default, keeps them to half of the last denormal.
     """
     row = FLOATS[dtype.name]
-    if row.name == "float16":
-        least, most = 2.0**-24, 65504.0
+    if row.small_range:
+        least, most = float(row.limits.smallest_subnormal), float(row.limits.max)
     else:
         like = np.finfo(np.float64 if row.name == "float64" else np.float32)
         least, most = float(like.tiny), float(like.max)

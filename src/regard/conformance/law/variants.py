@@ -49,12 +49,12 @@ def call(seed: int, dtype: str, keys: int = 64) -> Call:
             "equal": lambda: np.full(shape, rng.standard_normal()),
             "same rows": lambda: np.broadcast_to(rng.standard_normal(shape[-1]), shape),
         }[some("normal", "normal", "positive", "shifted", "wide", "sparse", "same rows", "equal")]()
-        most = 3e4 if dtype == "float16" else np.inf
+        most = 3e4 if FLOATS[dtype].small_range else np.inf
         return np.clip(size * drawn, -most, most).astype(np.float32).astype(kind)
 
     scale = some(None, None, 1.0, 0.1)
     size = some(0.01, 1.0, 1.0, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4)
-    if dtype == "float16":
+    if FLOATS[dtype].small_range:
         size = min(size, 1e3)
     root = (size / ((D**-0.5 if scale is None else scale) * D**0.5)) ** 0.5
     given: dict[str, Any] = {"scale": scale, "causal": some(True, False)}

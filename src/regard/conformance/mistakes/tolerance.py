@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...common.dtypes import FLOATS
 from ..call import Call
 from ..law.arguments import Arguments
 from ..law.forward import Outcome, on_heads
@@ -14,12 +15,10 @@ from ..law.steps import product
 
 __all__ = ["tolerance"]
 
-UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-
 
 def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
     """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""
-    unit = UNITS[str(call.dtype)]
+    unit = FLOATS[str(call.dtype)].roundoff
     q, k, v = (np.nan_to_num(np.asarray(part, np.float64), posinf=0, neginf=0) for part in (call.q, call.k, call.v))
     with np.errstate(all="ignore"):
         q, k, v = arguments.inputs(q, k, v)

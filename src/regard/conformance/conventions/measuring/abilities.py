@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....common.dtypes import FLOATS
 from ...law.expected import expected
 from .probe import Probe
 
 __all__ = ["measure_dtypes", "measure_gradients"]
 
 SAFE = 0.5  # of the bound: other calls may have larger errors
-DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def measure_dtypes(probe: Probe) -> None:
@@ -20,7 +20,7 @@ def measure_dtypes(probe: Probe) -> None:
     computes in float32 inside takes float64, but has not got its precision.
     """
     own, found = probe.dtype, []
-    for name in DTYPES:
+    for name in FLOATS:
         probe.dtype = name
         if name == own:
             answer = probe.ask(probe.call())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ....common.dtypes import FLOATS
 from ...answer import Answer
 from ...call import Call
 from ..fields import CHOICES, Adapter
@@ -28,7 +29,7 @@ SMALL: tuple[tuple[dict[str, int], str], ...] = (
     (GENERAL | {"Q": 7}, "float32"),
     (GENERAL | {"Q": 8, "K": 8, "D": 8, "E": 8}, "float32"),
 )
-RARE = ((LARGE, "float32"), (LARGE, "float16"), (LARGE, "bfloat16"), (GENERAL, "float64"))
+RARE = (*((LARGE, row.name) for row in FLOATS.values() if row.bits <= 32), (GENERAL, "float64"))
 
 
 def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....common.dtypes import FLOATS
 from ..layouts import MISSING
 from .probe import Probe, base_pattern, sizes_for
 
@@ -73,7 +74,8 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
 
 
 def _unit(probe: Probe) -> float:
-    return {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}[probe.dtype]
+    row = FLOATS[probe.dtype]
+    return max(4 * row.roundoff, 1e-9 if row.bits > 32 else 1e-5)
 
 
 def _near(probe: Probe, number: float, expected: float) -> bool:

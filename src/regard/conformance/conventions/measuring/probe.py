@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 
+from ....common.dtypes import FLOATS
 from ....common.errors import Refused
 from ...answer import Answer
 from ...call import Call
@@ -34,8 +34,8 @@ class Session(Protocol):
 
 
 def dtype_of(name: str) -> np.dtype:
-    """A dtype by name; bfloat16 too."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+    """The NumPy dtype of a name."""
+    return FLOATS[name].numpy
 
 
 def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
@@ -129,5 +129,6 @@ class Probe:
 
     def close(self, first: Any, second: Any) -> bool:
         """Whether two arrays agree to what the dtype of the calls can hold."""
-        bits = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}[self.dtype]
-        return bool(np.allclose(first, second, rtol=bits, atol=bits))
+        row = FLOATS[self.dtype]
+        most = max(10 * row.roundoff, 1e-6 if row.bits > 32 else 1e-4)  # functions may use float32 or TF32 inside
+        return bool(np.allclose(first, second, rtol=most, atol=most))

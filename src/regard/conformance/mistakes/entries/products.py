@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....common.dtypes import FLOATS, Float
 from ...law.arguments import Arguments
 from ...law.steps import product
 from ..mistake import Mistake
@@ -46,16 +47,8 @@ def _odd_column_dropped(arguments: Arguments) -> Arguments | None:
     return inputs_by(lambda q, k, v: (q[..., :-1], k[..., :-1], v))(arguments)
 
 
-def _bfloat16(x: Array) -> Array:
-    """The nearest bfloat16 numbers: float32 with 8 bits of precision."""
-    bits = x.astype(np.float32).view(np.uint32)
-    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded = ((bits + half) & np.uint32(0xFFFF0000)).view(np.float32)
-    return np.where(np.isfinite(x), rounded, x).astype(np.float64)
-
-
-def _float16(x: Array) -> Array:
-    return x.astype(np.float16).astype(np.float64)
+def _rounded_to(row: Float) -> Callable[[Array], Array]:
+    return lambda x: x.astype(row.numpy).astype(np.float64)
 
 
 def _scores(rounded: Callable[[Array], Array]) -> Change:
@@ -89,8 +82,6 @@ def _of_16_bits(what: str, dtype: str, rounded: Callable[[Array], Array], change
         change=change(rounded),
     )
 
-
-DTYPES = (("float16", _float16), ("bfloat16", _bfloat16))
 
 PRODUCTS = (
     _entry(
@@ -136,8 +127,9 @@ PRODUCTS = (
         _odd_column_dropped,
     ),
     *(
-        _of_16_bits(what, dtype, rounded, change)
+        _of_16_bits(what, row.name, _rounded_to(row), change)
         for what, change in (("scores", _scores), ("weights", _weights), ("inputs", _inputs))
-        for dtype, rounded in DTYPES
+        for row in FLOATS.values()
+        if row.bits == 16
     ),
 )
