@@ -86,7 +86,7 @@ def test_the_classes_are_those_that_running_finds():
 
 
 def test_the_catalog_needs_no_recording_and_no_framework():
-    """Mistakes change arguments: their files import the law, the language and the dtypes, and nothing else of regard."""
+    """Mistakes change arguments: their files import the law, the language and the dtypes, and nothing else."""
     files = import_graph.modules()
     mine = [name for name in files if name.startswith("regard.conformance.mistakes.entries.")]
     found = {each.module for name in mine for each in import_graph.imports(name, files)}
