@@ -79,8 +79,10 @@ def expected(call: Call, adapter: Adapter) -> Expected:
     empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
     out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
     if empty.any():
-        if adapter.empty_row == "zero" or (adapter.empty_row != "any" and call.k.shape[2]):  # a sum over no keys is 0
+        if adapter.empty_row == "zero":
             promised = np.ones_like(empty)
+        elif adapter.empty_row != "any":
+            promised = np.broadcast_to(_has_keys(call, adapter), empty.shape)
         known = adapter.empty_lse != "any" or call.sinks is not None
         promised_lse = np.ones_like(empty) if known else promised_lse
         out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter.empty_row)
@@ -110,6 +112,14 @@ def expected_gradients(call: Call, adapter: Adapter) -> tuple[dict[str, np.ndarr
     outcome = forward(arguments, call.q, call.k, call.v)
     wanted = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
     return wanted, gradient_bounds(arguments, outcome, call)
+
+
+def _has_keys(call: Call, adapter: Adapter) -> np.ndarray:
+    """Which batch entries hold any keys, (B, 1, 1). Without keys there is no mean, and a sum over none is 0 or NaN."""
+    B, _, K, _ = call.k.shape
+    packed = adapter.layout == "THD" and call.lengths is not None
+    held = np.asarray(call.lengths) if packed else np.full(B, K)
+    return (held > 0)[:, None, None]
 
 
 def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
