@@ -39,7 +39,7 @@ def script(
             lines += _in_memory(role, call.memory, adapter.arrays)
     arguments = [_argument(value, names, adapter.arrays) for value in prepared.args]
     arguments += [f"{name}={_argument(value, names, adapter.arrays)}" for name, value in prepared.kwargs.items()]
-    called = f"{target.rpartition(':')[2]}({', '.join(arguments)})"
+    called = f"{_name(target)}({', '.join(arguments)})"
     if what in BEHAVIOR:
         arrays = [role for role, array in prepared.given.items() if isinstance(array, np.ndarray)]
         lines += _behavior(what, called, arrays, adapter)
@@ -157,10 +157,19 @@ def _part(returns: str | Sequence[str | None] | Mapping[str, str], what: str) ->
     return f"result[{list(returns).index(what)}]"
 
 
+def _name(target: str) -> str:
+    """What a script calls: the last part of the name if no import reaches the function."""
+    module, _, name = target.rpartition(":")
+    last = name.rpartition(".")[2]
+    return name if module else last if last.isidentifier() else "function"
+
+
 def _imported(target: str) -> list[str]:
     """The lines that import the function."""
     module, _, name = target.rpartition(":")
     first = name.split(".")[0]
+    if not module:
+        return [f"# {_name(target)} is the function that was tested, {target}: no import reaches it"]
     if module.endswith(".py"):
         path = module.replace("\\", "/")
         folder, _, file = path.rpartition("/")

@@ -82,10 +82,11 @@ def expected(call: Call, adapter: Adapter) -> Expected:
         if adapter.empty_row == "zero":
             promised = np.ones_like(empty)
         elif adapter.empty_row != "any":
-            promised = np.broadcast_to(_has_keys(call, adapter), empty.shape)
+            # Without keys there is no mean, and a sum over none is 0 or NaN.
+            promised = np.broadcast_to(_held(call, adapter).any(-1)[:, None, None], empty.shape)
         known = adapter.empty_lse != "any" or call.sinks is not None
         promised_lse = np.ones_like(empty) if known else promised_lse
-        out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter.empty_row)
+        out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter)
         if adapter.empty_lse == "inf" and call.sinks is None:
             lse = np.where(empty, np.inf, lse)
     return Expected(out, lse, weights, bounds, promised, promised_lse, outcome)
@@ -114,20 +115,21 @@ def expected_gradients(call: Call, adapter: Adapter) -> tuple[dict[str, np.ndarr
     return wanted, gradient_bounds(arguments, outcome, call)
 
 
-def _has_keys(call: Call, adapter: Adapter) -> np.ndarray:
-    """Which batch entries hold any keys, (B, 1, 1). Without keys there is no mean, and a sum over none is 0 or NaN."""
+def _held(call: Call, adapter: Adapter) -> np.ndarray:
+    """Which keys the batch entries hold, (B, K): all, hidden or not; a packed layout holds none beyond the lengths."""
     B, _, K, _ = call.k.shape
     packed = adapter.layout == "THD" and call.lengths is not None
-    held = np.asarray(call.lengths) if packed else np.full(B, K)
-    return (held > 0)[:, None, None]
+    return np.arange(K) < (np.asarray(call.lengths)[:, None] if packed else np.full((B, 1), K))
 
 
-def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
+def _empty_rows(out, weights, empty, call: Call, heads: np.ndarray, adapter: Adapter) -> tuple[np.ndarray, np.ndarray]:
     """Output and weights with the fully masked rows of the convention."""
-    here, K = empty[..., None], weights.shape[-1]
-    if convention == "nan":
+    here = empty[..., None]
+    if adapter.empty_row == "nan":
         return np.where(here, np.nan, out), np.where(here, np.nan, weights)
-    if convention == "mean" and K:
+    if adapter.empty_row == "mean":
+        held = _held(call, adapter)[:, None, None]
+        alike = held / np.maximum(held.sum(-1, keepdims=True), 1)
         v = np.repeat(call.v.astype(np.float64)[:, heads], out.shape[1] // max(len(heads), 1), 1)
-        return np.where(here, v.mean(2)[:, :, None], out), np.where(here, 1 / K, weights)
+        return np.where(here, alike @ np.where(held.swapaxes(-1, -2), v, 0), out), np.where(here, alike, weights)
     return out, weights
