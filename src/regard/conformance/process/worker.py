@@ -8,6 +8,7 @@ when the parent ends, however it ends, and this process and all that it started 
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import pickle
@@ -48,6 +49,7 @@ def main(connection: int, lifeline: int) -> None:
     write_frame(connection, reply)
     while callee is not None and (request := read_frame(connection)) is not None:
         write_frame(connection, answered(callee, request))
+    leave()
 
 
 def loaded(request: bytes) -> tuple[bytes, Callee | None]:
@@ -98,6 +100,15 @@ def flush() -> None:
             stream.flush()
         except BaseException:  # the function may have put anything in their place
             continue
+
+
+def leave() -> None:
+    """Ends this process as Python does, but for taking apart the libraries that it loaded: that of torch takes half a
+    second.
+    """
+    atexit._run_exitfuncs()
+    flush()
+    os._exit(0)
 
 
 def end_with(lifeline: int) -> None:
