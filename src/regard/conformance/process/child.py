@@ -33,16 +33,19 @@ class Lost(Exception):
 
 
 class Child:
-    """A new Python process in a session of its own, with the same interpreter, search path, folder and environment."""
+    """A new Python process in a session of its own, with the same interpreter, search path, folder and environment.
 
-    def __init__(self) -> None:
+    worker: the module whose `main` it runs
+    """
+
+    def __init__(self, worker: str) -> None:
         self.connection, theirs = socket.socketpair()
         lifeline_end, lifeline = os.pipe()
         self.mark = secrets.token_hex(16)
         # The search path comes first: the parent's may have been changed since it started.
         code = (
             f"import sys; sys.path[:] = {[str(each) for each in sys.path]!r}; "
-            f"from regard.conformance.process.worker import main; main({theirs.fileno()}, {lifeline_end})"
+            f"from {worker} import main; main({theirs.fileno()}, {lifeline_end})"
         )
         try:
             self.process = subprocess.Popen(

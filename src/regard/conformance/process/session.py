@@ -119,7 +119,7 @@ class Session:
         return dataclasses.replace(answer, events=late + answer.events + _printed(child.printed - printed))
 
     def _start(self) -> None:
-        child = self._child = Child()
+        child = self._child = Child("regard.conformance.process.worker")
         try:
             fields, _ = unpacked(child.exchange(_pickled(self.target), self.loading, MEGABYTE))
             if "refused" in fields:
