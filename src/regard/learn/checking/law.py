@@ -1,0 +1,71 @@
+"""Exercises that are a step of attention: what the law gives for a case, with and without known mistakes.
+
+The names of arguments have the meaning that they have everywhere: q, k, v, mask, causal, scale, lengths. `scores` are
+those of a softmax; `rows` and `keys` are the sizes of a causal mask, `n` both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ...conformance.call import Call
+from ...conformance.conventions.fields import Adapter
+from ...conformance.law.arguments import Arguments
+from ...conformance.law.forward import forward
+from ...conformance.law.meaning import meaning
+from ...conformance.mistakes.mistake import Mistake
+
+__all__ = ["computed"]
+
+LAWS = Adapter()
+
+
+def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like: np.ndarray) -> np.ndarray | None:
+    """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
+    call = _call(case)
+    changed: Arguments | None = reduce(
+        lambda arguments, mistake: None if arguments is None else mistake.change(arguments),
+        mistakes,
+        meaning(call, LAWS),
+    )
+    if changed is None:
+        return None
+    with np.errstate(all="ignore"):
+        result = getattr(forward(changed, call.q, call.k, call.v), step)
+    return result.reshape(
+        like.shape if result.size == like.size else result.shape[4 - like.ndim :] if like.ndim < 4 else -1
+    )
+
+
+def _call(case: dict[str, Any]) -> Call:
+    """The call that a case means. Axes that it lacks have the size 1."""
+    if "scores" in case:
+        q = _four(case["scores"])
+        k = np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:2], q.shape[-1], q.shape[-1]))
+        return Call(q=q, k=k, v=k, scale=1.0)
+    if "rows" in case or "n" in case:
+        rows, keys = (case["rows"], case["keys"]) if "rows" in case else (case["n"], case["n"])
+        lengths = case.get("lengths")
+        entries = 1 if lengths is None else len(lengths)
+        q, k = np.ones((entries, 1, rows, 1)), np.ones((entries, 1, keys, 1))
+        return Call(q=q, k=k, v=k, causal=case.get("causal", True), lengths=lengths)
+    q, k = _four(case["q"]), _four(case["k"])
+    mask = case.get("mask")
+    return Call(
+        q=q,
+        k=k,
+        v=_four(case["v"]) if "v" in case else k,
+        mask=None if mask is None else _four(mask, bool),
+        causal=bool(case.get("causal", False)),
+        scale=case.get("scale"),
+        lengths=case.get("lengths"),
+    )
+
+
+def _four(array: Any, dtype: type = np.float64) -> np.ndarray:
+    numbers = np.asarray(array.detach() if hasattr(array, "detach") else array, dtype)
+    return numbers.reshape((1,) * (4 - numbers.ndim) + numbers.shape)

