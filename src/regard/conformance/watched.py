@@ -20,7 +20,7 @@ class Watched:
     """Passes calls to a session. A function that ends the process while its conventions are measured is wrong, whatever
     it does later.
 
-    ended: those calls · seen: how many calls had each side effect, but for files in the folder of temporary ones
+    ended: those calls · seen: how many calls had each side effect, except for files in the folder of temporary ones
     """
 
     def __init__(self, session: Asks):
