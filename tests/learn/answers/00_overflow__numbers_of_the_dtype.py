@@ -8,7 +8,7 @@ def overflow(dtype):
     good, bad = number(0), number(1000)
     while True:
         half = good / number(2) + bad / number(2)
-        if half == good or half == bad:
+        if half in (good, bad):
             return good
         with np.errstate(over="ignore"):
             if np.isinf(np.exp(half)):
