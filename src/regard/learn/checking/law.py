@@ -36,9 +36,11 @@ def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like:
         return None
     with np.errstate(all="ignore"):
         result = getattr(forward(changed, call.q, call.k, call.v), step)
-    return result.reshape(
-        like.shape if result.size == like.size else result.shape[4 - like.ndim :] if like.ndim < 4 else -1
-    )
+    if result.size == like.size:
+        return result.reshape(like.shape)
+    while result.ndim > like.ndim and result.shape[0] == 1:  # a mistake that changes the number of rows or keys
+        result = result[0]
+    return result
 
 
 def _call(case: dict[str, Any]) -> Call:
