@@ -59,7 +59,7 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[tuple[str, str]]
     yield f"solution {exercise.name}", "" if problem is None else _words(problem)
     problem = _checked(chapter, exercise, exercise.start)
     yield f"start {exercise.name}", "it passes" if problem is None else ""
-    if exercise.tests_of or exercise.conform is not None:
+    if exercise.tests_of or not exercise.cases:
         return
     for wrong in exercise.wrong:
         problem = _checked(chapter, exercise, wrong.code)

@@ -32,10 +32,12 @@ def check(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None:
         )
     if not path.read_bytes().strip():
         return Problem("runs", f"{path.name} is empty: regard learn {chapter.number} shows what belongs into it")
-    if exercise.conform is not None:
-        return _conforming(exercise, path)
-    with _Checked(chapter, exercise, path) as checked:
-        return checked.result()
+    if exercise.cases or exercise.conform is None:
+        with _Checked(chapter, exercise, path) as checked:
+            problem = checked.result()
+        if problem or exercise.conform is None:
+            return problem
+    return _conforming(exercise, path)
 
 
 class _Checked:
