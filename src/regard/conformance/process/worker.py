@@ -103,8 +103,8 @@ def flush() -> None:
 
 
 def leave() -> None:
-    """Ends this process as Python does, but for taking apart the libraries that it loaded: that of torch takes half a
-    second.
+    """Ends this process as Python does, except that it does not take apart the libraries that it loaded: with torch
+    that takes half a second.
     """
     atexit._run_exitfuncs()
     flush()
