@@ -59,7 +59,7 @@ def printing(most: int = 0) -> Iterator[Printed]:
             os._exit(0)
 
 
-def executed(code: str | bytes, where: str, names: dict[str, Any]) -> dict[str, Any]:
+def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
     """The names after running code, which is compiled as a file of its own."""
     exec(compile(code, where, "exec", dont_inherit=True), names)
     return names

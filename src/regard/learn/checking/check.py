@@ -19,7 +19,8 @@ __all__ = ["Checked", "Checker", "check", "checked"]
 OPENING = 60.0  # seconds: importing torch takes most of them
 LOADING = 5.0  # seconds to run the learner's file
 IMPORTING = 30.0  # seconds to run a file that imports torch
-STEP = 3.0  # seconds for one case, and for one of several tests
+STEP = 3.0  # seconds for one case, or for the learner's tests of one answer
+SLOW = 10.0  # seconds for one case with torch, whose first calls take longer
 FLOOD = 10 << 20  # bytes that a check may print
 REPLY = 1 << 22
 
@@ -49,11 +50,16 @@ class Checker:
     def __init__(self, chapter: Chapter, exercise: Exercise):
         self.chapter, self.exercise = chapter, exercise
         self.child: Child | None = None
+        self.cases: int | None = None  # None until the process has read the chapter
 
     def __enter__(self) -> Checker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
         if self.child:
             self.child.close()
 
@@ -68,50 +74,55 @@ class Checker:
             return Checked(Problem("runs", f"{path.name} is empty: {shows}"))
         if self.exercise.conform is not None:
             return Checked(_conforming(self.exercise, path))
-        if self.child is None or not self.child.end.alive:
-            if self.child:
-                self.child.close()
-            self.child = Child("regard.learn.checking.worker")
-        return _Check(self.child, self.chapter, self.exercise, path).result()
-
-
-class _Check:
-    """The check of one file. child: the process in which its code runs"""
-
-    def __init__(self, child: Child, chapter: Chapter, exercise: Exercise, path: Path):
-        self.child, self.chapter, self.exercise, self.path = child, chapter, exercise, path
-        self.before = child.printed
-
-    def result(self) -> Checked:
         try:
-            opening = "open", str(self.chapter.path), self.exercise.name, str(self.path.resolve())
-            opened = self._reply(OPENING, "the check", *opening)
-            for seconds, where, *step in self._steps(opened["cases"]):
-                reply = self._reply(seconds, where, "step", *step)
-                if reply is not None:
-                    return self._explained(Problem.from_json(reply))
-            return Checked(None, self._reply(STEP, "the check", "printed"))
+            return self._checked(path)
         except _Stopped as stopped:
             return Checked(stopped.problem, stopped.problem.printed)
 
-    def _steps(self, cases: int) -> Iterator[tuple[Any, ...]]:
+    def _checked(self, path: Path) -> Checked:
+        if self.child is None or not self.child.end.alive:
+            self.close()
+            self.child, self.cases = Child("regard.learn.checking.worker"), None
+        conversation = _Conversation(self.child)
+        if self.cases is None:
+            opening = "open", str(self.chapter.path), self.exercise.name
+            self.cases = conversation.reply(OPENING, "the check", *opening)["cases"]
+        for seconds, where, *step in self._steps(path, self.cases):
+            reply = conversation.reply(seconds, where, "step", *step)
+            if reply is None:
+                continue
+            problem = Problem.from_json(reply)
+            if problem.kind in ("raises", "shape", "law", "value"):
+                with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
+                    explained = conversation.reply(3 * self._step, self.exercise.function, "explain")
+                    problem = Problem.from_json(explained)
+            return Checked(problem, problem.printed)
+        return Checked(None, conversation.reply(STEP, "the check", "printed"))
+
+    @property
+    def _step(self) -> float:
+        return SLOW if self.exercise.needs else STEP
+
+    def _steps(self, path: Path, cases: int) -> Iterator[tuple[Any, ...]]:
         """The steps in order: seconds, what runs, the name of the step and its arguments."""
-        imports = self.exercise.needs or b"torch" in self.path.read_bytes()
-        yield IMPORTING if imports else LOADING, f"{self.path.name}, when it is imported,", "load"
+        step = self._step
+        imports = self.exercise.needs or b"torch" in path.read_bytes()
+        yield IMPORTING if imports else LOADING, f"{path.name}, when it is imported,", "load", str(path.resolve())
         if self.exercise.tests_of:
-            yield STEP, "a test", "right_answer"
-            yield 3 * STEP, "a test", "wrong_answers"
+            yield step, "a test", "right_answer"
+            yield 3 * step, "a test", "wrong_answers"
             return
         for number in range(cases):
-            yield STEP, self.exercise.function, "case", number
+            yield step, self.exercise.function, "case", number
 
-    def _explained(self, problem: Problem) -> Checked:
-        if problem.kind in ("raises", "shape", "law", "value"):
-            with contextlib.suppress(_Stopped):  # it may not return in another case; this one has its problem already
-                problem = Problem.from_json(self._reply(3 * STEP, self.exercise.function, "explain"))
-        return Checked(problem, problem.printed)
 
-    def _reply(self, seconds: float, where: str, *request: Any) -> Any:
+class _Conversation:
+    """Requests to a process in which a file is checked, and its replies."""
+
+    def __init__(self, child: Child):
+        self.child, self.before = child, child.printed
+
+    def reply(self, seconds: float, where: str, *request: Any) -> Any:
         """What the process replies to a request. Raises _Stopped if it does not."""
         try:
             reply = json.loads(self.child.exchange(json.dumps(request).encode(), seconds, REPLY))

@@ -1,4 +1,4 @@
-"""Grading: one exercise and one learner's file, step by step. It runs where the learner's code runs.
+"""Grading: an exercise, and learners' files one after another, step by step. It runs where the learner's code runs.
 
 The steps of a check: the file is loaded; each case is run, smallest first: does it run, is the shape right, do the laws
 hold, is the result right.
@@ -12,6 +12,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,16 +39,24 @@ class Broken(Exception):
 
 
 class Grading:
-    """The check of one file."""
+    """The checks of an exercise.
 
-    def __init__(self, exercise: Exercise, path: Path):
-        self.exercise, self.path = exercise, path
+    path, learner, results, printed: the file that is checked, its function, the results of the cases so far by number,
+    and what each step printed
+    """
+
+    def __init__(self, exercise: Exercise):
+        self.exercise = exercise
         self.cases = cases_of(exercise)
         self.right = self.defined(exercise.solution, "solution")
-        self.wanted = [plain(self._result(self.right, copy.deepcopy(case))) for case in self.cases]
-        self.results: dict[int, Any] = {}
+        results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
+        self.wanted = [plain(result) for result in results]
+        self._arrays = all(isinstance(result, np.ndarray) for result in results)
+        self.path = Path()
         self.learner: Callable[..., Any] | None = None
-        self.printed: list[str] = []  # by each step
+        self.results: dict[int, Any] = {}
+        self.printed: list[str] = []
+        self._wrong: dict[tuple[int, int], Any] = {}
 
     @property
     def digits(self) -> float:
@@ -56,9 +65,9 @@ class Grading:
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
-    def load(self) -> Problem | None:
-        """Runs the learner's file and finds the function."""
-        names, problem = self.executed_file()
+    def load(self, path: str) -> Problem | None:
+        """Runs a learner's file and finds the function."""
+        names, problem = self.executed_file(path)
         if problem:
             return problem
         name = self.exercise.function
@@ -70,10 +79,14 @@ class Grading:
         self.learner = found
         return None
 
-    def executed_file(self) -> tuple[dict[str, Any], Problem | None]:
-        """The names that the learner's file defines, and what is wrong with it."""
-        code = self.path.read_bytes()
-        if b"\0" in code:
+    def executed_file(self, path: str) -> tuple[dict[str, Any], Problem | None]:
+        """The names that a learner's file defines, and what is wrong with it."""
+        self.path, self.learner, self.results, self.printed = Path(path), None, {}, []
+        try:
+            code = decode_source(self.path.read_bytes())
+        except (SyntaxError, UnicodeDecodeError):  # it names an encoding that does not exist, or is in another one
+            code = "\0"
+        if "\0" in code:
             what = f"{self.path.name} is not a text in UTF-8; save it with this encoding"
             return {}, self.problem("runs", what)
         module = sys.modules[MODULE] = ModuleType(MODULE)  # dataclasses look their module up
@@ -85,7 +98,7 @@ class Grading:
             error = raised(lambda: executed(code, str(self.path), names))
         self.printed.append(printed.getvalue())
         if isinstance(error, SyntaxError):
-            return names, self._no_python(error, code)
+            return names, self._no_python(error)
         return names, None if error is None else self.error(error, "the file cannot be run")
 
     def case(self, number: int) -> Problem | None:
@@ -145,6 +158,14 @@ class Grading:
         function: Callable[..., Any] = names[self.exercise.function]
         return function
 
+    def wrong(self, index: int, number: int) -> Any:
+        """The outcome of a wrong answer of the chapter for a case."""
+        if (index, number) not in self._wrong:
+            wrong = self.exercise.wrong[index]
+            function = self.defined(wrong.code, wrong.mistake)
+            self._wrong[index, number] = self.outcome(function, self.cases[number])
+        return self._wrong[index, number]
+
     def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
         """The right function with mistakes of the catalog."""
 
@@ -169,6 +190,17 @@ class Grading:
             names |= {"torch": sys.modules["torch"], "filled": filled}
         return names
 
+    def _as_arrays(self, function: Any) -> Any:
+        """The function for laws, which compute with its results: lists become arrays where the solution has arrays."""
+        if not self._arrays:
+            return function
+
+        def called(*values: Any, **named: Any) -> Any:
+            result = function(*values, **named)
+            return plain(result) if isinstance(result, (list, tuple)) else result
+
+        return called
+
     def _law(self, says: str, code: str, arguments: Case) -> Problem | None:
         """Whether a property holds for a case."""
 
@@ -181,7 +213,11 @@ class Grading:
             if not condition:
                 raise Broken(otherwise)
 
-        names = self._names(self.learner, copy.deepcopy(arguments)) | {"same": same, "true": true, "result": None}
+        names = self._names(self._as_arrays(self.learner), copy.deepcopy(arguments)) | {
+            "same": same,
+            "true": true,
+            "result": None,
+        }
         with printing():
             error = raised(lambda: executed(code, "law", names))
         inputs = _inputs(arguments)
@@ -211,9 +247,7 @@ class Grading:
         ]
         return self.problem(kind, what, [*details, words, *lines[-2:]])
 
-    def _no_python(self, error: SyntaxError, code: bytes) -> Problem:
-        if error.lineno is None and "codec" in error.msg:
-            return self.problem("runs", f"{self.path.name} is not a text in UTF-8; save it with this encoding")
+    def _no_python(self, error: SyntaxError) -> Problem:
         details = [f"line {error.lineno}: {one_line(error.text or '')}"] if error.lineno else []
         return self.problem("runs", f"this is not Python: {error.msg}", details)
 

@@ -72,10 +72,8 @@ def _observed(grading: Grading) -> dict[int, Any]:
 def _matching(grading: Grading, seen: Seen) -> Iterator[str]:
     """The mistakes that explain all results: those of the chapter, then those of the catalog."""
     exercise = grading.exercise
-    for wrong in exercise.wrong:
-        function = grading.defined(wrong.code, wrong.mistake)
-        results = {number: grading.outcome(function, grading.cases[number]) for number in seen}
-        if _same(results, seen, grading.digits):
+    for index, wrong in enumerate(exercise.wrong):
+        if _does_the_same(grading, index, seen):
             yield wrong.mistake
     if exercise.computes:
         listed = [of_name(name) for name in exercise.mistakes]
@@ -84,19 +82,17 @@ def _matching(grading: Grading, seen: Seen) -> Iterator[str]:
                 yield mistake.name
 
 
-def _same(results: Seen, seen: Seen, digits: float) -> bool:
-    """Whether two functions do the same. Errors are alike if their types are; if nothing else is known of a function,
-    their messages must be equal, too.
+def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
+    """Whether a wrong answer does what the learner's code does. Errors are alike if their types are; if nothing else is
+    known of the learner's code, their messages must be equal, too.
     """
-    silent = not any(not isinstance(result, Failed) for result in seen.values())
+    silent = all(isinstance(result, Failed) for result in seen.values())
     for number, result in seen.items():
-        other = results[number]
-        if isinstance(result, Failed) != isinstance(other, Failed):
-            return False
-        if isinstance(result, Failed):
+        other = grading.wrong(index, number)
+        if isinstance(result, Failed) and isinstance(other, Failed):
             if result.kind != other.kind or (silent and result.words != other.words):
                 return False
-        elif not agree(other, result, digits):
+        elif isinstance(result, Failed) or isinstance(other, Failed) or not agree(other, result, grading.digits):
             return False
     return bool(seen)
 

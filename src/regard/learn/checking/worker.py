@@ -48,8 +48,8 @@ class _Checked:
     grading: Any
     problem: Any = None
 
-    def open(self, chapter: str, name: str, path: str) -> Any:
-        self.grading = _opened(chapter, name, path)
+    def open(self, chapter: str, name: str) -> Any:
+        self.grading = _opened(chapter, name)
         return {"cases": len(self.grading.cases)}
 
     def step(self, name: str, *given: Any) -> Any:
@@ -65,7 +65,7 @@ class _Checked:
         return "".join(self.grading.printed)[:KEPT]
 
 
-def _opened(chapter: str, name: str, path: str) -> Any:
+def _opened(chapter: str, name: str) -> Any:
     from ..source import read_chapter
     from .grading import Grading
     from .written_tests import TestGrading
@@ -76,5 +76,5 @@ def _opened(chapter: str, name: str, path: str) -> Any:
         importlib.import_module("torch")
     if exercise.tests_of:
         target = next(each for each in read.exercises if each.name == exercise.tests_of)
-        return TestGrading(exercise, target, Path(path))
-    return Grading(exercise, Path(path))
+        return TestGrading(target)
+    return Grading(exercise)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...conformance.mistakes.catalog import of_name
@@ -24,13 +23,13 @@ class TestGrading(Grading):
 
     __test__ = False  # not a test of pytest's
 
-    def __init__(self, exercise: Exercise, target: Exercise, path: Path):
-        super().__init__(target, path)
+    def __init__(self, target: Exercise):
+        super().__init__(target)
         self.tests: dict[str, Callable[[Any], None]] = {}
 
-    def load(self) -> Problem | None:
+    def load(self, path: str) -> Problem | None:
         """Runs the learner's file, and finds its tests."""
-        names, problem = self.executed_file()
+        names, problem = self.executed_file(path)
         if problem:
             return problem
         self.tests = {name: each for name, each in names.items() if name.startswith("test") and callable(each)}
