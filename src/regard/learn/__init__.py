@@ -1,1 +1,1 @@
-"""The course: chapters that predict, run and grade. `regard learn` shows it; it lies in `chapters`, one file each."""
+"""The course: chapters that predict, run and grade. `regard learn` shows it; it is in `chapters`, one file each."""

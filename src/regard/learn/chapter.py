@@ -14,7 +14,7 @@ __all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text",
 class Part:
     """Anything that a chapter consists of.
 
-    name: unique in the chapter · line: where it stands in the file · covers: the items of the sources that it holds
+    name: unique in the chapter · line: its place in the file · covers: the items of the sources that it holds
     """
 
     name: str
@@ -98,14 +98,14 @@ class Exercise(Part):
 class Claim(Part):
     """A statement with the program that shows whether it is true.
 
-    condition: on which it is true, or "" · source: who made it, or "" · verdict: "holds", "holds if" or "fails", as the
+    condition: on which it is true, or "" · source: who made it, or "" · outcome: "holds", "holds if" or "fails", as the
     chapter says; running the code confirms it
     """
 
     statement: str = ""
     condition: str = ""
     source: str = ""
-    verdict: str = ""
+    outcome: str = ""
     code: str = ""
     needs: str = ""
 

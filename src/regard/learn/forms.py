@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,15 @@ class Judged:
 class Form:
     """One form of question.
 
-    required, optional: its fields, with their types · how: what to type · read: an answer from what was typed ·
+    required, optional: its fields, with their types · check: what is wrong with fields of these types · how: what to
+    type · read: an answer from what was typed ·
     judge: whether it is right · shown: the right answer, in words · agrees: whether the answer that code computed is
     the stated one
     """
 
     required: Mapping[str, type | tuple[type, ...]]
     optional: Mapping[str, type | tuple[type, ...]]
+    check: Callable[[Mapping[str, Any]], Iterator[str]]
     how: Callable[[Mapping[str, Any]], str]
     read: Callable[[str, Mapping[str, Any]], Any]
     judge: Callable[[Any, Mapping[str, Any]], Judged]
@@ -186,12 +188,74 @@ def _numbers_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
     return _near(float(computed), fields["answer"], fields.get("tolerance", 0))
 
 
+# ---- the fields of a chapter -----------------------------------------------------------------------------------------
+
+
+def _check_wrong(fields: Mapping[str, Any], kind: type | tuple[type, ...]) -> Iterator[str]:
+    """What is wrong with the list of wrong answers."""
+    for each in fields.get("wrong", ()):
+        if not isinstance(each, Mapping) or each.keys() != {"answer", "why"}:
+            yield "wrong must be a list of { answer = …, why = … }"
+        elif not isinstance(each["answer"], kind) or not isinstance(each["why"], str):
+            yield f"wrong: {each['answer']!r} must be an answer of this form, and why a text"
+
+
+def _check_number(fields: Mapping[str, Any]) -> Iterator[str]:
+    yield from _check_wrong(fields, NUMBER)
+    if fields.get("tolerance", 0) < 0:
+        yield "tolerance must not be negative"
+
+
+def _check_shape(fields: Mapping[str, Any]) -> Iterator[str]:
+    if not all(type(size) is int and size >= 0 for size in fields["answer"]):
+        yield "answer must be a list of sizes"
+    yield from _check_wrong(fields, list)
+
+
+def _check_choice(fields: Mapping[str, Any]) -> Iterator[str]:
+    choices, answer = fields["choices"], fields["answer"]
+    if not 1 <= answer <= len(choices):
+        yield f"answer = {answer}: there are choices 1 to {len(choices)}"
+    for number, each in enumerate(choices, 1):
+        if not isinstance(each, Mapping) or not isinstance(each.get("text"), str) or each.keys() - {"text", "why"}:
+            yield f'choice {number} must be {{ text = "…", why = "…" }}'
+        elif number != answer and not isinstance(each.get("why"), str):
+            yield f"choice {number} is wrong and lacks why"
+
+
+def _check_pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+    count = len(fields["left"])
+    if not len(fields["answer"]) == len(fields["why"]) == count:
+        yield "left, answer and why must have the same length"
+    if not all(type(each) is int and 1 <= each <= len(fields["right_side"]) for each in fields["answer"]):
+        yield f"answer must hold numbers from 1 to {len(fields['right_side'])}"
+
+
+def _check_table(fields: Mapping[str, Any]) -> Iterator[str]:
+    height, width = len(fields["rows"]), len(fields["columns"])
+    rows = fields["answer"]
+    if len(rows) != height or not all(isinstance(row, list) and len(row) == width for row in rows):
+        yield f"answer must have {height} rows of {width} numbers"
+    elif not all(isinstance(cell, NUMBER) for row in rows for cell in row):
+        yield "answer must hold numbers"
+    if len(fields["why"]) != height:
+        yield f"why must have {height} texts, one for each row"
+
+
+def _check_line(fields: Mapping[str, Any]) -> Iterator[str]:
+    count = len(fields["code"].strip("\n").splitlines())
+    if not all(type(each) is int and 1 <= each <= count for each in _lines(fields)) or not _lines(fields):
+        yield f"answer: the code has lines 1 to {count}"
+    yield from _check_wrong(fields, int)
+
+
 NUMBER, LIST, WORDS = (int, float), list, str
 
 FORMS: dict[str, Form] = {
     "number": Form(
         required={"answer": NUMBER},
         optional={"tolerance": NUMBER, "wrong": LIST, "otherwise": WORDS},
+        check=_check_number,
         how=lambda fields: "a number",
         read=lambda text, fields: _number(text),
         judge=_judge_number,
@@ -201,6 +265,7 @@ FORMS: dict[str, Form] = {
     "shape": Form(
         required={"answer": LIST},
         optional={"wrong": LIST, "otherwise": WORDS},
+        check=_check_shape,
         how=lambda fields: "a shape, such as 2, 10, 512",
         read=_read_shape,
         judge=_judge_shape,
@@ -210,6 +275,7 @@ FORMS: dict[str, Form] = {
     "choice": Form(
         required={"choices": LIST, "answer": int},
         optional={},
+        check=_check_choice,
         how=lambda fields: f"1 to {len(fields['choices'])}",
         read=_read_choice,
         judge=_judge_choice,
@@ -219,6 +285,7 @@ FORMS: dict[str, Form] = {
     "pairs": Form(
         required={"left": LIST, "right_side": LIST, "answer": LIST, "why": LIST},
         optional={},
+        check=_check_pairs,
         how=lambda fields: f"{len(fields['left'])} numbers: the partner of A, of B, …",
         read=_read_pairs,
         judge=_judge_pairs,
@@ -228,6 +295,7 @@ FORMS: dict[str, Form] = {
     "table": Form(
         required={"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST},
         optional={"tolerance": NUMBER},
+        check=_check_table,
         how=lambda fields: f"a row of {len(fields['columns'])} numbers",
         read=_read_table,
         judge=_judge_table,
@@ -237,6 +305,7 @@ FORMS: dict[str, Form] = {
     "line": Form(
         required={"code": WORDS, "answer": (int, list)},
         optional={"wrong": LIST, "otherwise": WORDS},
+        check=_check_line,
         how=lambda fields: "the number of a line",
         read=_read_line,
         judge=_judge_line,

@@ -5,36 +5,77 @@ python -m regard.learn.proof [CHAPTER.md …]
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-from .chapter import Chapter, Exercise, Question, Reveal
-from .checking.check import check
+from ..conformance.process.plain_text import said
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
+from .checking.check import Checker
 from .checking.problem import Problem
 from .forms import FORMS
-from .running import installed, reveal, verdict
+from .running import installed, outcome, reveal
 from .source import CHAPTERS, read_chapter
 
 __all__ = ["proved"]
 
+COLUMNS = 78  # of what a reveal prints
+LINES = 25  # of a section of text
 
-def proved(chapter: Chapter) -> Iterator[tuple[str, str]]:
-    """What was run, and "" or what is wrong with it."""
-    for question in chapter.questions:
-        yield f"{question.form} {question.name}", "; ".join(_question(question))
+Found = tuple[str, str]
+
+
+def proved(chapter: Chapter) -> Iterator[Found]:
+    """What was run, and "" or what is wrong with it. What needs a package that is not installed is left out."""
     for part in chapter.parts:
-        if isinstance(part, Reveal) and not installed(part.needs):
-            reveal(part)
-            yield f"reveal {part.name}", ""
-    for claim in chapter.claims:
-        if not installed(claim.needs):
-            found = verdict(claim).verdict
-            yield f"claim {claim.name}", "" if found == claim.verdict else f"it {found}, stated: {claim.verdict}"
-    for exercise in chapter.exercises:
-        if not installed(exercise.needs):
-            yield from _exercise(chapter, exercise)
+        yield from _proved(chapter, part)
+
+
+def _proved(chapter: Chapter, part: Part) -> list[Found]:
+    """One part. It stops at code of the chapter that raises an error."""
+    found: list[Found] = []
+    try:
+        found.extend(_part(chapter, part))
+    except BaseException as error:  # the chapter's code may raise anything
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        found.append((f"{type(part).__name__.lower()} {part.name}", f"line {part.line}: {said(error)}"))
+    return found
+
+
+def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
+    match part:
+        case Text():
+            yield f"text, line {part.line}", _length(part)
+        case Question():
+            yield f"{part.form} {part.name}", "; ".join(_question(part))
+        case Reveal() if not installed(part.needs):
+            yield f"reveal {part.name}", "; ".join(_wide(reveal(part).text))
+        case Claim() if not installed(part.needs):
+            ran = outcome(part).outcome
+            yield f"claim {part.name}", "" if ran == part.outcome else f"it {ran}, stated: {part.outcome}"
+        case Exercise() if not installed(part.needs):
+            yield from _exercise(chapter, part)
+
+
+def _length(section: Text) -> str:
+    """A section of text is one screen; blocks in it do not count."""
+    inside, count = False, 0
+    for line in section.text.splitlines():
+        fence = line.startswith(("```", "~~~"))
+        inside ^= fence
+        count += bool(line.strip()) and not inside and not fence
+    return f"it has {count} lines, more than {LINES}" if count > LINES else ""
+
+
+def _wide(printed: str) -> Iterator[str]:
+    for number, line in enumerate(printed.splitlines(), 1):
+        if len(line) > COLUMNS:
+            yield f"line {number} that is printed has {len(line)} columns, more than {COLUMNS}"
 
 
 def _question(question: Question) -> Iterator[str]:
@@ -48,33 +89,34 @@ def _question(question: Question) -> Iterator[str]:
         if judged.right or judged.why != each["why"]:
             yield f"the wrong answer {each['answer']} is not explained as stated"
     if question.reveal and not installed(question.reveal.needs):
-        computed = reveal(question.reveal).answer
-        if computed is None or not form.agrees(computed, fields):
-            yield f"the code gives {computed}, stated: {form.shown(fields)}"
+        shown = reveal(question.reveal)
+        yield from _wide(shown.text)
+        if shown.answer is None or not form.agrees(shown.answer, fields):
+            yield f"the code gives {shown.answer}, stated: {form.shown(fields)}"
 
 
-def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[tuple[str, str]]:
+def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Found]:
     """The start is not right, the solution is, and each wrong answer is rejected with its name."""
-    problem = _checked(chapter, exercise, exercise.solution)
-    yield f"solution {exercise.name}", "" if problem is None else _words(problem)
-    problem = _checked(chapter, exercise, exercise.start)
-    yield f"start {exercise.name}", "it passes" if problem is None else ""
-    if exercise.tests_of or exercise.conform is not None:
-        return
-    for wrong in exercise.wrong:
-        problem = _checked(chapter, exercise, wrong.code)
-        what = f"{wrong.mistake} in {exercise.name}"
-        if problem is None:
-            yield what, "it passes"
-        else:
-            yield what, "" if wrong.mistake in (*problem.mistakes, *problem.alike) else f"not named: {_words(problem)}"
+    with Checker(chapter, exercise) as checker:
+        problem = _problem(checker, exercise.solution)
+        yield f"solution {exercise.name}", "" if problem is None else _words(problem)
+        problem = _problem(checker, exercise.start)
+        yield f"start {exercise.name}", "it passes" if problem is None else ""
+        for wrong in exercise.wrong if exercise.cases else ():
+            problem = _problem(checker, wrong.code)
+            what = f"{wrong.mistake} in {exercise.name}"
+            if problem is None:
+                yield what, "it passes"
+            else:
+                named = wrong.mistake in (*problem.mistakes, *problem.alike)
+                yield what, "" if named else f"not named: {_words(problem)}"
 
 
-def _checked(chapter: Chapter, exercise: Exercise, code: str) -> Problem | None:
+def _problem(checker: Checker, code: str) -> Problem | None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, chapter.file_of(exercise))
+        path = Path(folder, checker.chapter.file_of(checker.exercise))
         path.write_text(code, encoding="utf-8")
-        return check(chapter, exercise, path)
+        return checker.checked(path).problem
 
 
 def _words(problem: Problem) -> str:
@@ -82,12 +124,19 @@ def _words(problem: Problem) -> str:
 
 
 def main() -> None:
-    """Prints what was run; the exit status is 1 if something is wrong."""
+    """Prints what was run, in order, on all cores; the exit status is 1 if something is wrong."""
     failed = False
-    for path in [Path(each) for each in sys.argv[1:]] or sorted(CHAPTERS.glob("*.md")):
-        for what, wrong in proved(read_chapter(path)):
-            print(f"{'FAILS' if wrong else 'ok':5}  {path.stem}  {what}{': ' + wrong if wrong else ''}", flush=True)
-            failed = failed or bool(wrong)
+    read = [read_chapter(path) for path in [Path(each) for each in sys.argv[1:]] or sorted(CHAPTERS.glob("*.md"))]
+    parts = [(chapter, part) for chapter in read for part in chapter.parts]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        for (chapter, part), found in zip(parts, pool.map(_proved, *zip(*parts))):
+            if missing := installed(getattr(part, "needs", "")):
+                print(f"skip   {chapter.path.stem}  {part.name}: {missing}", flush=True)
+            for what, wrong in found:
+                print(f"{'FAILS' if wrong else 'ok':5}  {chapter.path.stem}  {what}{': ' + wrong if wrong else ''}")
+                failed = failed or bool(wrong)
+            sys.stdout.flush()
     sys.exit(failed)
 
 

@@ -1,4 +1,4 @@
-"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in a verdict."""
+"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in a outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from .chapter import Claim, Reveal
 
-__all__ = ["Shown", "Verdict", "installed", "reveal", "verdict"]
+__all__ = ["Shown", "Outcome", "installed", "reveal", "outcome"]
 
 # What a block may need: the packages, and what installs them.
 NEEDS = {
@@ -29,10 +29,10 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """Whether a claim is true: "holds", "holds if" or "fails", and what its program printed."""
 
-    verdict: str
+    outcome: str
     text: str
 
 
@@ -48,17 +48,17 @@ def reveal(block: Reveal) -> Shown:
     return Shown(text, names.get("answer"))
 
 
-def verdict(claim: Claim) -> Verdict:
+def outcome(claim: Claim) -> Outcome:
     """Runs a claim."""
     names, text = _run(claim.code, claim.name)
     if names["holds"]:
-        return Verdict("holds", text)
-    return Verdict("holds if" if names.get("holds_if") else "fails", text)
+        return Outcome("holds", text)
+    return Outcome("holds if" if names.get("holds_if") else "fails", text)
 
 
 def _run(code: str, name: str) -> tuple[dict[str, Any], str]:
     names: dict[str, Any] = {"__name__": name}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, f"<{name}>", "exec"), names)
+        exec(compile(code, f"<{name}>", "exec", dont_inherit=True), names)
     return names, printed.getvalue()

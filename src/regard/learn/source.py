@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, Refused, did_you_mean
+from ..conformance.mistakes.catalog import CATALOG
+from .blocks import Block, Problems, blocks, head, toml
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, WrongAnswer
 from .forms import FORMS
 
@@ -21,32 +21,18 @@ __all__ = ["CHAPTERS", "chapters", "read_chapter"]
 
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
-BLOCKS = {
-    "toml prediction", "toml question", "toml exercise",
-    "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",
-    "python claim", "markdown after",
-}  # fmt: skip
 EXERCISE: dict[str, type] = {
     "file": str, "function": str, "minutes": int, "task": str, "shape": str, "hints": list, "computes": str,
     "mistakes": list, "tests_of": str, "conform": int,
 }  # fmt: skip
 REQUIRED = ("file", "function", "task", "hints")
-COMPUTED = ("scores", "weights", "out", "allowed", "lse", "")
-NEEDS = ("", "torch", "demo")
-COVERS = re.compile(r"<!--\s*covers\s+([\d.\s]+?)\s*-->")
+COMPUTED = ("scores", "weights", "out", "allowed", "lse")
+OUTCOMES = ("holds", "holds if", "fails")
+ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
+TYPES = {"str": "a text", "list": "a list"}
+KNOWN = {mistake.name for mistake in CATALOG}
 
-
-@dataclass
-class Block:
-    """A fenced block, or text between blocks. kind: such as "toml prediction"; "" for text."""
-
-    line: int
-    kind: str = ""
-    name: str = ""
-    rest: list[str] = field(default_factory=list)
-    needs: str = ""
-    text: str = ""
-    covers: tuple[str, ...] = ()
+Own = Mapping[tuple[str, str], list[Block]]
 
 
 def chapters() -> list[Chapter]:
@@ -60,202 +46,111 @@ def read_chapter(path: Path) -> Chapter:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
-        raise Refused(
-            WHERE, [Reason("the file cannot be read", given=str(error), expected=expected, fix=fix)]
-        ) from error
-    return _Reader(path, text).chapter()
+        reason = Reason("the file cannot be read", given=str(error), expected=expected, fix=fix)
+        raise Refused(WHERE, [reason]) from error
+    return _Reader(path).chapter(text)
 
 
 class _Reader:
-    def __init__(self, path: Path, text: str):
-        self.path, self.text = path, text
-        self.reasons: list[Reason] = []
+    def __init__(self, path: Path):
+        self.path = path
+        self.problems = Problems(path.name)
+        self.problem = self.problems.add
 
-    def problem(self, line: int, what: str, expected: str, fix: str) -> None:
-        self.reasons.append(Reason(what, given=f"{self.path.name}, line {line}", expected=expected, fix=fix))
+    def chapter(self, text: str) -> Chapter:
+        fields, body, first = head(text, self.problems)
+        parts = self._parts(list(blocks(body, first, self.problems)))
+        if self.problems.reasons:
+            raise Refused(WHERE, sorted(self.problems.reasons, key=_line))
+        return Chapter(fields["number"], fields["title"], fields["minutes"], tuple(parts), self.path)
 
-    def chapter(self) -> Chapter:
-        head, body, first = self._head()
-        blocks = list(self._blocks(body, first))
-        parts = list(self._parts(blocks))
-        for name, line in _repeated(parts):
-            self.problem(
-                line, f"two parts are named {name}", "names that are unique in a chapter", "rename one of them"
-            )
-        if self.reasons:
-            raise Refused(WHERE, self.reasons)
-        return Chapter(head["number"], head["title"], head["minutes"], tuple(parts), self.path)
-
-    # ---- the file ----------------------------------------------------------------------------------------------------
-
-    def _head(self) -> tuple[dict[str, Any], str, int]:
-        """The fields at the beginning, the rest, and the line where the rest begins."""
-        match = re.match(r"\+\+\+\n(.*?)\n\+\+\+\n", self.text, re.S)
-        head = self._toml(1, match[1] if match else "")
-        for name, kind in (("number", int), ("title", str), ("minutes", int)):
-            if not isinstance(head.get(name), kind):
-                what, fix = (
-                    f"the beginning lacks {name}",
-                    f"begin the file with +++, number, title, minutes, +++; {name}",
-                )
-                self.problem(1, what, f"{name} = {'3' if kind is int else repr('Scores')}", fix)
-                head[name] = kind()
-        end = match.end() if match else 0
-        return head, self.text[end:], 1 + self.text.count("\n", 0, end)
-
-    def _toml(self, line: int, text: str) -> dict[str, Any]:
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            self.problem(line, "the block is not TOML", str(error), "mend the line that the message names")
-            return {}
-
-    def _blocks(self, body: str, first: int) -> Iterator[Block]:
-        """Text and blocks, in order. A comment with items counts for what follows it."""
-        lines = body.split("\n")
-        text = Block(first)
-        kept: list[str] = []
-        covers: tuple[str, ...] = ()
-        at = 0
-        while at < len(lines):
-            fence = re.fullmatch(r"(`{3,}|~{3,})(.*)", lines[at])
-            if fence is None:
-                noted = COVERS.fullmatch(lines[at].strip())
-                if noted:
-                    covers += tuple(noted[1].split())
-                    at += 1
-                    continue
-                if lines[at].startswith("## ") and any(line.strip() for line in kept):
-                    yield _closed(text, kept)
-                    text, kept = Block(first + at), []
-                if covers and lines[at].strip():
-                    if not any(line.strip() for line in kept):
-                        text.line = first + at
-                    text.covers += covers
-                    covers = ()
-                kept.append(lines[at])
-                at += 1
-                continue
-            end = next((n for n in range(at + 1, len(lines)) if lines[n].strip() == fence[1]), None)
-            if end is None:
-                self.problem(first + at, "the block does not end", f"a line {fence[1]}", "close it")
-                return
-            words = fence[2].split()
-            kind = " ".join(words[:2])
-            content = "\n".join(lines[at + 1 : end]) + "\n"
-            if len(words) < 2:
-                kept += lines[at : end + 1]
-            else:
-                if any(line.strip() for line in kept):
-                    yield _closed(text, kept)
-                block = self._block(first + at, kind, words[2:], content)
-                block.covers, covers = covers, ()
-                yield block
-                text, kept = Block(first + end + 1), []
-            at = end + 1
-        if any(line.strip() for line in kept):
-            yield _closed(text, kept)
-
-    def _block(self, line: int, kind: str, words: list[str], content: str) -> Block:
-        if kind not in BLOCKS:
-            self.problem(line, f"there is no block '{kind}'", f"one of {', '.join(sorted(BLOCKS))}", "see its spelling")
-        needs = next((word.removeprefix("needs=") for word in words if word.startswith("needs=")), "")
-        plain = [word for word in words if not word.startswith("needs=")]
-        if needs not in NEEDS:
-            self.problem(line, f"needs={needs} is no package", "needs=torch or needs=demo", "name one of them")
-        if not plain or not re.fullmatch(r"[a-z0-9-]+", plain[0]):
-            self.problem(
-                line, f"'{kind}' lacks a name", "lower case letters, digits and hyphens", f"write ```{kind} NAME"
-            )
-            plain = [f"unnamed-{line}"]
-        if kind.startswith("python"):
-            try:
-                ast.parse(content)
-            except SyntaxError as error:
-                wrong = line + (error.lineno or 0)
-                self.problem(wrong, "the code is not Python", str(error.msg), "mend this line")
-                content = "pass\n"
-        return Block(line, kind, plain[0], plain[1:], needs, content)
-
-    # ---- parts -------------------------------------------------------------------------------------------------------
-
-    def _parts(self, blocks: list[Block]) -> Iterator[Part]:
+    def _parts(self, found: list[Block]) -> list[Part]:
         own: dict[tuple[str, str], list[Block]] = {}
-        for block in blocks:
+        for block in found:
             own.setdefault((block.kind, block.name), []).append(block)
-        questions = {block.name for block in blocks if block.kind in ("toml prediction", "toml question")}
-        exercises = {block.name for block in blocks if block.kind == "toml exercise"}
-        for number, block in enumerate(blocks):
+        questions = {block.name for block in found if block.kind in ("toml prediction", "toml question")}
+        exercises = {block.name: block for block in found if block.kind == "toml exercise"}
+        parts: list[Part] = []
+        for number, block in enumerate(found):
             match block.kind:
                 case "":
-                    yield Text(f"text-{number + 1}", block.line, block.covers, block.text)
+                    parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text))
                 case "toml prediction" | "toml question":
-                    yield self._question(block, own.get(("python reveal", block.name), []))
+                    parts.append(self._question(block, own.get(("python reveal", block.name), [])))
                 case "python reveal" if block.name not in questions:
-                    yield Reveal(block.name, block.line, block.covers, block.text, block.needs)
+                    parts.append(Reveal(block.name, block.line, block.covers, block.text, block.needs))
                 case "toml exercise":
-                    yield self._exercise(block, own)
+                    parts.append(self._exercise(block, own, exercises))
                 case "python claim":
-                    yield self._claim(block)
+                    parts.append(self._claim(block))
                 case "python reveal":
                     pass
                 case _ if block.name not in exercises:
-                    expected = f"an exercise named {block.name}"
-                    self.problem(block.line, f"'{block.kind}' belongs to no exercise", expected, "correct the name")
+                    near = did_you_mean(block.name, exercises) if exercises else "add this exercise"
+                    self.problem(block.line, f"'{block.kind} {block.name}' belongs to no exercise", "its name", near)
+        self._repeated(own, questions, parts)
+        return parts
+
+    def _repeated(self, own: Own, questions: set[str], parts: list[Part]) -> None:
+        """Names of parts are unique; a part has one block of a kind, except laws and wrong answers."""
+        for (kind, name), found in own.items():
+            if kind in ONCE or (kind == "python reveal" and name in questions):
+                for block in found[1:]:
+                    self.problem(block.line, f"there is a second '{kind} {name}'", "one", "remove one of them")
+        seen: set[str] = set()
+        for part in parts:
+            if part.name in seen:
+                what, fix = f"two parts are named {part.name}", "rename one of them"
+                self.problem(part.line, what, "names that are unique in a chapter", fix)
+            seen.add(part.name)
+
+    # ---- questions ---------------------------------------------------------------------------------------------------
 
     def _question(self, block: Block, reveals: list[Block]) -> Question:
-        fields = self._toml(block.line, block.text)
+        fields = toml(block.line, block.text, self.problems)
         ask, name = fields.pop("ask", None), fields.pop("form", None)
-        form = FORMS.get(name)
+        form = FORMS.get(name) if isinstance(name, str) else None
         if not isinstance(ask, str):
-            self.problem(block.line, f"{block.name} has no text", 'ask = "…"', "write what is to be answered")
+            self.problem(block.line, f"{block.name} has no text", 'ask = "…"', "write the question")
         if form is None:
             self.problem(block.line, f"{block.name} has no form", f"form = one of {', '.join(FORMS)}", "choose one")
-        else:
-            self._fields(block, fields, dict(form.required), dict(form.optional) | {"right": str})
+        elif self._fields(block, fields, form.required, {**form.optional, "right": str}):
+            for wrong in form.check(fields):
+                self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
         reveal = None
         if reveals:
             first = reveals[0]
             reveal = Reveal(first.name, first.line, first.covers, first.text, first.needs)
         covers = block.covers + (reveal.covers if reveal else ())
-        return Question(
-            block.name, block.line, covers, str(ask), str(name), fields, block.kind == "toml prediction", reveal
-        )
+        predicts = block.kind == "toml prediction"
+        return Question(block.name, block.line, covers, str(ask), str(name), fields, predicts, reveal)
 
     def _fields(
-        self, block: Block, fields: Mapping[str, Any], required: dict[str, Any], optional: dict[str, Any]
-    ) -> None:
+        self, block: Block, fields: Mapping[str, Any], required: Mapping[str, Any], optional: Mapping[str, Any]
+    ) -> bool:
+        """Whether the fields have the right names and types."""
+        before = len(self.problems.reasons)
         for name in required.keys() - fields.keys():
             self.problem(block.line, f"{block.name} lacks {name}", f"the field {name}", f"add {name} = …")
+        known = {**required, **optional}
         for name, value in fields.items():
-            kind = (required | optional).get(name)
-            if kind is None:
-                known = ", ".join([*required, *optional])
-                self.problem(block.line, f"{block.name} has a field {name}", f"the fields {known}", "remove it")
-            elif not isinstance(value, kind):
-                kinds = kind if isinstance(kind, tuple) else (kind,)
-                expected = " or ".join(
-                    {"str": "a text", "list": "a list"}.get(each.__name__, "a number") for each in kinds
-                )
+            if name not in known:
+                near = did_you_mean(name, known)
+                self.problem(block.line, f"{block.name} has a field {name}", f"the fields {', '.join(known)}", near)
+                continue
+            kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                expected = " or ".join(dict.fromkeys(TYPES.get(each.__name__, "a number") for each in kinds))
                 self.problem(block.line, f"{name} of {block.name} is {value!r}", expected, "correct it")
+        return len(self.problems.reasons) == before
 
-    def _exercise(self, block: Block, own: Mapping[tuple[str, str], list[Block]]) -> Exercise:
-        fields = self._toml(block.line, block.text)
-        self._fields(
-            block, fields, {name: EXERCISE[name] for name in REQUIRED},
-            {name: kind for name, kind in EXERCISE.items() if name not in REQUIRED},
-        )  # fmt: skip
-        if len(fields.get("hints", ())) != 3:
-            self.problem(
-                block.line,
-                f"{block.name} has not three hints",
-                "a question, a direction, nearly the line",
-                "write three",
-            )
-        if fields.get("computes", "") not in COMPUTED:
-            self.problem(
-                block.line, f"computes of {block.name}", f"one of {', '.join(COMPUTED[:-1])}", "choose one, or omit it"
-            )
+    # ---- exercises ---------------------------------------------------------------------------------------------------
+
+    def _exercise(self, block: Block, own: Own, exercises: Mapping[str, Block]) -> Exercise:
+        fields = toml(block.line, block.text, self.problems)
+        required = {name: EXERCISE[name] for name in REQUIRED}
+        if self._fields(block, fields, required, EXERCISE):
+            self._exercise_fields(block, fields, own, exercises)
         code = {}
         for part in ("start", "solution", "cases", "result"):
             found = own.get((f"python {part}", block.name), [])
@@ -263,55 +158,102 @@ class _Reader:
             if not found and not optional:
                 self.problem(block.line, f"{block.name} has no {part}", f"a block python {part} {block.name}", "add it")
             code[part] = found[0].text if found else ""
-        laws = tuple((self._says(each), each.text) for each in own.get(("python law", block.name), []))
-        wrong = tuple(self._wrong(each) for each in own.get(("python wrong", block.name), []))
+        wrong = own.get(("python wrong", block.name), [])
+        for each in [*own.get(("python solution", block.name), []), *wrong] if "tests_of" not in fields else []:
+            self._defines(each, fields.get("function"))
         after = own.get(("markdown after", block.name), [])
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+            if name in EXERCISE
+        }
         return Exercise(
-            block.name, block.line, block.covers, needs=block.needs, laws=laws, wrong=wrong,
-            after=after[0].text if after else "", **code,
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items() if name in EXERCISE},
-        )  # fmt: skip
+            block.name,
+            block.line,
+            block.covers,
+            needs=block.needs,
+            laws=tuple((self._says(each), each.text) for each in own.get(("python law", block.name), [])),
+            wrong=self._wrong(wrong),
+            after=after[0].text if after else "",
+            **(given | code),
+        )
+
+    def _exercise_fields(
+        self, block: Block, fields: Mapping[str, Any], own: Own, exercises: Mapping[str, Block]
+    ) -> None:
+        """Fields that have the right types have the right values."""
+        name, line = block.name, block.line
+        if len(fields["hints"]) != 3 or not all(isinstance(each, str) for each in fields["hints"]):
+            self.problem(line, f"{name} has not three hints", "a question, a direction, nearly the line", "write three")
+        if fields.get("computes", "scores") not in COMPUTED:
+            self.problem(line, f"computes of {name} is unknown", f"one of {', '.join(COMPUTED)}", "choose or omit it")
+        shown = {" ".join(each.rest) for each in own.get(("python wrong", name), [])}
+        for mistake in fields.get("mistakes", ()):
+            if mistake not in KNOWN:
+                near = did_you_mean(str(mistake), sorted(KNOWN)).split(" choose")[0]
+                self.problem(line, f"{name}: the mistake {mistake!r} is unknown", "a name of the catalog", near)
+            elif "computes" not in fields and mistake not in shown:
+                expected = f"computes = …, or a block python wrong {name} {mistake}"
+                self.problem(line, f"{name}: the mistake {mistake!r} cannot be made", expected, "add one of them")
+        if "tests_of" in fields:
+            others = exercises.keys() - {name}
+            if fields["tests_of"] not in others:
+                near = did_you_mean(fields["tests_of"], sorted(others)) if others else "add this exercise"
+                self.problem(line, f"tests_of of {name}: {fields['tests_of']!r}", "another exercise", near)
+
+    def _defines(self, block: Block, function: Any) -> None:
+        """A solution and a wrong answer define the function, in whatever way."""
+        tree = ast.parse(block.text)
+        names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
+        if isinstance(function, str) and function not in names:
+            what = f"'{block.kind} {block.name}' does not define {function}"
+            self.problem(block.line, what, f"def {function}(…)", "use the name of the exercise")
 
     def _says(self, block: Block) -> str:
         said = ast.get_docstring(ast.parse(block.text))
         if not said:
-            self.problem(
-                block.line, f"a law of {block.name} has no words", "a doc string that says the law", "begin with one"
-            )
-        return said or ""
+            expected = "a doc string that says the law"
+            self.problem(block.line, f"a law of {block.name} has no words", expected, "begin with one")
+        return " ".join((said or "").split())
 
-    def _wrong(self, block: Block) -> WrongAnswer:
-        if not block.rest:
-            self.problem(block.line, f"a wrong answer of {block.name} has no name", "the name of a mistake", "add it")
-        said = _said(block.text)
-        return WrongAnswer(
-            mistake=block.rest[0] if block.rest else "",
-            line=block.line,
-            code=block.text,
-            description=said.get("", ""),
-            cause=said.get("cause", ""),
-            fix=said.get("fix", ""),
+    def _wrong(self, found: list[Block]) -> tuple[WrongAnswer, ...]:
+        """The wrong answers of an exercise. One of those with the same name has to explain it, or the catalog."""
+        said = [_said(block.text) for block in found]
+        explained = {" ".join(block.rest) for block, each in zip(found, said) if {"", "cause", "fix"} <= each.keys()}
+        for block in found:
+            mistake = " ".join(block.rest)
+            if len(block.rest) != 1:
+                what = f"a wrong answer of {block.name} is named {mistake!r}"
+                self.problem(block.line, what, "the name of a mistake", f"write ```python wrong {block.name} NAME")
+            elif mistake not in KNOWN | explained:
+                expected = "a name of the catalog, or a doc string with a text, a line 'cause: …' and a line 'fix: …'"
+                self.problem(block.line, f"{mistake} is not explained", expected, "add what is missing")
+        return tuple(
+            WrongAnswer(
+                " ".join(block.rest), block.line, block.text, each[""], each.get("cause", ""), each.get("fix", "")
+            )
+            for block, each in zip(found, said)
         )
+
+    # ---- claims ------------------------------------------------------------------------------------------------------
 
     def _claim(self, block: Block) -> Claim:
         said = _said(block.text)
-        verdict = " ".join(block.rest) or "holds"
-        if not said.get(""):
-            self.problem(block.line, f"the claim {block.name} says nothing", "a doc string with the claim", "add it")
-        if verdict not in ("holds", "holds if", "fails"):
-            self.problem(block.line, f"the verdict {verdict!r} of {block.name}", "holds, holds if, fails", "choose one")
-        if (verdict == "holds if") != bool(said.get("holds if")):
-            expected = "a line 'holds if: …' in the doc string if, and only if, the verdict is 'holds if'"
-            self.problem(block.line, f"the condition of {block.name}", expected, "correct one of them")
-        return Claim(
-            block.name, block.line, block.covers, said.get("", ""), said.get("holds if", ""), said.get("source", ""),
-            verdict, block.text, block.needs,
-        )  # fmt: skip
+        outcome = " ".join(block.rest) or "holds"
+        name, line = block.name, block.line
+        if not said[""]:
+            self.problem(line, f"the claim {name} says nothing", "a doc string with the claim", "add it")
+        if outcome not in OUTCOMES:
+            self.problem(line, f"the outcome {outcome!r} of {name}", " or ".join(OUTCOMES), "choose one")
+        if (outcome == "holds if") != bool(said.get("holds if")):
+            expected = "a line 'holds if: …' in the doc string if, and only if, the outcome is 'holds if'"
+            self.problem(line, f"the condition of {name}", expected, "correct one of them")
+        condition, source = said.get("holds if", ""), said.get("source", "")
+        return Claim(name, line, block.covers, said[""], condition, source, outcome, block.text, block.needs)
 
 
-def _closed(text: Block, kept: list[str]) -> Block:
-    text.text = "\n".join(kept).strip("\n") + "\n"
-    return text
+def _line(reason: Reason) -> int:
+    return int(reason.given.rpartition(" ")[2])
 
 
 def _said(code: str) -> dict[str, str]:
@@ -326,11 +268,3 @@ def _said(code: str) -> dict[str, str]:
         else:
             found[name] = f"{found[name]} {line.strip()}".strip()
     return found
-
-
-def _repeated(parts: list[Part]) -> Iterator[tuple[str, int]]:
-    seen: set[str] = set()
-    for part in parts:
-        if part.name in seen:
-            yield part.name, part.line
-        seen.add(part.name)

@@ -13,9 +13,9 @@ STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 
 
-def limit_memory() -> None:
-    """Limits this process to the memory of the machine, and makes it the first that the system ends if there is none
-    left.
+def limit_memory(most: int | None = None) -> None:
+    """Limits this process to the memory of the machine, or to `most` bytes if that is less, and makes it the first that
+    the system ends if there is none left.
 
     On Linux the limit counts the memory that can be written, not reserved addresses, of which GPU drivers take far
     more than the machine has.
@@ -25,8 +25,9 @@ def limit_memory() -> None:
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     try:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = physical if most is None else min(physical, most)
         _, hard = resource.getrlimit(kind)
-        resource.setrlimit(kind, (physical if hard == resource.RLIM_INFINITY else min(physical, hard), hard))
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no file of its memory when it crashes
         Path("/proc/self/oom_score_adj").write_text("1000")
     except (OSError, ValueError):

@@ -103,9 +103,7 @@ def flush() -> None:
 
 
 def leave() -> None:
-    """Ends this process as Python does, but for taking apart the libraries that it loaded: that of torch takes half a
-    second.
-    """
+    """Ends this process, but does not take the libraries apart that it loaded: with torch, that takes half a second."""
     atexit._run_exitfuncs()
     flush()
     os._exit(0)

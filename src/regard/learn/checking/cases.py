@@ -36,7 +36,7 @@ def cases_of(exercise: Exercise) -> list[Case]:
         names["torch"] = importlib.import_module("torch")
         names["filled"] = filled
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(exercise.cases, f"cases of {exercise.name}", "exec"), names)
+        exec(compile(exercise.cases, f"cases of {exercise.name}", "exec", dont_inherit=True), names)
     return found
 
 

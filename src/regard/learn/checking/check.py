@@ -2,104 +2,153 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...common.errors import refuse
+from ...common.errors import Refused, refuse
 from ...conformance.process.child import Child, Lost
 from ..chapter import Chapter, Exercise
 from .problem import Problem
 
-__all__ = ["check"]
+__all__ = ["Checked", "Checker", "check", "checked"]
 
 OPENING = 60.0  # seconds: importing torch takes most of them
-LOADING = {"": 5.0, "torch": 30.0, "demo": 30.0}  # seconds to run the learner's file
-STEP = 3.0  # seconds for one case
+LOADING = 5.0  # seconds to run the learner's file
+IMPORTING = 30.0  # seconds to run a file that imports torch
+STEP = 3.0  # seconds for one case, or for the learner's tests of one answer
+SLOW = 10.0  # seconds for one case with torch, whose first calls take longer
 FLOOD = 10 << 20  # bytes that a check may print
 REPLY = 1 << 22
 
 
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check. problem: what is wrong, or None · printed: what the learner's code printed"""
+
+    problem: Problem | None
+    printed: str = ""
+
+
 def check(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None:
     """What is wrong with a file, or None."""
-    if not path.is_file():
-        fix = f"regard learn {chapter.number} writes {path.name} anew"
-        raise refuse(
-            "learn", "there is no such file", given=str(path), expected=f"the exercise {exercise.name}", fix=fix
-        )
-    if not path.read_bytes().strip():
-        return Problem("runs", f"{path.name} is empty: regard learn {chapter.number} shows what belongs into it")
-    if exercise.conform is not None:
-        return _conforming(exercise, path)
-    with _Checked(chapter, exercise, path) as checked:
-        return checked.result()
+    return checked(chapter, exercise, path).problem
 
 
-class _Checked:
-    def __init__(self, chapter: Chapter, exercise: Exercise, path: Path):
-        self.chapter, self.exercise, self.path = chapter, exercise, path
-        self.child = Child("regard.learn.checking.worker")
+def checked(chapter: Chapter, exercise: Exercise, path: Path) -> Checked:
+    """What is wrong with a file, and what it printed."""
+    with Checker(chapter, exercise) as checker:
+        return checker.checked(path)
 
-    def __enter__(self) -> _Checked:
+
+class Checker:
+    """Checks files of one exercise, one after another in the same process as long as that goes on."""
+
+    def __init__(self, chapter: Chapter, exercise: Exercise):
+        self.chapter, self.exercise = chapter, exercise
+        self.child: Child | None = None
+        self.cases: int | None = None  # None until the process has read the chapter
+
+    def __enter__(self) -> Checker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.child.close()
+        self.close()
 
-    def result(self) -> Problem | None:
-        try:
-            opened = self._ask(OPENING, "open", str(self.chapter.path), self.exercise.name, str(self.path.resolve()))
-            problem = None
-            for step in self._steps(opened["cases"]):
-                problem = self._step(*step)
-                if problem:
-                    break
-            if problem is None or problem.kind not in ("raises", "shape", "law", "value"):
-                return problem
-        except _Stopped as stopped:
-            return stopped.problem
-        try:
-            return Problem.from_json(self._ask(3 * STEP, "explain"))
-        except _Stopped:
-            return problem  # the code that does not return in another case is named already
+    def close(self) -> None:
+        """Ends the process."""
+        if self.child:
+            self.child.close()
 
-    def _steps(self, cases: int) -> Iterator[tuple[float, str, Any]]:
-        yield LOADING[self.exercise.needs], "load", ()
+    def checked(self, path: Path) -> Checked:
+        """What is wrong with a file, and what it printed. Raises Refused if there is no such file."""
+        if not path.is_file():
+            expected = f"a file with the exercise {self.exercise.name}"
+            fix = f"regard learn {self.chapter.number} writes {path.name} anew"
+            raise refuse("learn", "the file does not exist", given=str(path), expected=expected, fix=fix)
+        if not path.read_bytes().strip():
+            shows = f"regard learn {self.chapter.number} shows what belongs into it"
+            return Checked(Problem("runs", f"{path.name} is empty: {shows}"))
+        found = Checked(None)
+        if self.exercise.cases or self.exercise.tests_of:
+            try:
+                found = self._checked(path)
+            except _Stopped as stopped:
+                return Checked(stopped.problem, stopped.problem.printed)
+        if found.problem is None and self.exercise.conform is not None:
+            return Checked(_conforming(self.exercise, path), found.printed)
+        return found
+
+    def _checked(self, path: Path) -> Checked:
+        if self.child is None or not self.child.end.alive:
+            self.close()
+            self.child, self.cases = Child("regard.learn.checking.worker"), None
+        conversation = _Conversation(self.child)
+        if self.cases is None:
+            opening = "open", str(self.chapter.path), self.exercise.name
+            self.cases = conversation.reply(OPENING, "the check", *opening)["cases"]
+        for seconds, where, *step in self._steps(path, self.cases):
+            reply = conversation.reply(seconds, where, "step", *step)
+            if reply is None:
+                continue
+            problem = Problem.from_json(reply)
+            if problem.kind in ("raises", "shape", "law", "value"):
+                with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
+                    explained = conversation.reply(3 * self._step, self.exercise.function, "explain")
+                    problem = Problem.from_json(explained)
+            return Checked(problem, problem.printed)
+        return Checked(None, conversation.reply(STEP, "the check", "printed"))
+
+    @property
+    def _step(self) -> float:
+        return SLOW if self.exercise.needs else STEP
+
+    def _steps(self, path: Path, cases: int) -> Iterator[tuple[Any, ...]]:
+        """The steps in order: seconds, what runs, the name of the step and its arguments."""
+        step = self._step
+        imports = self.exercise.needs or b"torch" in path.read_bytes()
+        yield IMPORTING if imports else LOADING, f"{path.name}, when it is imported,", "load", str(path.resolve())
         if self.exercise.tests_of:
-            yield STEP, "right_answer", ()
-            yield 3 * STEP, "wrong_answers", ()
+            yield step, "a test", "right_answer"
+            yield 3 * step, "a test", "wrong_answers"
             return
         for number in range(cases):
-            yield STEP, "case", (number,)
+            yield step, self.exercise.function, "case", number
 
-    def _step(self, seconds: float, step: str, given: tuple[Any, ...]) -> Problem | None:
-        reply = self._ask(seconds, step, *given)
-        return None if reply is None else Problem.from_json(reply)
 
-    def _ask(self, seconds: float, step: str, *given: Any) -> Any:
-        began = time.monotonic()
+class _Conversation:
+    """Requests to a process in which a file is checked, and its replies."""
+
+    def __init__(self, child: Child):
+        self.child, self.before = child, child.printed
+
+    def reply(self, seconds: float, where: str, *request: Any) -> Any:
+        """What the process replies to a request. Raises _Stopped if it does not."""
         try:
-            reply = json.loads(self.child.exchange(json.dumps([step, *given]).encode(), seconds, REPLY))
+            reply = json.loads(self.child.exchange(json.dumps(request).encode(), seconds, REPLY))
         except Lost as lost:
-            raise _Stopped(self._lost(lost, seconds, step)) from None
+            raise _Stopped(self._lost(lost, seconds, where)) from None
         except ValueError:
+            self.child.end()
             raise _Stopped(Problem("runs", "the code writes to the connection with regard")) from None
-        if self.child.printed > FLOOD:
-            printed = f"{self.child.printed / 2**20:.0f} MiB in {time.monotonic() - began:.1f} s"
-            raise _Stopped(Problem("runs", f"the code prints too much: {printed}"))
+        if self._flooded():
+            self.child.end()
+            raise _Stopped(Problem("runs", f"the code prints too much: {self._flooded()}"))
         return reply
 
-    def _lost(self, lost: Lost, seconds: float, step: str) -> Problem:
-        where = {"load": f"{self.path.name}, when it is imported,", "open": "the check"}.get(step)
-        where = where or f"{self.exercise.function}"
+    def _lost(self, lost: Lost, seconds: float, where: str) -> Problem:
+        printed = self.child.tail.decode("utf-8", "replace")
         if lost.status == "timeout":
-            flooded = self.child.printed > FLOOD
-            why = f"it prints {self.child.printed / 2**20:.0f} MiB" if flooded else "does a loop never end?"
-            return Problem("runs", f"{where} did not return in {seconds:g} s: {why}")
-        return Problem("runs", f"{where} ended the process: {lost}")
+            why = f"it prints {self._flooded()}" if self._flooded() else "does a loop never end?"
+            return Problem("runs", f"{where} did not return in {seconds:g} s: {why}", printed=printed)
+        return Problem("runs", f"{where} ended the process: {lost}", printed=printed)
+
+    def _flooded(self) -> str:
+        count = self.child.printed - self.before
+        return f"{count / 2**20:.0f} MiB" if count > FLOOD else ""
 
 
 class _Stopped(Exception):
@@ -111,19 +160,19 @@ class _Stopped(Exception):
 def _conforming(exercise: Exercise, path: Path) -> Problem | None:
     """Whether a function passes `regard conform` to the level of the exercise."""
     from ... import conformance
-    from ...common.errors import Refused
 
-    target = f"{path.resolve()}:{exercise.function}"
     try:
-        report = conformance.conform(target, level=exercise.conform or 0)
+        report = conformance.conform(f"{path.resolve()}:{exercise.function}", level=exercise.conform or 0)
     except Refused as refused:
         reason = refused.reasons[0]
         return Problem("runs", reason.what, (reason.given, f"expected: {reason.expected}", f"fix: {reason.fix}"))
     if report.right:
         return None
     first = report.findings[0]
-    return replace(
-        Problem("conform", f"law {first.law}: {first.measured}", tuple(first.counterexample.splitlines())),
+    return Problem(
+        "conform",
+        f"law {first.law}: {first.measured}",
+        tuple(first.counterexample.splitlines()),
         mistakes=(first.mistake,) if first.mistake else (),
         cause=first.cause,
         fix=first.fix,

@@ -7,14 +7,12 @@ those of a softmax; `rows` and `keys` are the sizes of a causal mask, `n` both.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from ...conformance.call import Call
 from ...conformance.conventions.fields import Adapter
-from ...conformance.law.arguments import Arguments
 from ...conformance.law.forward import forward
 from ...conformance.law.meaning import meaning
 from ...conformance.mistakes.mistake import Mistake
@@ -27,18 +25,20 @@ LAWS = Adapter()
 def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like: np.ndarray) -> np.ndarray | None:
     """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
     call = _call(case)
-    changed: Arguments | None = reduce(
-        lambda arguments, mistake: None if arguments is None else mistake.change(arguments),
-        mistakes,
-        meaning(call, LAWS),
-    )
-    if changed is None:
+    arguments, applied = meaning(call, LAWS), False
+    for mistake in mistakes:
+        changed = mistake.change(arguments)
+        if changed is not None:
+            arguments, applied = changed, True
+    if not applied:
         return None
     with np.errstate(all="ignore"):
-        result = getattr(forward(changed, call.q, call.k, call.v), step)
-    return result.reshape(
-        like.shape if result.size == like.size else result.shape[4 - like.ndim :] if like.ndim < 4 else -1
-    )
+        result: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+    if result.size == like.size:
+        return result.reshape(like.shape)
+    while result.ndim > like.ndim and result.shape[0] == 1:  # a mistake that changes the number of rows or keys
+        result = result[0]
+    return result
 
 
 def _call(case: dict[str, Any]) -> Call:
@@ -67,5 +67,5 @@ def _call(case: dict[str, Any]) -> Call:
 
 
 def _four(array: Any, dtype: type = np.float64) -> np.ndarray:
-    numbers = np.asarray(array.detach() if hasattr(array, "detach") else array, dtype)
+    numbers: np.ndarray = np.asarray(array.detach() if hasattr(array, "detach") else array, dtype)
     return numbers.reshape((1,) * (4 - numbers.ndim) + numbers.shape)

@@ -1,4 +1,4 @@
-"""What functions return, made comparable: numbers, arrays of NumPy and torch, scalars with gradients, and nests of them."""
+"""What functions return, made comparable: numbers, arrays of NumPy and torch, scalars with gradients, and nests."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ import numpy as np
 __all__ = ["agree", "plain", "shape_of", "shown"]
 
 MOST = 24  # numbers that are shown of one array
+LARGEST = 10_000_000  # numbers of an array that is compared
 
 
 def plain(value: Any) -> Any:
     """A copy as NumPy arrays in float64 (or bool), tuples, dicts, texts and None."""
     if value is None or isinstance(value, str):
         return value
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.numpy() if value.dtype.is_floating_point is False else value.double().numpy()
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
+    if hasattr(value, "detach"):  # a tensor of torch
+        if value.numel() > LARGEST:
+            return _only_shape(value.shape)
+        value = value.detach().cpu()
+        value = (value.double() if value.dtype.is_floating_point else value).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.copy() if value.dtype == bool else np.asarray(value, np.float64).copy()
+        return _array(value)
     if isinstance(value, tuple) and any(_ndim(each) for each in value):
         return tuple(plain(each) for each in value)
     if isinstance(value, (list, tuple, np.ndarray)):
         parts = [plain(each) for each in value]
-        same = len({each.shape if isinstance(each, np.ndarray) else None for each in parts}) == 1
-        return np.array(parts) if parts and same and isinstance(parts[0], np.ndarray) else tuple(parts) or np.zeros(0)
+        alike = len({each.shape if isinstance(each, np.ndarray) else None for each in parts}) == 1
+        return np.array(parts) if parts and alike and isinstance(parts[0], np.ndarray) else tuple(parts) or np.zeros(0)
     if isinstance(value, (bool, np.bool_)):
         return np.array(bool(value))
-    if hasattr(value, "data") and isinstance(value.data, (int, float)):  # a scalar with a gradient
+    if isinstance(getattr(value, "data", None), (int, float)):  # a scalar with a gradient
         return np.array(float(value.data))
     try:
         return np.array(float(value))
@@ -39,12 +42,25 @@ def plain(value: Any) -> Any:
         return f"an object of the type {type(value).__name__}"
 
 
+def _array(array: np.ndarray) -> Any:
+    if array.dtype.kind not in "biuf":
+        return f"an object of the type array of {array.dtype}"
+    if array.size > LARGEST:
+        return _only_shape(array.shape)
+    return np.array(array, bool if array.dtype == bool else np.float64, subok=False)
+
+
+def _only_shape(shape: Any) -> np.ndarray:
+    """An array that is much larger than any right result, so that its numbers do not matter. It takes no memory."""
+    return np.broadcast_to(np.nan, tuple(shape))
+
+
 def _ndim(value: Any) -> int:
     return getattr(value, "ndim", 0) or (1 if isinstance(value, (list, tuple)) else 0)
 
 
 def agree(first: Any, second: Any, digits: float) -> bool:
-    """Whether two plain values are equal but for rounding. NaN equals NaN. digits: the relative and absolute limit."""
+    """Whether two plain values are equal up to rounding. NaN equals NaN. digits: the relative and absolute limit."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         if first.shape != second.shape or (first.dtype == bool) != (second.dtype == bool):
             return False
@@ -71,9 +87,9 @@ def shown(value: Any) -> str:
     """A plain value as text: short arrays whole, of longer ones the shape and the first numbers."""
     if isinstance(value, np.ndarray):
         if value.size > MOST:
-            first = ", ".join(_digits(each) for each in value.ravel()[:4])
+            first = ", ".join(_digits(each) for each in value.flat[:4])
             return f"an array of the shape {value.shape}: {first}, …"
-        return np.array2string(value, separator=", ", formatter={"float_kind": _digits}, max_line_width=100)
+        return np.array2string(value, separator=", ", formatter={"float_kind": _digits}, max_line_width=100)  # type: ignore[arg-type]
     if isinstance(value, tuple):
         return f"({', '.join(shown(each) for each in value)})"
     if isinstance(value, dict):

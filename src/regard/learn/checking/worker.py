@@ -6,16 +6,21 @@ this process with it.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from ...conformance.process.frames import read_frame, write_frame
 from ...conformance.process.memory import limit_memory
 from ...conformance.process.worker import end_with, flush, leave
+from .calling import KEPT
 
 __all__ = ["main"]
+
+MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
 
 
 def main(connection: int, lifeline: int) -> None:
@@ -23,25 +28,44 @@ def main(connection: int, lifeline: int) -> None:
     end_with(lifeline)
     for descriptor in (connection, lifeline):
         os.set_inheritable(descriptor, False)  # what the learner's code starts shall not keep them open
-    limit_memory()
-    grading: Any = None
-    problem: Any = None
+    limit_memory(MEMORY)
+    sys.dont_write_bytecode = True  # the learner's folder holds the learner's files only
+    process = os.getpid()
+    checked = _Checked()
     while (request := read_frame(connection)) is not None:
         step, *given = json.loads(request)
-        if step == "open":
-            grading = _opened(*given)
-            reply: Any = {"cases": len(grading.cases)}
-        elif step == "explain":
-            reply = grading.explain(problem).to_json()
-        else:
-            problem = getattr(grading, step)(*given)
-            reply = None if problem is None else problem.to_json()
+        reply = getattr(checked, step)(*given)
         flush()
+        if os.getpid() != process:
+            os._exit(0)
         write_frame(connection, json.dumps(reply).encode())
     leave()
 
 
-def _opened(chapter: str, name: str, path: str) -> Any:
+class _Checked:
+    """The steps that may be requested; each returns types of JSON."""
+
+    grading: Any
+    problem: Any = None
+
+    def open(self, chapter: str, name: str) -> Any:
+        self.grading = _opened(chapter, name)
+        return {"cases": len(self.grading.cases)}
+
+    def step(self, name: str, *given: Any) -> Any:
+        self.problem = getattr(self.grading, name)(*given)
+        return None if self.problem is None else self.problem.to_json()
+
+    def explain(self) -> Any:
+        from .naming import explained
+
+        return explained(self.problem, self.grading).to_json()
+
+    def printed(self) -> Any:
+        return "".join(self.grading.printed)[:KEPT]
+
+
+def _opened(chapter: str, name: str) -> Any:
     from ..source import read_chapter
     from .grading import Grading
     from .written_tests import TestGrading
@@ -49,8 +73,8 @@ def _opened(chapter: str, name: str, path: str) -> Any:
     read = read_chapter(Path(chapter))
     exercise = next(each for each in read.exercises if each.name == name)
     if exercise.needs:
-        __import__("torch")
+        importlib.import_module("torch")
     if exercise.tests_of:
         target = next(each for each in read.exercises if each.name == exercise.tests_of)
-        return TestGrading(exercise, target, Path(path))
-    return Grading(exercise, Path(path))
+        return TestGrading(target)
+    return Grading(exercise)

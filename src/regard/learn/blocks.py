@@ -1,0 +1,163 @@
+"""The blocks of a chapter's file: text, and fenced blocks with kind and name. Every problem is kept with its line."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..common.errors import Reason, did_you_mean
+
+__all__ = ["Block", "Problems", "blocks", "head", "toml"]
+
+KINDS = {
+    "toml prediction", "toml question", "toml exercise",
+    "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",
+    "python claim", "markdown after",
+}  # fmt: skip
+NEEDS = ("", "torch", "demo")
+FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
+COVERS = re.compile(r"<!--\s*covers((?:\s+\d+\.\d+)+)\s*-->")
+HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n", re.S)
+
+
+class Problems:
+    """What is wrong with a file."""
+
+    def __init__(self, file: str):
+        self.file = file
+        self.reasons: list[Reason] = []
+
+    def add(self, line: int, what: str, expected: str, fix: str) -> None:
+        self.reasons.append(Reason(what, given=f"{self.file}, line {line}", expected=expected, fix=fix))
+
+
+@dataclass
+class Block:
+    """A fenced block, or text between blocks.
+
+    kind: such as "toml prediction"; "" for text · rest: words after the name · needs: a package, or "" · text: what is
+    inside · covers: items of the sources
+    """
+
+    line: int
+    kind: str = ""
+    name: str = ""
+    rest: list[str] = field(default_factory=list)
+    needs: str = ""
+    text: str = ""
+    covers: tuple[str, ...] = ()
+
+
+def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
+    """The fields at the beginning of a file, the rest, and the line where the rest begins."""
+    match = HEAD.match(text)
+    fields = toml(1, match[1] if match else "", problems)
+    for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", int, "25")):
+        if type(fields.get(name)) is not kind:
+            fix = "begin the file with +++, these three fields and +++, each in its line"
+            problems.add(1, f"the beginning lacks {name}", f"{name} = {example}", fix)
+            fields[name] = kind()
+    end = match.end() if match else 0
+    return fields, text[end:], 1 + text.count("\n", 0, end)
+
+
+def toml(line: int, text: str, problems: Problems) -> dict[str, Any]:
+    """The fields of a block that begins after a line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        within = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        at = line + int(within[1]) if within else line + text.count("\n")
+        problems.add(at, "the block is not TOML", re.sub(r" \(at .*\)", "", str(error)), "correct this line")
+        return {}
+
+
+def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
+    """Text and blocks in order, from a line on. A comment with items counts for what follows it."""
+    lines = body.split("\n")
+    text = Block(first)
+    kept: list[str] = []
+    covers: tuple[str, ...] = ()
+    noted = first
+    at = 0
+    while at < len(lines):
+        line, here = lines[at], first + at
+        fence = FENCE.fullmatch(line)
+        if line.strip().startswith("<!-- covers"):
+            covers, noted = covers + _covered(line, here, problems), here
+            at += 1
+        elif fence is None:
+            if line.startswith("## "):
+                yield from _closed(text, kept)
+                text, kept = Block(here), []
+            if line.strip():
+                if not any(each.strip() for each in kept):
+                    text.line = here
+                text.covers, covers = text.covers + covers, ()
+            kept.append(line)
+            at += 1
+        else:
+            end = next((n for n in range(at + 1, len(lines)) if lines[n].strip() == fence[1]), None)
+            if end is None:
+                problems.add(here, "the block does not end", f"a line {fence[1]} after it", "close the block")
+                return
+            words = fence[2].split()
+            if len(words) < 2:
+                kept += lines[at : end + 1]
+                text.covers, covers = text.covers + covers, ()
+            else:
+                yield from _closed(text, kept)
+                block = _block(here, words, "\n".join(lines[at + 1 : end]) + "\n", problems)
+                block.covers, covers = covers, ()
+                yield block
+                text, kept = Block(first + end + 1), []
+            at = end + 1
+    if covers:
+        problems.add(noted, "nothing follows the comment with items", "a section or a block", "move the comment")
+    yield from _closed(text, kept)
+
+
+def _covered(line: str, here: int, problems: Problems) -> tuple[str, ...]:
+    match = COVERS.fullmatch(line.strip())
+    if match is None:
+        expected = "numbers of items, as in <!-- covers 1.19 2.11 -->"
+        problems.add(here, "the comment with items cannot be read", expected, "separate the numbers by spaces")
+        return ()
+    return tuple(match[1].split())
+
+
+def _closed(text: Block, kept: list[str]) -> Iterator[Block]:
+    if any(line.strip() for line in kept):
+        text.text = "\n".join(kept).strip("\n") + "\n"
+        yield text
+
+
+def _block(line: int, words: list[str], content: str, problems: Problems) -> Block:
+    kind = " ".join(words[:2])
+    if kind not in KINDS:
+        problems.add(line, f"the kind '{kind}' of a block is unknown", "a kind that chapters have", _near(kind))
+    needs = next((word.removeprefix("needs=") for word in words if word.startswith("needs=")), "")
+    plain = [word for word in words[2:] if not word.startswith("needs=")]
+    if needs not in NEEDS:
+        problems.add(line, f"needs={needs} is unknown", "needs=torch or needs=demo", "choose one of them")
+        needs = ""
+    if not plain or not re.fullmatch(r"[a-z0-9-]+", plain[0]):
+        expected = f"```{kind} NAME, with lower case characters, digits and hyphens"
+        problems.add(line, f"the block '{kind}' has no name", expected, "name it")
+        plain = [f"unnamed-{line}"]
+    if kind.startswith("python"):
+        try:
+            ast.parse(content)
+        except (SyntaxError, ValueError) as error:
+            at = line + (getattr(error, "lineno", None) or 0)
+            problems.add(at, "the code is not Python", getattr(error, "msg", str(error)), "correct this line")
+            content = "pass\n"
+    return Block(line, kind, plain[0], plain[1:], needs, content)
+
+
+def _near(kind: str) -> str:
+    return did_you_mean(kind, sorted(KINDS))

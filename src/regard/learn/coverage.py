@@ -1,0 +1,133 @@
+"""Which part of the course holds each item of the sources. `python -m regard.learn.coverage` prints the page of it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
+from .source import chapters
+
+__all__ = ["ITEMS", "SOURCES", "Item", "missing", "page", "superfluous", "unknown"]
+
+LIST = Path(__file__).parent / "items.toml"
+KINDS: dict[type[Part], str] = {
+    Text: "text", Reveal: "reveal", Question: "question", Exercise: "exercise", Claim: "claim",
+}  # fmt: skip
+
+INTRODUCTION = """# What the course covers
+
+<!-- Written by `python -m regard.learn.coverage > docs/explanation/course-coverage.md`. -->
+
+The course is built from five documents that teach self-attention: a lesson, a long lesson, a page on its mathematics, a
+gentle guide and an article.
+They teach these {count} items.
+{covered} of them are in the chapters of `regard learn`, {elsewhere} are in other parts of regard, and {later} are
+planned."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of a source.
+
+    id: such as "1.19" · kinds: letters that items.toml explains · title: what it is · later: the planned chapter or
+    page, or "" · elsewhere: what holds it outside the course, or "" · path: where that is
+    """
+
+    id: str
+    kinds: tuple[str, ...]
+    title: str
+    later: str = ""
+    elsewhere: str = ""
+    path: str = ""
+
+
+def _read() -> tuple[tuple[str, ...], dict[str, Item]]:
+    found = tomllib.loads(LIST.read_text(encoding="utf-8"))
+    items = [Item(**{**each, "kinds": tuple(each["kinds"])}) for each in found["items"]]
+    return tuple(found["sources"]), {item.id: item for item in items}
+
+
+SOURCES, ITEMS = _read()
+
+
+def parts_of(read: Sequence[Chapter]) -> dict[str, list[tuple[Chapter, Part]]]:
+    """The parts of chapters that hold each item, by its id."""
+    found: dict[str, list[tuple[Chapter, Part]]] = {}
+    for chapter in read:
+        for item, part in chapter.covered():
+            found.setdefault(item, []).append((chapter, part))
+    return found
+
+
+def missing(read: Sequence[Chapter]) -> list[str]:
+    """The items that are in no chapter, nor planned, nor elsewhere."""
+    parts = parts_of(read)
+    return [item.id for item in ITEMS.values() if item.id not in parts and not item.later and not item.elsewhere]
+
+
+def unknown(read: Sequence[Chapter]) -> list[str]:
+    """What chapters cover and the list of items lacks, with the place."""
+    return [
+        f"{chapter.path.name}, line {part.line}: {item}"
+        for item, parts in parts_of(read).items()
+        for chapter, part in parts
+        if item not in ITEMS
+    ]
+
+
+def superfluous(read: Sequence[Chapter]) -> list[str]:
+    """The items that are planned for a chapter that exists: it covers them, or the plan is out of date."""
+    numbers = {f"chapter {chapter.number}" for chapter in read}
+    return [item.id for item in ITEMS.values() if item.later.split(":")[0] in numbers]
+
+
+def page(read: Sequence[Chapter]) -> str:
+    """The page of the documentation."""
+    return "\n".join(_lines(read)) + "\n"
+
+
+def _lines(read: Sequence[Chapter]) -> Iterator[str]:
+    parts = parts_of(read)
+    rest = [item for item in ITEMS.values() if item.id not in parts]
+    elsewhere, later = sum(bool(item.elsewhere) for item in rest), sum(bool(item.later) for item in rest)
+    covered = len(ITEMS) - len(rest)
+    yield INTRODUCTION.format(count=len(ITEMS), covered=covered, elsewhere=elsewhere, later=later)
+    for number, source in enumerate(SOURCES):
+        yield ""
+        yield f"## {source[0].upper()}{source[1:]} (source {number:03})"
+        yield ""
+        yield "| item | what it is | where |"
+        yield "|---|---|---|"
+        for item in ITEMS.values():
+            if item.id.startswith(f"{number}."):
+                yield f"| {item.id} | {_cell(item.title)} | {_cell('; '.join(_places(item, parts)))} |"
+
+
+def _places(item: Item, parts: dict[str, list[tuple[Chapter, Part]]]) -> Iterator[str]:
+    for chapter, part in parts.get(item.id, ()):
+        yield f"chapter {chapter.number}, {KINDS[type(part)]}: {_name(part)}"
+    if item.elsewhere:
+        yield f"{item.elsewhere}: `{item.path}`"
+    if item.later:
+        yield f"planned: {item.later}"
+    if item.id not in parts and not item.elsewhere and not item.later:
+        yield "missing"
+
+
+def _name(part: Part) -> str:
+    """The heading of a section, the name of another part."""
+    if not isinstance(part, Text):
+        return f"`{part.name}`"
+    heading = next((line for line in part.text.splitlines() if line.startswith("#")), "")
+    return heading.lstrip("# ") or f"line {part.line}"
+
+
+def _cell(words: str) -> str:
+    return words.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(chapters()), end="")

@@ -1,0 +1,357 @@
+"""Whatever a learner's file does, the check says what is wrong in time, and leaves nothing behind."""
+
+import re
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from regard.common.errors import Refused
+from regard.learn.checking import check as checking
+from regard.learn.checking.check import Checker, check, checked
+from tests.learn.chapter_files import chapter
+
+RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
+BEGIN = "def scores(q, k):\n"
+
+# What a file holds; the kind of the problem, what is said, and, where there is one, a detail. All are patterns.
+WRONG = {
+    "loops": (BEGIN + "    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end", ""),
+    "loops-on-import": ("while True:\n    pass\n", "runs", "03_scores.py, when it is imported, did not return in 2 s", ""),
+    "prints-gigabytes": (
+        BEGIN + "    while True:\n        print('x' * 1000)\n",
+        "runs",
+        "the code prints more than 10 MiB",
+        "line 3: print",
+    ),
+    "one-large-print": (BEGIN + "    print('x' * 10**8)\n" + RIGHT, "runs", "the code prints more than 10 MiB", "line 2"),
+    "prints-past-python": (
+        "import os\n" + BEGIN + "    for _ in range(300):\n        os.write(1, b'x' * 65536)\n" + RIGHT,
+        "runs",
+        "the code prints too much: \\d+ MiB|did not return in 1 s: it prints \\d+ MiB",
+        "",
+    ),
+    "exits": (
+        "import sys\n" + BEGIN + "    sys.exit(3)\n",
+        "runs",
+        "the code ends the program; a function returns instead",
+        "SystemExit: 3",
+    ),
+    "exits-on-import": ("exit()\n" + BEGIN + RIGHT, "runs", "the code ends the program", ""),
+    "os-exit": ("import os\n" + BEGIN + "    os._exit(3)\n", "runs", "scores ended the process: .*exit status 3", ""),
+    "segfault": (
+        "import ctypes\n" + BEGIN + "    ctypes.string_at(0)\n",
+        "runs",
+        "scores ended the process: the process was ended by SIGSEGV",
+        "",
+    ),
+    "imports-what-is-missing": (
+        "import a_module_that_is_missing\n" + BEGIN + RIGHT,
+        "runs",
+        "the file cannot be run",
+        "ModuleNotFoundError: No module named 'a_module_that_is_missing'",
+    ),
+    "syntax": (BEGIN + "    return q @ (k.T\n", "runs", "this is not Python: '\\(' was never closed", "line 2: return q"),
+    "no-body": ("import numpy\n" + BEGIN, "runs", "this is not Python: expected an indented block", "line 2"),
+    "empty": ("", "runs", "03_scores.py is empty: regard learn 3 shows what belongs into it", ""),
+    "spaces": (" \n\n", "runs", "03_scores.py is empty", ""),
+    "a-comment": ("# later\n", "runs", "there is no scores in 03_scores.py: it defines no function", ""),
+    "changes-inputs": (BEGIN + "    q *= 2\n" + RIGHT, "inputs", "scores changes its inputs", "q = \\[\\["),
+    "random": (
+        "import numpy as np\n" + BEGIN + "    return q @ k.T / 2**0.5 + np.random.default_rng().random()\n",
+        "random",
+        "scores returns something else when it is called again: does it draw random numbers",
+        "",
+    ),
+    "counts-calls": (
+        "calls = []\n" + BEGIN + "    calls.append(1)\n    return q @ k.T + len(calls)\n",
+        "random",
+        "or keep values",
+        "",
+    ),
+    "none": (BEGIN + "    q @ k.T\n", "runs", "scores returns None: is there a `return`\\?", ""),
+    "a-string": (BEGIN + "    return 'right'\n", "shape", "the result is the text 'right' and must be an array", ""),
+    "an-object": (BEGIN + "    return object\n", "shape", "the result is an object of the type type and must be", ""),
+    "a-generator": (BEGIN + "    yield 1\n", "shape", "an object of the type generator", ""),
+    "complex": (BEGIN + RIGHT[:-1] + " * 1j\n", "shape", "an object of the type array of complex128", ""),
+    "two-values": (BEGIN + "    return q @ k.T, k\n", "shape", "the result is 2 values of the shapes", ""),
+    "a-dict": (BEGIN + "    return {'scores': 1}\n", "shape", "the result is a dict", ""),
+    "a-ragged-list": (BEGIN + "    return [[1, 2], [3]]\n", "shape", "2 values of the shapes \\(2,\\), \\(1,\\)", ""),
+    "a-list-in-itself": (BEGIN + "    a = []\n    a.append(a)\n    return a\n", "raises", "raises an error", "Recursion"),
+    "other-shape": (
+        BEGIN + "    return (q @ k.T).T[:0]\n",
+        "shape",
+        "the result has the shape \\(0, 1\\) and must have \\(1, 1\\): \\(rows, keys\\)",
+        "",
+    ),
+    "huge": (
+        "import numpy as np\n" + BEGIN + "    return np.zeros((200_000, 2_000))\n",
+        "shape",
+        "the result has the shape \\(200000, 2000\\)",
+        "",
+    ),
+    "allocates": (
+        BEGIN + "    kept = []\n    while True:\n        kept.append(bytearray(10**8))\n",
+        "raises|runs",
+        "scores\\(q, k\\) raises an error|did not return in 1 s",
+        "",
+    ),
+    "too-large": (
+        "import numpy as np\n" + BEGIN + "    return np.ones((10**7, 10**4)).sum()\n",
+        "raises",
+        "scores\\(q, k\\) raises an error",
+        "MemoryError: Unable to allocate",
+    ),
+    "error-without-words": (
+        "class Strange(BaseException):\n    def __str__(self):\n        raise self\n\n\n"
+        + BEGIN
+        + "    raise Strange\n",
+        "raises",
+        "scores\\(q, k\\) raises an error",
+        "Strange, whose message cannot be read",
+    ),
+    "endless-words": (
+        BEGIN + "    raise ValueError('x' * 10**7)\n",
+        "raises",
+        "raises an error",
+        "ValueError: x{300} …",
+    ),
+    "recursion": (
+        BEGIN + "    return scores(q, k)\n",
+        "raises",
+        "scores\\(q, k\\) raises an error",
+        "RecursionError: maximum recursion depth exceeded",
+    ),
+    "another-name": (
+        "from math import sqrt\n\n\ndef score(q, k):\n" + RIGHT,
+        "runs",
+        "there is no scores in 03_scores.py: it defines score; rename it to scores$",
+        "",
+    ),
+    "two-other-names": (
+        "def helper():\n    pass\n\n\ndef score(q, k):\n" + RIGHT,
+        "runs",
+        "it defines helper, score; did you mean 'score'\\?",
+        "",
+    ),
+    "not-a-function": ("scores = 3\n", "runs", "scores is not a function, but int", ""),
+    "too-few-arguments": ("def scores(q):\n    return q\n", "raises", "scores\\(q, k\\) raises an error", "TypeError"),
+    "closes-everything": (
+        "import os\n" + BEGIN + "    os.closerange(0, 100)\n" + RIGHT,
+        "runs",
+        "scores ended the process|the check ended the process",
+        "",
+    ),
+    "writes-to-the-connection": (
+        "import os\n"
+        + BEGIN
+        + "    for each in range(3, 20):\n        try:\n            os.write(each, b'\\xff' * 99)\n"
+        + "        except OSError:\n            pass\n"
+        + RIGHT,
+        "runs",
+        "connection with regard|ended the process",
+        "",
+    ),
+    "waits-for-a-person": (BEGIN + "    input()\n", "raises", "raises an error", "EOFError"),
+    "breaks-a-law": (BEGIN + "    return q @ k.T / 2**0.5 + 1\n", "law", "it must hold that twice the queries", "must be"),
+    "no-number": (BEGIN + "    return q @ k.T * float('nan')\n", "value", "scores\\(q, k\\) is not right", "returned +\\[\\[nan"),
+}  # fmt: skip
+
+RIGHT_FILES = {
+    "plain": BEGIN + RIGHT,
+    "a-list": BEGIN + "    return [[sum(a * b for a, b in zip(x, y)) / len(x) ** 0.5 for y in k] for x in q]\n",
+    "lambda": "scores = lambda q, k: q @ k.T / q.shape[1] ** 0.5\n",
+    "class": "class scores:\n    def __new__(cls, q, k):\n    " + RIGHT,
+    "forks": "import os\n" + BEGIN + "    os.fork()\n" + RIGHT,
+    "forks-and-stays": "import os, time\n" + BEGIN + "    if os.fork() == 0:\n        time.sleep(600)\n" + RIGHT,
+    "starts-a-program": "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + BEGIN + RIGHT,
+    "a-thread": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n" + BEGIN + RIGHT,
+    "replaces-stdout": "import sys\nsys.stdout = None\n" + BEGIN + RIGHT,
+    "byte-order-mark": "\ufeff" + BEGIN + RIGHT,
+    "main-block": BEGIN + RIGHT + "\n\nif __name__ == '__main__':\n    raise SystemExit\n",
+    "dataclass": "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n\n\n"
+    "@dataclass\nclass Pair:\n    q: object\n    count: ClassVar[int] = 1\n\n\n" + BEGIN + RIGHT,
+    "annotations-are-objects": BEGIN + RIGHT + "\n\ndef f(x: int):\n    pass\n\n\nassert f.__annotations__['x'] is int\n",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch):
+    """Tests of loops shall be short."""
+    monkeypatch.setattr(checking, "STEP", 1.0)
+    monkeypatch.setattr(checking, "LOADING", 2.0)
+
+
+@pytest.fixture
+def left_behind(monkeypatch):
+    """Processes that a test has started and that still run, as a function."""
+    mark = f"REGARD_TEST={uuid.uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
+
+    def found() -> list[str]:
+        running = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark.encode() in (entry / "environ").read_bytes():
+                    running.append((entry / "cmdline").read_text())
+            except OSError:
+                continue
+        return running
+
+    return found
+
+
+def written(folder: Path, code: str | bytes) -> Path:
+    path = folder / "03_scores.py"
+    path.write_bytes(code.encode() if isinstance(code, str) else code)
+    return path
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said(name, tmp_path, left_behind):
+    """The kind, the sentence and a detail, within the limit of time, and nothing is left behind."""
+    code, kind, what, detail = WRONG[name]
+    read = chapter(tmp_path)
+    folder = tmp_path / "learner"
+    folder.mkdir()
+    began = time.monotonic()
+
+    problem = check(read, read.exercises[0], written(folder, code))
+
+    assert problem is not None
+    assert re.fullmatch(kind, problem.kind), problem
+    assert re.search(what, problem.what), problem
+    assert re.search(detail, "\n".join(problem.details)), problem
+    assert time.monotonic() - began < 15
+    assert len(str(problem)) < 10_000
+    assert [path.name for path in folder.iterdir()] == ["03_scores.py"]
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize("name", RIGHT_FILES)
+def test_what_is_right_passes(name, tmp_path, left_behind):
+    """However it is written, and whatever else it does; nothing is left behind."""
+    read = chapter(tmp_path)
+
+    assert check(read, read.exercises[0], written(tmp_path, RIGHT_FILES[name])) is None
+    assert left_behind() == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        b"# caf\xe9\n" + (BEGIN + RIGHT).encode(),
+        (BEGIN + RIGHT).encode("utf-16"),
+        (BEGIN + "    '''caf\xe9'''\n" + RIGHT).encode("latin-1"),
+    ],
+)
+def test_a_file_in_another_encoding(code, tmp_path):
+    """The encoding is named; no line of the file is blamed."""
+    read = chapter(tmp_path)
+
+    problem = check(read, read.exercises[0], written(tmp_path, code))
+
+    assert problem is not None and problem.kind == "runs"
+    assert problem.what == "03_scores.py is not a text in UTF-8; save it with this encoding"
+
+
+def test_a_file_may_name_its_encoding(tmp_path):
+    """As Python has it."""
+    read = chapter(tmp_path)
+    code = "# -*- coding: latin-1 -*-\n# caf\xe9\n" + BEGIN + RIGHT
+
+    assert check(read, read.exercises[0], written(tmp_path, code.encode("latin-1"))) is None
+
+
+def test_a_tensor_is_as_good_as_an_array(tmp_path):
+    """Also one that requires gradients, or is of 16 bits in part."""
+    pytest.importorskip("torch")
+    read = chapter(tmp_path)
+    code = "import torch\n" + BEGIN + "    return torch.tensor(q @ k.T / q.shape[1] ** 0.5, requires_grad=True)\n"
+
+    assert check(read, read.exercises[0], written(tmp_path, code)) is None
+
+
+def test_what_is_printed_is_shown(tmp_path):
+    """Of a right answer each case once; of a wrong one the case that fails; of one that never ends what it printed."""
+    read = chapter(tmp_path)
+    code = "print('at first')\n" + BEGIN + "    print('shape', q.shape)\n"
+
+    right = checked(read, read.exercises[0], written(tmp_path, code + RIGHT))
+    assert right.problem is None
+    assert right.printed.splitlines() == ["at first", "shape (1, 2)", "shape (2, 4)", "shape (5, 8)"]
+    wrong = checked(read, read.exercises[0], written(tmp_path, code + "    return q @ k.T / q.shape[0] / 2 ** 0.5\n"))
+    assert wrong.problem is not None and wrong.printed == wrong.problem.printed
+    assert wrong.printed.splitlines() == ["at first", "shape (2, 4)"]
+    endless = checked(read, read.exercises[0], written(tmp_path, code + "    while True:\n        pass\n"))
+    assert endless.problem is not None and "does a loop never end" in endless.problem.what
+    assert endless.printed.splitlines() == ["at first", "shape (1, 2)"]
+
+
+def test_much_that_is_printed_is_cut(tmp_path):
+    """A few screens are shown."""
+    read = chapter(tmp_path)
+
+    found = checked(read, read.exercises[0], written(tmp_path, BEGIN + "    print('x' * 100_000)\n" + RIGHT))
+
+    assert found.problem is None and 1000 < len(found.printed) <= 4000
+
+
+def test_the_smallest_case_is_shown(tmp_path):
+    """The first case that fails is small, and its numbers are the details."""
+    read = chapter(tmp_path)
+
+    problem = check(read, read.exercises[0], written(tmp_path, BEGIN + "    return q @ k.T\n"))
+
+    assert problem is not None and problem.kind == "value" and problem.mistakes == ("scale-missing",)
+    assert [line.split(" ")[0] for line in problem.details] == ["q", "k", "returned", "must"]
+    assert problem.cause and problem.fix and problem.description
+
+
+def test_an_error_names_its_line(tmp_path):
+    """The line of the learner's file, not of a library."""
+    read = chapter(tmp_path)
+
+    problem = check(
+        read, read.exercises[0], written(tmp_path, "import numpy as np\n" + BEGIN + "    np.reshape(q, 7)\n")
+    )
+
+    assert problem is not None and problem.details[-1] == "line 3: np.reshape(q, 7)"
+    assert problem.details[-2].startswith("ValueError: cannot reshape")
+
+
+def test_an_error_is_not_taken_for_another(tmp_path):
+    """A wrong answer that raises an error explains only code that does the same in all cases."""
+    read = chapter(tmp_path)
+    keys = check(read, read.exercises[0], written(tmp_path, BEGIN + "    return np.dot(q, k) / q.shape[-1] ** 0.5\n"))
+
+    assert keys is not None and keys.mistakes == () and "NameError" in keys.details[-2]
+
+
+def test_a_file_that_is_missing(tmp_path):
+    """What was given, what is expected, and what to do."""
+    read = chapter(tmp_path)
+
+    with pytest.raises(Refused, match="the file does not exist") as refused:
+        check(read, read.exercises[0], tmp_path / "03_other.py")
+    assert refused.value.reasons[0].fix == "regard learn 3 writes 03_other.py anew"
+    with pytest.raises(Refused):
+        check(read, read.exercises[0], tmp_path)
+
+
+def test_one_process_checks_many_files(tmp_path):
+    """A checker gives what a check gives, whatever the files before did to their process."""
+    read = chapter(tmp_path)
+    codes = [BEGIN + RIGHT, *(WRONG[name][0] for name in ("os-exit", "none", "loops", "syntax")), BEGIN + RIGHT]
+    with Checker(read, read.exercises[0]) as checker:
+        found = [checker.checked(written(tmp_path, code)).problem for code in codes]
+
+    assert [each and each.what.split(":")[0] for each in found] == [
+        None,
+        "scores ended the process",
+        "scores returns None",
+        "scores did not return in 1 s",
+        "this is not Python",
+        None,
+    ]
