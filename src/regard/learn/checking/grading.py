@@ -7,6 +7,7 @@ hold, is the result right; after the first problem, the known mistakes are tried
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import itertools
 import linecache
@@ -230,7 +231,8 @@ class Grading:
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""
         if not self.exercise.result:
-            return function(**arguments)
+            given = inspect.signature(self.right).bind(**arguments)  # learners may name parameters as they like
+            return function(*given.args, **given.kwargs)
         names = self._names(function, arguments)
         exec(compile(self.exercise.result, f"result of {self.exercise.name}", "exec"), names)
         return names["result"]
