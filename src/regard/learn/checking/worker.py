@@ -49,7 +49,8 @@ def _opened(chapter: str, name: str, path: str) -> Any:
     read = read_chapter(Path(chapter))
     exercise = next(each for each in read.exercises if each.name == name)
     if exercise.needs:
-        __import__("torch")
+        # The arrays are small: on a busy machine, threads that wait for each other take seconds for microseconds of work.
+        __import__("torch").set_num_threads(1)
     if exercise.tests_of:
         target = next(each for each in read.exercises if each.name == exercise.tests_of)
         return TestGrading(exercise, target, Path(path))
