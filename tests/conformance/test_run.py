@@ -146,7 +146,48 @@ def test_behavior_beside_the_numbers(written, tmp_path):
         report = rc.conform(written(source, what), level=0)
         scripts = [each for each in report.findings if any(what in case for case in each.cases)]
         assert report.level == -1 and scripts, str(report.findings)
+        assert len(scripts[0].counterexample) < 1000, "shrunk like any other call"
         assert "Error" in fails(scripts[0].counterexample, tmp_path, 1)
+
+
+MISREAD = """
+import numpy as np
+def attention(q, k, v):
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    top = s.max(-1, keepdims=True, initial=-1e30)
+    p = np.exp(s - top)
+    lse = np.log(p.sum(-1, keepdims=True)) + top
+    return {"output": p / p.sum(-1, keepdims=True) @ v, "logsumexp": lse}
+"""
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"returns": {"out": "out"}},
+        {"returns": ("out", "lse")},
+        {"returns": {"out": "output", "lse": "logsumexp"}, "lse_layout": "BHQ", "declared": ("lse_layout",)},
+        {"layout": "SBHD"},
+    ],
+    ids=str,
+)
+def test_a_result_that_is_not_as_declared(written, tmp_path, declared):
+    """The declared convention is the first finding, with a short script that fails."""
+    report = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1)
+    first = report.findings[0]
+
+    name = [*declared][-1] if "declared" not in declared else "lse_layout"
+    assert first.kind == "convention" and first.measured.startswith(name), str(first)
+    assert len(first.counterexample) < 1000
+    assert "Error" in fails(first.counterexample, tmp_path, 1)
+
+
+def test_memory_that_a_function_misreads(written, tmp_path):
+    """A stride that is assumed, and a stride of 0 that a view does not take."""
+    strided = "    k = np.lib.stride_tricks.as_strided(k, k.shape, np.empty(k.shape, k.dtype).strides)\n"
+    report = rc.conform(written(SOURCE.replace("    given = q.dtype\n", f"    given = q.dtype\n{strided}")), level=2)
+    finding = next(each for each in report.findings if "law-11[memory-strided]" in each.cases)
+    assert "Error" in fails(finding.counterexample, tmp_path, 1)
 
 
 def test_functions_without_a_name():

@@ -155,6 +155,11 @@ def _show(report: Report) -> None:
         for role in ROLES
         if any(f" for {role}" in each.words for each in report.results if each.status == "absent")
     ]
+    if report.noticed:
+        console.print()
+        console.print(Text("noticed", "dim bold"))
+        for line in report.noticed:
+            console.print(Padding(Text(words(line), "dim"), (0, 0, 0, 2)))
     if absent:
         console.print()
         console.print(Text(f"no arguments for {', '.join(absent)}", "dim"))

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..common.dtypes import FLOATS
 from .call import Call
+from .conventions.arrays import repeats
 from .conventions.fields import Adapter
-from .conventions.layouts import pack
+from .conventions.layouts import batch_axis, pack
 from .conventions.parameters import Parameter
 from .conventions.translate import prepare
 from .law.expected import expected, expected_gradients
@@ -36,7 +37,7 @@ def script(
     for role, array in prepared.given.items():
         if isinstance(array, np.ndarray) and names[id(array)] == role:
             lines.append(f"{role} = {_literal(array, adapter.arrays)}")
-            lines += _in_memory(role, call.memory, adapter.arrays)
+            lines += _in_memory(role, array, call.memory, adapter)
     arguments = [_argument(value, names, adapter.arrays) for value in prepared.args]
     arguments += [f"{name}={_argument(value, names, adapter.arrays)}" for name, value in prepared.kwargs.items()]
     called = f"{_name(target)}({', '.join(arguments)})"
@@ -78,11 +79,21 @@ def _behavior(what: str, called: str, arrays: Sequence[str], adapter: Adapter) -
     return [f"result = {called}", f"assert {part}.dtype == {arrays[0]}.dtype, {part}.dtype"]
 
 
-def _in_memory(role: str, memory: str, arrays: str) -> list[str]:
+def _in_memory(role: str, array: np.ndarray, memory: str, adapter: Adapter) -> list[str]:
     """The line that gives an array another layout in memory."""
+    arrays, axis = adapter.arrays, batch_axis(adapter.layout)
     if memory == "strided" and arrays != "jax":
-        double = "np.repeat({}, 2, -1)" if arrays == "numpy" else "{}.repeat_interleave(2, -1)"
-        return [f"{role} = {double.format(role)}[..., ::2]  # every second element of a wider array"]
+        wide = {
+            "numpy": f"np.stack([{role}, np.zeros_like({role})], -1).reshape(*{role}.shape[:-1], -1)",
+            "torch": f"torch.stack([{role}, torch.zeros_like({role})], -1).flatten(-2)",
+        }[arrays]
+        return [f"{role} = {wide}[..., ::2]  # every second element of a wider array"]
+    if memory == "expanded" and arrays != "jax" and role in ("q", "k", "v") and repeats(array, axis):
+        one = {
+            "numpy": f"np.broadcast_to({role}.take([0], {axis}), {role}.shape)",
+            "torch": f"{role}.narrow({axis}, 0, 1).expand({role}.shape)",
+        }[arrays]
+        return [f"{role} = {one}  # one entry, with stride 0"]
     if memory == "readonly" and arrays == "numpy":
         return [f"{role}.flags.writeable = False"]
     return []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..common.errors import Refused
 from .answer import Answer
 from .call import Call
-from .cases.case import Result
+from .cases.case import Case, Result
 from .cases.edges import edges
 from .cases.limits import Limits
 from .cases.textbook import textbook
@@ -22,7 +22,7 @@ from .judge import Judge
 from .law.bound import gradient_bounds
 from .law.expected import Comparison, expected
 from .law.meaning import meaning
-from .mistakes.catalog import CATALOG
+from .mistakes.catalog import of_name
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
 from .shrink import shrunk
@@ -148,15 +148,16 @@ class _Context:
             if best
             else f"declare {name}={deviation.measured!r} if it is meant",
             cases=tuple(each.case.id for each in results),
-            counterexample="" if first is None else self._smallest(first, best, judge),
+            counterexample="" if first is None else self._smallest(first, best, judge, _status(first)),
         )
 
     def _named(self, deviation: Deviation, results: Sequence[Result], adapter: Adapter) -> Explanation | None:
         """The known mistake that a convention is, with the cases that it explains; None if it has no name."""
         known = (deviation.field, deviation.measured)
-        mistake = next((each for each in CATALOG if each.name == UNDECLARED.get(known)), None)
-        if mistake is None:
+        name = next((name for each, name in UNDECLARED.items() if each == known), None)
+        if name is None:
             return None
+        mistake = of_name(name)
         trial = Trial(adapter)
         seen = [_observed(each, adapter) for each in results]
         cases = [each.id for each in seen if trial.agrees(each, (mistake,))]
@@ -191,7 +192,7 @@ class _Context:
         first = group[0]
         cause, fix = LOST[status]
         overflow = status == "raised" and words.startswith(("OverflowError", "FloatingPointError"))
-        known = next((each for each in CATALOG if overflow and each.name == "softmax-without-maximum"), None)
+        known = of_name("softmax-without-maximum") if overflow else None
         if known is not None:
             cause, fix = known.cause, known.fix
         smallest = ""
@@ -262,26 +263,41 @@ class _Context:
         what = result.case.name.split("-")[0]
         if what in BEHAVIOR:
             says = [f"{result.case.says[0].upper()}{result.case.says[1:]}."]
-            return script(call, self.judge.adapter, self.parameters, self.target, what, says)
+            small = shrunk(call, lambda each: self._fails_again(result.case, each))
+            return script(small, self.judge.adapter, self.parameters, self.target, what, says)
         wrong = answer.status == "ok" and not _comparison(self.judge, call, answer).right
         return self._smallest(result, None, self.judge) if wrong else ""
+
+    def _fails_again(self, case: Case, call: Call) -> bool:
+        """Whether a case that is judged in its own way fails with another call, for the same reason."""
+        found = self.judge.result(replace(case, call=call))
+        return found.status == "fail" and (found.answer is None or found.answer.status == "ok")
 
     def _smallest(self, result: Result, explanation: Explanation | None, judge: Judge, status: str = "ok") -> str:
         """The script of the smallest call that fails in the same way; "" if the call cannot be made again."""
         call = result.call
         assert call is not None
         try:
-            small = shrunk(call, _fails_alike(judge, explanation, status))
+            # Gradients that cannot be read may be 0 where numbers are, and then a script would not show them.
+            numbers = status == "ok" or call.dout is None
+            small = shrunk(call, _fails_alike(judge, explanation, status), numbers=numbers)
             judge.confirm(small)
             answer = judge.ask(small)
         except (Absent, Refused):
             return ""
-        what = _comparison(judge, small, answer).what if answer.status == "ok" else "out"
+        what = _comparison(judge, small, answer).what if answer.status == "ok" else _lacking(small, answer)
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
         says += [f"This is what attention with {known[0].description} gives."] if known else []
         return script(small, judge.adapter, self.parameters, self.target, what, says)
+
+
+def _lacking(call: Call, answer: Answer) -> str:
+    """The result that a script shows where there is none to compare."""
+    if call.dout is not None or call.dlse is not None:
+        return "gradient of q"
+    return next((what for what in ("lse", "weights") if f"the {what}" in answer.words), "out")
 
 
 def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> Callable[[Call], bool]:
@@ -306,6 +322,10 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
         return Trial(judge.adapter).agrees(seen, explanation.mistakes) is True
 
     return fails
+
+
+def _status(result: Result) -> str:
+    return "ok" if result.answer is None else result.answer.status
 
 
 def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:

@@ -32,6 +32,7 @@ class Report:
         seconds: how long the run took.
         isolated: whether the function ran in a process of its own.
         stopped: why not all cases ran; "" if they did.
+        noticed: side effects of calls, which are findings only where a case says so.
         version: of the module of the function, if it has one.
 
     Examples:
@@ -56,6 +57,7 @@ class Report:
     seconds: float
     isolated: bool
     stopped: str = ""
+    noticed: tuple[str, ...] = ()
     version: str = ""
     machine: Mapping[str, str] = field(
         default_factory=lambda: {"system": platform.platform(), "cpu": platform.machine()}
@@ -124,6 +126,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "isolated": self.isolated,
             "stopped": self.stopped,
+            "noticed": list(self.noticed),
             "machine": dict(self.machine),
         }
 

@@ -84,7 +84,8 @@ def conform(
         declared = adapter if adapter is not None else described.adapter
         watched = Watched(session)
         measured = measure(watched, described, declared)
-        judge = Judge(session, judged(measured.adapter, declared))
+        watched.measuring = False
+        judge = Judge(watched, judged(measured.adapter, declared))
         limits = limits_of(judge)
         listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
         results, stopped = _run(listed, judge)
@@ -105,6 +106,7 @@ def conform(
             seconds=time.monotonic() - began,
             isolated=session.isolated,
             stopped=stopped,
+            noticed=watched.noticed(),
             version=described.version,
         )
 

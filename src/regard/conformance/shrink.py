@@ -15,9 +15,9 @@ Fails = Callable[[Call], bool]
 CALLS, SECONDS = 400, 6.0  # at most, for one counterexample
 
 
-def shrunk(call: Call, fails: Fails, calls: int = CALLS, seconds: float = SECONDS) -> Call:
+def shrunk(call: Call, fails: Fails, *, numbers: bool = True, calls: int = CALLS, seconds: float = SECONDS) -> Call:
     """The smallest call that was found to fail in the same way: fewer arguments, entries, heads, rows, keys and depth,
-    then numbers that can be checked by hand.
+    then, if `numbers`, numbers that can be checked by hand.
     """
     until, left = time.monotonic() + seconds, [calls]
 
@@ -35,7 +35,7 @@ def shrunk(call: Call, fails: Fails, calls: int = CALLS, seconds: float = SECOND
                 if still(candidate):
                     call, changed = candidate, True
                     break
-    return _with_simpler_numbers(call, still)
+    return _with_simpler_numbers(call, still) if numbers else call
 
 
 def _with_simpler_numbers(call: Call, still: Fails) -> Call:

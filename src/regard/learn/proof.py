@@ -102,7 +102,7 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Found]:
         yield f"solution {exercise.name}", "" if problem is None else _words(problem)
         problem = _problem(checker, exercise.start)
         yield f"start {exercise.name}", "it passes" if problem is None else ""
-        for wrong in exercise.wrong if not exercise.tests_of and exercise.conform is None else ():
+        for wrong in exercise.wrong if exercise.cases else ():
             problem = _problem(checker, wrong.code)
             what = f"{wrong.mistake} in {exercise.name}"
             if problem is None:

@@ -202,16 +202,16 @@ def _memory(limits: Limits, seed: int) -> Iterator[Case]:
 
 def _dtypes(limits: Limits, seed: int) -> Iterator[Case]:
     for dtype in limits.adapter.dtypes:
+        says = f"{dtype}: errors are those of the usual computation in this dtype"
+        sizes = {"dtype": dtype, "B": 1, "H": 1, "Q": 1, "K": 4096}
+        if dtype != limits.dtype or FLOATS[dtype].bits == 16:  # a sum that is kept in 16 bits stops growing
+            many = _case(limits, seed, f"4096-equal-keys-{dtype}", 10, says, sizes)
+            yield replace(many, call=many.call.changed(q=np.zeros_like(many.call.q), v=np.ones_like(many.call.v)))
         if dtype == limits.dtype:
             continue
-        says = f"{dtype}: errors are those of the usual computation in this dtype"
         yield _case(limits, seed, f"plain-{dtype}", 10, says, {"dtype": dtype})
         yield _case(limits, seed, f"100-keys-{dtype}", 10, says, {"dtype": dtype, "K": 100, "D": 32})
         yield _case(limits, seed, f"causal-{dtype}", 10, says, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
-        many = _case(
-            limits, seed, f"4096-equal-keys-{dtype}", 10, says, {"dtype": dtype, "B": 1, "H": 1, "Q": 1, "K": 4096}
-        )
-        yield replace(many, call=many.call.changed(q=np.zeros_like(many.call.q), v=np.ones_like(many.call.v)))
         draw, sizes = Draw(seed, f"mask-{dtype}"), limits.sizes(dtype=dtype)
         mask = draw.mask(*_shape(limits, sizes))
         yield Case(name=f"mask-{dtype}", law=10, level=2, says=says, call=draw.call(**sizes, mask=mask))

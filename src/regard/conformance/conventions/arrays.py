@@ -9,14 +9,14 @@ import numpy as np
 
 from ...common.dtypes import row_of
 
-__all__ = ["NAMES", "array_kind", "dtype_name", "float64", "is_float", "on_call", "type_words"]
+__all__ = ["NAMES", "array_kind", "dtype_name", "float64", "is_float", "on_call", "repeats", "type_words"]
 
 NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
 
 
 def on_call(array: np.ndarray, arrays: str, memory: str = "contiguous", batch_axis: int | None = None) -> Any:
     """A new array for one call. memory: as in `Call`; batch_axis: where entries may be repeated with stride 0."""
-    if memory == "expanded" and batch_axis is not None and _same_entries(array, batch_axis):
+    if memory == "expanded" and batch_axis is not None and repeats(array, batch_axis):
         one = on_call(array.take([0], batch_axis), arrays)
         if arrays == "torch":
             return one.expand(array.shape)
@@ -34,8 +34,10 @@ def on_call(array: np.ndarray, arrays: str, memory: str = "contiguous", batch_ax
     return own
 
 
-def _same_entries(array: np.ndarray, axis: int) -> bool:
-    """Whether all entries along an axis hold the same bytes."""
+def repeats(array: np.ndarray, axis: int | None) -> bool:
+    """Whether all entries along an axis hold the same bytes; without an axis they do not."""
+    if axis is None:
+        return False
     entries = [np.ascontiguousarray(entry).tobytes() for entry in np.moveaxis(array, axis, 0)]
     return len(entries) > 0 and len(set(entries)) == 1
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["fitting", "in_words", "merged", "pack", "packed_shape", "reduced", "shown", "unpack"]
+__all__ = ["batch_axis", "fitting", "in_words", "merged", "pack", "packed_shape", "reduced", "shown", "unpack"]
 
 Array = np.ndarray
 Lengths = Sequence[int] | None  # how many rows of each batch entry exist; None for all
@@ -14,6 +14,11 @@ Lengths = Sequence[int] | None  # how many rows of each batch entry exist; None 
 ORDER = {"BHSD": (0, 1, 2, 3), "BSHD": (0, 2, 1, 3), "SBHD": (2, 0, 1, 3)}
 # The axes that a layout has not; the call must have size 1 there.
 MISSING = {"HSD": "B", "SD": "BH"}
+
+
+def batch_axis(layout: str) -> int | None:
+    """The axis of batch entries; None if the layout has none."""
+    return ORDER[layout].index(0) if layout in ORDER else 0 if layout == "BSD" else None
 
 
 def pack(array: Array, layout: str, lengths: Lengths = None) -> Array:

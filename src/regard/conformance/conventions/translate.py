@@ -11,7 +11,7 @@ import numpy as np
 from ..call import Call
 from .arrays import on_call
 from .fields import Adapter
-from .layouts import MISSING, ORDER, fitting, merged, pack
+from .layouts import MISSING, batch_axis, fitting, merged, pack
 from .parameters import Parameter
 from .roles import completed
 from .windows import counted
@@ -92,10 +92,9 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     """The value of each role that the call passes, in the type of the function."""
     names, layout, sizes = adapter.parameters, adapter.layout, call.dims
     lengths = None if call.lengths is None or layout != "THD" else [int(n) for n in call.lengths]
-    batch_axis = ORDER[layout].index(0) if layout in ORDER else 0 if layout == "BSD" else None
     values: dict[str, Any] = {}
     for role, array, rows in (("q", call.q, None), ("k", call.k, lengths), ("v", call.v, lengths)):
-        values[role] = on_call(pack(array, layout, rows), adapter.arrays, call.memory, batch_axis)
+        values[role] = on_call(pack(array, layout, rows), adapter.arrays, call.memory, batch_axis(layout))
     values |= _masks(call, adapter)
     if call.causal and "causal" not in adapter.always:
         values["causal"] = True

@@ -82,9 +82,8 @@ def expected(call: Call, adapter: Adapter) -> Expected:
         if adapter.empty_row == "zero":
             promised = np.ones_like(empty)
         elif adapter.empty_row != "any":
-            # Without keys a mean does not exist, and a sum over none is 0 or NaN.
-            held = np.asarray(_held(call, adapter).any(-1))
-            promised = np.broadcast_to(held[:, None, None], empty.shape)
+            # An entry without keys has no mean; a sum over none is 0 or NaN.
+            promised = np.broadcast_to(np.any(_held(call, adapter), -1, keepdims=True)[..., None], empty.shape)
         known = adapter.empty_lse != "any" or call.sinks is not None
         promised_lse = np.ones_like(empty) if known else promised_lse
         out, weights = _empty_rows(out, weights, empty, call, arguments.value_heads, adapter)

@@ -75,6 +75,7 @@ def _textbook(dtype: Any) -> tuple[Probe, ...]:
         Probe("mask-short", "a mask of fewer rows than keys", short.call(mask=short.allowed(1, 2, 3, 7))),
         Probe("mask-causal", "a mask in a causal call", square.call(mask=square.allowed(*shape), causal=True)),
         Probe("window", "keys before a row and its own", square.call(causal=True, window=(2, 0))),
+        Probe("window-0", "a row's own key alone", square.call(causal=True, window=(0, 0))),
         Probe("window-both", "keys before and after a row", square.call(window=(3, 1))),
         Probe("lengths", "padding", square.call(lengths=np.array([3, 4]))),
         Probe("bias", "a bias of each head and batch entry", square.call(bias=bias)),

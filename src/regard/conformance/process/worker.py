@@ -103,9 +103,7 @@ def flush() -> None:
 
 
 def leave() -> None:
-    """Ends this process as Python does, except that it does not take apart the libraries that it loaded: with torch
-    that takes half a second.
-    """
+    """Ends this process, but does not take the libraries apart that it loaded: with torch, that takes half a second."""
     atexit._run_exitfuncs()
     flush()
     os._exit(0)

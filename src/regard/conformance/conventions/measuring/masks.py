@@ -175,11 +175,6 @@ def _empty_row(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int
         mask = np.ones(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), bool)
         mask[0, :, min(1, mask.shape[2] - 1)] = False
         return {"mask": mask}, {}, 1
-    if probe.has("bias") and not probe.has("mask") and "mask_shapes" not in probe.unmeasured:
-        axes = adapter.mask_shapes[0]
-        bias = np.zeros(tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK"), dtype_of(probe.dtype))
-        bias[0, :, min(1, bias.shape[2] - 1)] = -np.inf
-        return {"bias": bias}, {}, 1
     if probe.has("lengths") and adapter.layout != "THD":
         return {"lengths": np.array([0] + [sizes["K"]] * (sizes["B"] - 1))}, {}, 1
     return _longer(probe, sizes) or _without_keys(probe, sizes)

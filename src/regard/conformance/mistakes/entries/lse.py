@@ -44,6 +44,10 @@ def _sum_of_shifted(usual, scores, allowed, sinks, arguments):
     return np.exp(usual(scores, allowed, sinks) - np.where(np.isneginf(top), 0, top))
 
 
+def _of_mean(usual, scores, allowed, sinks, arguments):
+    return usual(scores, allowed, sinks) - math.log(max(arguments.keys, 1))
+
+
 def _unscaled(usual, scores, allowed, sinks, arguments):
     return usual(scores / arguments.scale if arguments.scale else scores, allowed, sinks)
 
@@ -103,6 +107,13 @@ LSE = (
         "the sum of the softmax is returned as it is",
         SHIFT,
         lse_by(_sum_of_shifted),
+    ),
+    _entry(
+        "lse-of-mean",
+        "the logarithm of the mean of exp(score) as the lse",
+        "the sum is divided by the number of keys",
+        SHIFT,
+        lse_by(_of_mean),
     ),
     _entry(
         "lse-without-scale",

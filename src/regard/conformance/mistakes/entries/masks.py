@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....language.analysis import substituted
+from ....language.analysis import evaluate, substituted
 from ....language.expr import Const, Expr, batch, head, key, query
 from ....language.masks import causal
 from ...law.arguments import Arguments
@@ -48,6 +48,25 @@ def _ignored_when_causal(arguments: Arguments) -> Arguments | None:
     if not {"mask", "causal"} <= set(arguments.masks):
         return None
     return without_masks("mask")(arguments)
+
+
+def _last_key_open(arguments: Arguments, mask: Expr) -> Expr:
+    return mask | (key >= arguments.keys - 1)
+
+
+def _causal_after(arguments: Arguments) -> Arguments | None:
+    """The causal mask after the softmax, and the other masks before it."""
+    rule = arguments.masks.get("causal")
+    if rule is None:
+        return None
+    usual, sizes = arguments.to_weights, (arguments.queries, arguments.keys)
+    rows, keys = arguments.start + np.arange(sizes[0])[:, None], np.arange(sizes[1])
+    seen = np.broadcast_to(evaluate(rule, {"batch": 0, "head": 0, "query": rows, "key": keys}), sizes)
+    return replace(
+        arguments,
+        masks={name: mask for name, mask in arguments.masks.items() if name != "causal"},
+        to_weights=lambda scores, allowed, sinks: usual(scores, allowed, sinks) * seen,
+    )
 
 
 def _padding_only(usual, scores, allowed, sinks, arguments):
@@ -153,6 +172,15 @@ MASKS = (
         change=masks_changed(_moved(-1), "mask"),
     ),
     Mistake(
+        name="mask-last-key-open",
+        law=2,
+        checks=("mask",),
+        description="a mask that never hides the last key",
+        cause="the mask is one key too short, and what it lacks is taken as true",
+        fix="make the mask as long as there are keys",
+        change=masks_changed(_last_key_open, "mask"),
+    ),
+    Mistake(
         name="mask-of-padding-only",
         law=2,
         checks=("mask",),
@@ -187,5 +215,14 @@ MASKS = (
         cause="weights are set to 0 after they are normalized",
         fix="mask the scores before the softmax",
         change=weights_by(_after),
+    ),
+    Mistake(
+        name="causal-after-softmax",
+        law=3,
+        description="a causal mask that is applied after the softmax",
+        cause="weights of later keys are set to 0 after they are normalized",
+        fix="mask the scores before the softmax",
+        change=_causal_after,
+        alone=True,
     ),
 )

@@ -78,10 +78,19 @@ def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
     row, keys = arguments.keys + 1, np.arange(arguments.keys + 3)
     seen = evaluate(mask, {"batch": 0, "head": 0, "query": row, "key": keys})
     size = int(seen[: row + 1].sum())
-    if size > row:
+    if not 0 < size <= row:
         return None
     chunk = query // size == key // size
     return chunk if seen[row + 1] else chunk & (key <= query)
+
+
+def _without_a_window_of_0(arguments: Arguments) -> Arguments | None:
+    """Without a window in which a row sees nothing before its own key."""
+    if "window" not in arguments.masks:
+        return None
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 1)
+    seen = evaluate(arguments.masks["window"], {"batch": 0, "head": 0, "query": row, "key": keys})
+    return None if np.any(seen) else without_masks("window")(arguments)
 
 
 def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
@@ -214,6 +223,22 @@ POSITIONS = (
         cause="the window is dropped",
         fix="pass the window to the kernel",
         change=without_masks("window"),
+    ),
+    Mistake(
+        name="window-ignored-when-causal",
+        law=4,
+        description="no window in causal calls",
+        cause="the window is dropped if the call is causal",
+        fix="apply both: mask & window",
+        change=lambda arguments: without_masks("window")(arguments) if "causal" in arguments.masks else None,
+    ),
+    Mistake(
+        name="window-of-0-ignored",
+        law=4,
+        description="no window, because its size is 0",
+        cause="`if window:` is false for 0",
+        fix="write `if window is not None:`",
+        change=_without_a_window_of_0,
     ),
     Mistake(
         name="window-not-causal",

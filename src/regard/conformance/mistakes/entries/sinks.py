@@ -9,7 +9,7 @@ import numpy as np
 
 from ...law.arguments import Arguments
 from ..mistake import Mistake
-from .changes import Change, weights_by
+from .changes import Change, both, lse_by, weights_by
 
 __all__ = ["SINKS"]
 
@@ -33,6 +33,30 @@ def _as_first_value(usual, scores, allowed, sinks, arguments):
     weights = usual(scores, allowed, sinks)
     rest = 1 - weights.sum(-1, keepdims=True)
     return np.concatenate([weights[..., :1] + rest, weights[..., 1:]], -1)
+
+
+def _not_shifted(sum_of: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """Weights, or the lse, whose denominator has exp(sink) although its scores are shifted by their maximum."""
+
+    def step(usual, scores, allowed, sinks, arguments):
+        kept = np.where(allowed, scores, -np.inf)
+        top = np.maximum(kept.max(-1, initial=-np.inf, keepdims=True), sinks.max(-1)[:, None, None])
+        powers = np.exp(kept - top)
+        return sum_of(powers, powers.sum(-1, keepdims=True) + np.exp(sinks[:, None]).sum(-1, keepdims=True), top)
+
+    return step
+
+
+def _added_to_scores(arguments: Arguments) -> Arguments | None:
+    if arguments.sinks is None:
+        return None
+    added = arguments.sinks[:, :1, None]
+    weights, lse = arguments.to_weights, arguments.to_lse
+    return replace(
+        arguments,
+        to_weights=lambda scores, allowed, sinks: weights(scores + added, allowed, sinks),
+        to_lse=lambda scores, allowed, sinks: lse(scores + added, allowed, sinks),
+    )
 
 
 def _only_in_calls_with_sinks(change: Change) -> Change:
@@ -88,6 +112,25 @@ SINKS = (
         "exp(−sink) is used",
         ADD,
         _changed(lambda sinks, arguments: -sinks),
+    ),
+    _entry(
+        "sinks-not-shifted",
+        "exp(sink) added to a sum of exp(score − maximum)",
+        "the maximum is subtracted from the scores, and not from the sinks",
+        "add exp(sink − maximum)",
+        _only_in_calls_with_sinks(
+            both(
+                weights_by(_not_shifted(lambda powers, total, top: powers / total), masked=False),
+                lse_by(_not_shifted(lambda powers, total, top: (np.log(total) + top)[..., 0])),
+            )
+        ),
+    ),
+    _entry(
+        "sinks-added-to-scores",
+        "sinks added to all scores too",
+        "the sink is added to the scores before it is joined to them",
+        ADD,
+        _added_to_scores,
     ),
     _entry(
         "sinks-as-values",

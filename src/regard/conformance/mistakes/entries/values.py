@@ -64,6 +64,14 @@ def _reversed(q, k, v):
     return q, k, v[..., ::-1, :]
 
 
+def _exchanged(arguments: Arguments) -> Arguments | None:
+    """With transposed scores."""
+    usual = arguments.product
+    if arguments.queries != arguments.keys:
+        return None
+    return replace(arguments, product=lambda q, k: usual(q, k).swapaxes(-1, -2))
+
+
 def _entry(name: str, description: str, cause: str, fix: str, change: Change) -> Mistake:
     return Mistake(name=name, law=1, description=description, cause=cause, fix=fix, change=change)
 
@@ -86,6 +94,13 @@ VALUES = (
         "q is passed or projected twice",
         NAMES,
         inputs_by(_queries_as_keys),
+    ),
+    _entry(
+        "queries-and-keys-swapped",
+        "queries and keys swapped",
+        "q and k are exchanged, or the scores transposed",
+        NAMES,
+        _exchanged,
     ),
     _entry(
         "keys-as-queries",

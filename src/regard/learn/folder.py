@@ -1,0 +1,61 @@
+"""The learner's folder: a plain file for each exercise, and notes. Nothing of the learner's is ever overwritten."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from .chapter import Chapter, Exercise
+
+__all__ = ["FAST", "add_note", "combined", "put_aside", "starts"]
+
+FAST = "fast"  # the ending of the file that has all exercises of a chapter
+
+
+def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> tuple[Path, bool]:
+    """The learner's file of an exercise, written if there is none, and whether it was written."""
+    return _new(folder / chapter.file_of(exercise), exercise.start)
+
+
+def combined(folder: Path, chapter: Chapter) -> tuple[Path, bool]:
+    """One file with all exercises of a chapter, for those who know, written if there is none."""
+    parts = [exercise.start.rstrip() for exercise in chapter.exercises if not exercise.tests_of]
+    return _new(folder / f"{chapter.number:02d}_{FAST}.py", "\n\n\n".join(parts) + "\n")
+
+
+def _new(path: Path, text: str) -> tuple[Path, bool]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
+            file.write(text)
+    except FileExistsError:
+        return path, False
+    return path, True
+
+
+def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
+    """Moves the files of a chapter into the folder `old`; the new places."""
+    names = [*dict.fromkeys(chapter.file_of(each) for each in chapter.exercises), f"{chapter.number:02d}_{FAST}.py"]
+    moved = []
+    for path in (folder / name for name in names):
+        if path.exists():
+            target = folder / "old" / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}.py"
+            target.parent.mkdir(exist_ok=True)
+            number = 2
+            while target.exists():
+                target = target.with_name(f"{target.stem}-{number}.py")
+                number += 1
+            os.replace(path, target)
+            moved.append(target)
+    return moved
+
+
+def add_note(folder: Path, text: str, place: str) -> Path:
+    """Appends a learner's own question to `notes.md`, with the place in the course where it arose."""
+    path = folder / "notes.md"
+    folder.mkdir(parents=True, exist_ok=True)
+    head = "" if path.exists() else "# Questions of my own\n"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
+    return path

@@ -1,0 +1,150 @@
+"""A learner's progress: `progress.json` in the learner's folder. It survives a crash, and two terminals at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import refuse
+
+__all__ = ["Progress", "changing", "read"]
+
+NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
+WAIT = 10.0  # seconds for another terminal, which holds the lock for a few milliseconds
+
+
+class Progress:
+    """What was done, as plain data.
+
+    place: the name of the next part of each chapter, by the chapter's number; "" at its end · current: the chapter that
+    is being read · answers: by "chapter/name": what was answered first, whether that was right, and in which chapters
+    a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed ·
+    claims: the names of those that were run
+    """
+
+    def __init__(self, data: dict[str, Any] | None = None):
+        data = data or {}
+        self.current: int | None = data.get("current")
+        self.place: dict[str, str] = data.get("place", {})
+        self.answers: dict[str, dict[str, Any]] = data.get("answers", {})
+        self.exercises: dict[str, dict[str, Any]] = data.get("exercises", {})
+
+    def to_json(self) -> dict[str, Any]:
+        """As types of JSON."""
+        return {"version": VERSION, **vars(self)}
+
+    def answered(self, key: str, given: str, right: bool) -> None:
+        """Notes the first answer to a question. Later ones, when it comes back, are noted by `again`."""
+        if key not in self.answers:
+            self.answers[key] = {"given": given, "right": right, "at": _now(), "again": []}
+
+    def again(self, key: str, chapter: int, right: bool) -> None:
+        """Notes the answer to a question that came back in another chapter."""
+        self.answers[key]["again"].append({"chapter": chapter, "right": right, "at": _now()})
+
+    def exercise(self, key: str) -> dict[str, Any]:
+        """What is known of an exercise."""
+        return self.exercises.setdefault(key, {"tries": 0, "hints": 0, "shown": False, "passed": None})
+
+    def passed(self, key: str) -> bool:
+        """Whether an exercise was passed."""
+        return bool(self.exercises.get(key, {}).get("passed"))
+
+    def forget(self, chapter: int) -> None:
+        """Forgets a chapter."""
+        self.place.pop(str(chapter), None)
+        for kept in (self.answers, self.exercises):
+            for key in [key for key in kept if key.startswith(f"{chapter}/")]:
+                del kept[key]
+
+
+def read(folder: Path) -> Progress:
+    """The progress of a folder; an empty one if there is none."""
+    path = folder / NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Progress()
+    except (ValueError, OSError) as error:
+        raise refuse(
+            "learn",
+            "the progress cannot be read",
+            given=f"{path}: {error}",
+            expected="the file that regard learn wrote",
+            fix="mend it, or move it away: the exercises stay, and the course begins anew",
+        ) from error
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise refuse(
+            "learn",
+            "the progress is of another version",
+            given=f"{path}: version {data.get('version') if isinstance(data, dict) else data!r}",
+            expected=f"version {VERSION}",
+            fix="use the regard that wrote it, or another folder",
+        )
+    return Progress(data)
+
+
+@contextlib.contextmanager
+def changing(folder: Path) -> Iterator[Progress]:
+    """The progress, to be changed inside; written at the end as a whole, while no other process changes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / LOCK):
+        progress = read(folder)
+        yield progress
+        _write(folder / NAME, json.dumps(progress.to_json(), indent=1, ensure_ascii=False))
+
+
+def _write(path: Path, text: str) -> None:
+    """Replaces a file; at every moment, the old or the new one is there."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds a lock that the system gives back when a process ends, however it ends."""
+    until = time.monotonic() + WAIT
+    with open(path, "a+b") as file:
+        while not _locks(file.fileno()):
+            if time.monotonic() > until:
+                raise refuse(
+                    "learn",
+                    "another regard learn is writing the progress",
+                    given=str(path),
+                    expected=f"the lock within {WAIT:g} s",
+                    fix="end the other one, and try again",
+                )
+            time.sleep(0.01)
+        yield
+
+
+def _locks(descriptor: int) -> bool:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S")
