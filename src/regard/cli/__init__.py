@@ -15,6 +15,7 @@ from .bench import bench
 from .classify import classify
 from .conform import conform
 from .generate import generate
+from .learn import learn
 from .look import look
 from .models import models
 from .train import train
@@ -26,6 +27,7 @@ app = typer.Typer(
     help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 app.command()(look)
+app.command()(learn)
 app.command()(audit)
 app.command()(conform)
 app.command()(bench)

@@ -11,7 +11,7 @@ from .errors import Reason, Refused
 __all__ = ["needs", "requires_extra"]
 
 # The optional packages that regard itself imports. A model that misses a package of its own raises its own error.
-PACKAGES = {"matplotlib", "safetensors", "starlette", "tokenizers", "torch", "transformers", "uvicorn"}
+PACKAGES = {"matplotlib", "safetensors", "starlette", "tokenizers", "torch", "transformers", "uvicorn", "watchfiles"}
 
 
 def needs(where: str, extra: str, *packages: str) -> None:

@@ -31,7 +31,9 @@ def explained(problem: Problem, grading: Grading) -> Problem:
     """The problem with the known mistakes that give the learner's results in all cases."""
     seen = _observed(grading)
     exercise = grading.exercise
-    if not any(isinstance(each, Failed) or not agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()):
+    if not any(
+        isinstance(each, Failed) or not agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()
+    ):
         return problem  # all results are right: a law alone found what is wrong
     matching = list(dict.fromkeys(_matching(grading, seen)))
     expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}

@@ -1,0 +1,149 @@
+"""Course: what each option of `regard learn` does, in one learner's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..common.errors import did_you_mean, refuse
+from ..common.optional import needs
+from .chapter import Chapter
+from .exercises import Exercises
+from .folder import add_note, combined, put_aside
+from .lesson import Lesson, Screen, Stopped, chapter_of, key_of
+from .progress import changing, read
+from .source import chapters, read_chapter
+
+__all__ = ["Course"]
+
+
+class _Screen(Screen, Protocol):
+    def table(self, rows: list[list[Any]]) -> None: ...
+
+
+class Course:
+    """The course, its learner's folder, and the screen."""
+
+    def __init__(self, folder: Path, screen: _Screen):
+        self.folder, self.screen = folder, screen
+        self.chapters = chapters()
+        self.work = Exercises(folder, self.chapters, screen)
+
+    def go_on(self, number: int | None = None) -> None:
+        """Goes on where the learner stopped, or with a chapter."""
+        new = not self.folder.exists()
+        if new:
+            self.screen.note(f"Your files will be in {self.folder}/. `regard learn` goes on where you stop.")
+        try:
+            Lesson(self.folder, self.chapters, self.screen).go_on(number)
+        except Stopped:
+            self.screen.note("To go on: regard learn" + ("" if self.folder == Path() else f" {self.folder}"))
+
+    def preview(self, path: Path) -> None:
+        """A chapter's file, as a learner reads it; nothing is noted."""
+        import tempfile
+
+        chapter = read_chapter(path)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                Lesson(Path(folder), [chapter], self.screen).go_on(chapter.number)
+            except Stopped:
+                return
+
+    def check(self, file: Path | None, number: int | None) -> bool:
+        """Whether a file, or the exercise that is worked on, is right."""
+        if file is not None:
+            return self.work.check_file(file)
+        chapter, exercise, path = self.work.current(number)
+        return self.work.check(chapter, exercise, path)
+
+    def watch(self, number: int | None) -> None:
+        """Checks at each save."""
+        needs("learn --watch", "learn", "watchfiles")
+        self.work.watch(number)
+
+    def hint(self, number: int | None) -> None:
+        """The next hint."""
+        self.work.hint(number)
+
+    def show(self, number: int | None) -> None:
+        """The solution."""
+        self.work.show(number)
+
+    def ask(self, question: str) -> None:
+        """Notes a learner's own question, with the place where it arose."""
+        progress = read(self.folder)
+        place = "at the beginning of the course"
+        if progress.current is not None:
+            chapter = chapter_of(self.chapters, progress.current)
+            part = progress.place.get(str(chapter.number), "")
+            place = f"chapter {chapter.number}, {chapter.title}" + (f" ({part})" if part else "")
+        path = add_note(self.folder, question, place)
+        self.screen.right(f"Noted in {path}.")
+
+    def fast(self, number: int | None) -> None:
+        """One file with all exercises of a chapter."""
+        progress = read(self.folder)
+        if number is None:
+            number = progress.current if progress.current is not None else self.chapters[0].number
+        chapter = chapter_of(self.chapters, number)
+        if not chapter.exercises:
+            fix = "regard learn --list shows the chapters"
+            raise refuse(
+                "learn",
+                "the chapter has no exercise",
+                given=f"chapter {number}",
+                expected="one with exercises",
+                fix=fix,
+            )
+        path, _ = combined(self.folder, chapter)
+        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}, all exercises in one file")
+        for exercise in chapter.exercises:
+            if not exercise.tests_of:
+                self.screen.prose(f"**{exercise.function}**: {exercise.task}")
+        self.screen.note(f"Write them in {path}, then: regard learn --check {path}. The lesson: regard learn {number}")
+
+    def reset(self, number: int) -> None:
+        """Begins a chapter anew."""
+        chapter = chapter_of(self.chapters, number)
+        moved = put_aside(self.folder, chapter)
+        with changing(self.folder) as progress:
+            progress.forget(number)
+            progress.current = number
+        for path in moved:
+            self.screen.note(f"kept as {path}")
+        self.screen.right(f"Chapter {number} begins anew: regard learn")
+
+    def claim(self, name: str) -> None:
+        """Runs a claim by name; `all` lists them."""
+        known = {claim.name: claim for chapter in self.chapters for claim in chapter.claims}
+        if name == "all":
+            self.screen.table([[claim.name, claim.stated, claim.statement] for claim in known.values()])
+            return
+        if name not in known:
+            raise refuse(
+                "learn",
+                "there is no such claim",
+                given=name,
+                expected="the name of a claim",
+                fix=did_you_mean(name, known) if len(known) < 13 else "regard learn --claim all lists them",
+            )
+        Lesson(self.folder, self.chapters, self.screen).claim(known[name])
+
+    def list_chapters(self) -> None:
+        """The chapters, and how far the learner is."""
+        progress = read(self.folder)
+        rows = [["", "chapter", "minutes", "exercises", "predictions", "file"]]
+        for chapter in self.chapters:
+            place = progress.place.get(str(chapter.number))
+            mark = "done" if place == "" else "here" if chapter.number == progress.current else ""
+            rows.append([mark, f"{chapter.number}  {chapter.title}", chapter.minutes, *self._counts(chapter)])
+        self.screen.table(rows)
+
+    def _counts(self, chapter: Chapter) -> list[str]:
+        progress = read(self.folder)
+        passed = sum(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+        answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
+        right = sum(bool(each and each["right"]) for each in answers)
+        files = ", ".join(dict.fromkeys(chapter.file_of(each) for each in chapter.exercises))
+        return [f"{passed} of {len(chapter.exercises)}", f"{right} right of {len(answers)}", files]

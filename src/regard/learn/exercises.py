@@ -1,0 +1,135 @@
+"""The learner's work on exercises: task, check, hint, solution."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..common.errors import did_you_mean, refuse
+from .chapter import Chapter, Exercise
+from .checking.check import checked
+from .folder import FAST, starts
+from .lesson import Screen, chapter_of, key_of
+from .progress import changing, read
+
+__all__ = ["Exercises"]
+
+
+class Exercises:
+    """The exercises of one learner's folder."""
+
+    def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen):
+        self.folder, self.chapters, self.screen = folder, chapters, screen
+
+    def task(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
+        """What to do, and how to go on."""
+        self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
+        self.screen.prose(exercise.task)
+        self.screen.note(
+            f"Write it in {path}, then: regard learn --check    (regard learn --watch checks at each save, "
+            "regard learn --hint helps)"
+        )
+
+    def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:
+        """Checks a file, notes the try, and shows what came out."""
+        found = checked(chapter, exercise, path)
+        with changing(self.folder) as progress:
+            noted = progress.exercise(key_of(chapter, exercise))
+            noted["tries"] += 1
+            if found.problem is None and not noted["passed"]:
+                noted["passed"] = "shown" if noted["shown"] else True
+        self.screen.checked(found, exercise)
+        if found.problem is None and exercise.after:
+            self.screen.prose(exercise.after)
+        return found.problem is None
+
+    def check_file(self, path: Path) -> bool:
+        """Checks all exercises that a file is for."""
+        right = True
+        for chapter, exercise in self.of_file(path):
+            right = self.check(chapter, exercise, path) and right
+        return right
+
+    def of_file(self, path: Path) -> list[tuple[Chapter, Exercise]]:
+        """The exercises that a file is for, by its name."""
+        known: dict[str, list[tuple[Chapter, Exercise]]] = {}
+        for chapter in self.chapters:
+            for exercise in chapter.exercises:
+                known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
+            if chapter.exercises:
+                both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
+                known[f"{chapter.number:02d}_{FAST}.py"] = both
+        if path.name not in known:
+            raise refuse(
+                "learn",
+                "the file is not one of the course",
+                given=str(path),
+                expected="a file that regard learn wrote, such as " + next(iter(known)),
+                fix=did_you_mean(path.name, known) or "regard learn --list shows the files",
+            )
+        return known[path.name]
+
+    def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
+        """The exercise that the learner works on: the first of the chapter that is not passed."""
+        progress = read(self.folder)
+        if number is None:
+            number = progress.current if progress.current is not None else self.chapters[0].number
+        chapter = chapter_of(self.chapters, number)
+        left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
+        if not left:
+            expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
+            given = f"chapter {number}: {'all are passed' if chapter.exercises else 'it has none'}"
+            fix = "go on with regard learn, or name a file: regard learn --check FILE"
+            raise refuse("learn", "there is no exercise to work on", given=given, expected=expected, fix=fix)
+        path, _ = starts(self.folder, chapter, left[0])
+        return chapter, left[0], path
+
+    def hint(self, number: int | None = None) -> None:
+        """The next of three hints."""
+        chapter, exercise, _ = self.current(number)
+        with changing(self.folder) as progress:
+            noted = progress.exercise(key_of(chapter, exercise))
+            step = min(noted["hints"], len(exercise.hints) - 1)
+            noted["hints"] = step + 1
+        self.screen.heading(f"Hint {step + 1} of {len(exercise.hints)} for {exercise.function}")
+        self.screen.prose(exercise.hints[step])
+
+    def show(self, number: int | None = None) -> None:
+        """The solution, once the learner has tried."""
+        chapter, exercise, path = self.current(number)
+        with changing(self.folder) as progress:
+            noted = progress.exercise(key_of(chapter, exercise))
+            if not noted["tries"]:
+                raise refuse(
+                    "learn",
+                    "the solution is shown after a try",
+                    given=f"no check of {path.name} so far",
+                    expected="at least one",
+                    fix="regard learn --check, or regard learn --hint",
+                )
+            noted["shown"] = True
+        self.screen.heading(f"A solution of {exercise.function}")
+        self.screen.code(exercise.solution.strip("\n"))
+        self.screen.note("That it was shown is noted in your progress.")
+
+    def watch(self, number: int | None = None) -> None:
+        """Checks a file each time it is saved, until Ctrl-C."""
+        from watchfiles import watch
+
+        *_, path = self.current(number)
+        self.screen.note(f"Waiting for {path.name} to be saved. Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            for changes in watch(self.folder, debounce=100, step=20, raise_interrupt=True):
+                for name in _saved(changes):
+                    self.check_file(name)
+                    self.screen.note("Waiting for the next save. Ctrl-C ends it.")
+
+
+def _saved(changes: Iterable[tuple[object, str]]) -> Iterator[Path]:
+    """The learner's files among those that changed and still exist."""
+    for name in sorted({name for _, name in changes}):
+        path = Path(name)
+        if re.fullmatch(r"\d\d_\w+\.py", path.name) and path.is_file():
+            yield path
