@@ -39,7 +39,10 @@ class Terminal:
 
     def code(self, code: str, numbered: bool = False) -> None:
         self.console.print(
-            Padding(Syntax(code.strip("\n"), "python", line_numbers=numbered, background_color="default"), INDENT)
+            Padding(
+                Syntax(code.strip("\n"), "python", line_numbers=numbered, background_color="default", word_wrap=True),
+                INDENT,
+            )
         )
         self.console.print()
 

@@ -118,7 +118,7 @@ class Course:
         """Runs a claim by name; `all` lists them."""
         known = {claim.name: claim for chapter in self.chapters for claim in chapter.claims}
         if name == "all":
-            self.screen.table([[claim.name, claim.stated, claim.statement] for claim in known.values()])
+            self.screen.table([[claim.name, claim.outcome, claim.statement] for claim in known.values()])
             return
         if name not in known:
             raise refuse(
@@ -137,7 +137,7 @@ class Course:
         for chapter in self.chapters:
             place = progress.place.get(str(chapter.number))
             mark = "done" if place == "" else "here" if chapter.number == progress.current else ""
-            rows.append([mark, f"{chapter.number}  {chapter.title}", chapter.minutes, *self._counts(chapter)])
+            rows.append([mark, f"{chapter.number}  {chapter.title}", str(chapter.minutes), *self._counts(chapter)])
         self.screen.table(rows)
 
     def _counts(self, chapter: Chapter) -> list[str]:

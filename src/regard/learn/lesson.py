@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,7 +89,7 @@ class Lesson:
     def _show(self, chapter: Chapter, part: Part) -> None:
         match part:
             case Text():
-                self.screen.prose(part.text)
+                self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title stands above
                 self.screen.pause()
             case Question():
                 self._question(chapter, part)
@@ -115,7 +116,7 @@ class Lesson:
             progress.answered(key, given, judged.right)
         if question.reveal:
             self._reveal(question.reveal)
-        self._said(question, judged)
+        self._said(question, given, judged)
         self.screen.pause()
 
     def _answered(self, question: Question) -> tuple[str, Any]:
@@ -149,13 +150,13 @@ class Lesson:
             case "line":
                 self.screen.code(fields["code"].strip("\n"), numbered=True)
 
-    def _said(self, question: Question, judged: Any) -> None:
+    def _said(self, question: Question, given: str, judged: Any) -> None:
         """Whether an answer is right, and why."""
         shown = FORMS[question.form].shown(question.fields)
         if judged.right:
             self.screen.right(f"Right: {shown}.")
         else:
-            self.screen.wrong(f"The answer is {shown}.")
+            self.screen.wrong(f"You answered {given.strip() or 'nothing'}; the answer is {shown}.")
             if judged.why:
                 self.screen.prose(judged.why)
         if question.fields.get("right"):
@@ -171,10 +172,10 @@ class Lesson:
             if noted["right"] or chapter.number - earlier not in BACK or chapter.number in seen or key not in known:
                 continue
             self.screen.heading(f"Once more, from chapter {earlier}")
-            _, judged = self._answered(known[key])
+            given, judged = self._answered(known[key])
             with changing(self.folder) as progress:
                 progress.again(key, chapter.number, judged.right)
-            self._said(known[key], judged)
+            self._said(known[key], given, judged)
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
 
