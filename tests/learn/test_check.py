@@ -15,6 +15,8 @@ from tests.learn.chapter_files import chapter
 RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
 BEGIN = "def scores(q, k):\n"
 
+# ruff: noqa: E501 (a table)
+
 # What a file holds; the kind of the problem, what is said, and, where there is one, a detail. All are patterns.
 WRONG = {
     "loops": (BEGIN + "    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end", ""),

@@ -1,73 +1,160 @@
-"""Naming a mistake: it is named if it explains wrong results, never because a wrong answer is right in all cases."""
+"""Wrong results are named: mistakes of the catalog and pairs of them, for every exercise that is a step of the law.
 
-from regard.learn.checking.check import check
-from regard.learn.source import read_chapter
-
-CHAPTER = '''+++
-number = 1
-title = "Twice"
-minutes = 5
-+++
-
-```toml exercise twice
-file = "twice"
-function = "twice"
-task = "Double x."
-hints = ["a", "b", "c"]
-```
-
-```python start twice
-def twice(x):
-    """x doubled."""
-```
-
-```python solution twice
-def twice(x):
-    return 2 * x
-```
-
-```python cases twice
-for x in CASES:
-    case(x=np.array([x]))
-```
-
-```python law twice
-"""numbers below 0 are doubled, too"""
-
-same(twice(np.array([-1.0])), np.array([-2.0]))
-```
-
-```python wrong twice absolute-value
-"""the sign is lost
-
-cause: abs
-fix: leave it out
+The results come from the law with the mistakes, so nothing depends on how a learner writes them.
 """
 
+import itertools
+import random
 
-def twice(x):
-    return abs(2 * x)
-```
-'''
-OTHER = "def twice(x):\n    return 2 * x if x.min() >= 0 else 3 * x\n"
+import numpy as np
+import pytest
+
+from regard.conformance.mistakes.catalog import CATALOG, of_name
+from regard.learn.checking import naming
+from regard.learn.checking.grading import Grading
+from regard.learn.checking.law import computed
+from regard.learn.checking.naming import explained
+from regard.learn.checking.problem import Problem
+from regard.learn.checking.values import agree
+from regard.learn.running import installed
+from regard.learn.source import chapters
+
+EXERCISES = {
+    f"{chapter.number} {exercise.name}": exercise
+    for chapter in chapters()
+    for exercise in chapter.exercises
+    if exercise.computes and not installed(exercise.needs)
+}
+PAIRS = 12  # of each exercise, drawn
+NAMES = {mistake.name for mistake in CATALOG}
 
 
-def problem(folder, cases, code):
-    (folder / "01-twice.md").write_text(CHAPTER.replace("CASES", cases))
-    (folder / "01_twice.py").write_text(code)
-    chapter = read_chapter(folder / "01-twice.md")
-    return check(chapter, chapter.exercises[0], folder / "01_twice.py")
+@pytest.fixture(scope="module")
+def gradings():
+    """One grading of each exercise: it computes the right results once."""
+    made: dict[str, Grading] = {}
+
+    def grading(name: str) -> Grading:
+        if name not in made:
+            made[name] = Grading(EXERCISES[name])
+        return made[name]
+
+    return grading
 
 
-def test_a_mistake_that_no_case_shows_is_not_named(tmp_path):
-    """Only the law finds it, and it finds other errors too."""
-    found = problem(tmp_path, "(1.0, 2.0)", OTHER)
+@pytest.fixture(autouse=True)
+def time_for_pairs(monkeypatch):
+    """The time for pairs depends on the machine; here every pair is tried."""
+    monkeypatch.setattr(naming, "PAIRING", 600.0)
+    monkeypatch.setattr(naming, "OBSERVING", 600.0)
 
-    assert found.kind == "law" and not found.mistakes and not found.cause
+
+def results(grading, *mistakes):
+    """The results of all cases with these mistakes; None if they are the right ones."""
+    found, differs = {}, False
+    for number, (case, wanted) in enumerate(zip(grading.cases, grading.wanted)):
+        if not isinstance(wanted, np.ndarray):
+            return None
+        wrong = computed(grading.exercise.computes, case, mistakes, wanted)
+        found[number] = wanted if wrong is None else wrong.astype(wanted.dtype)
+        differs = differs or not agree(found[number], wanted, grading.digits)
+    return found if differs else None
 
 
-def test_a_mistake_that_a_case_shows_is_named(tmp_path):
-    """The same chapter with a case below 0."""
-    code = "def twice(x):\n    return x + x if x[0] > 0 else -2 * x\n"
+def named(grading, *mistakes):
+    """What a function with these mistakes is called."""
+    grading.results = results(grading, *mistakes)
+    return explained(Problem("value", "not right"), grading)
 
-    assert problem(tmp_path, "(1.0, -3.0)", code).mistakes == ("absolute-value",)
+
+def same(grading, first, second):
+    return all(agree(first[number], second[number], grading.digits) for number in first)
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_listed_mistake_changes_something(name, gradings):
+    """A chapter does not promise to name what no case of it shows."""
+    grading = gradings(name)
+
+    assert [each for each in grading.exercise.mistakes if results(grading, of_name(each)) is None] == []
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_single_mistakes_are_named(name, gradings):
+    """Each mistake that changes some case is named, or one that no case tells apart from it; those are all stated."""
+    grading = gradings(name)
+    exercise = grading.exercise
+    expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
+    seen = {each.name: results(grading, each) for each in CATALOG}
+    for mistake, found in seen.items():
+        if found is None:
+            continue
+        alike = {other for other, result in seen.items() if result is not None and same(grading, found, result)}
+
+        problem = named(grading, of_name(mistake))
+
+        stated = {*problem.mistakes, *problem.alike}
+        assert stated & NAMES == (alike & expected or alike), (mistake, stated, alike)
+        assert len(problem.mistakes) == 1 and problem.description and problem.cause and problem.fix
+        if mistake in exercise.mistakes:
+            assert mistake in stated
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_pairs_of_mistakes_are_named(name, gradings):
+    """Two listed mistakes at once, or a listed one and any other: the names give the same results."""
+    grading = gradings(name)
+    usable = [each for each in CATALOG if not each.alone and results(grading, each) is not None]
+    listed = [each for each in usable if each.name in grading.exercise.mistakes]
+    pairs = [pair for pair in itertools.product(listed, usable) if pair[0] is not pair[1]]
+    for pair in random.Random(0).sample(pairs, min(PAIRS, len(pairs))):
+        found = results(grading, *pair)
+        if found is None:
+            continue
+
+        problem = named(grading, *pair)
+
+        assert problem.mistakes, [each.name for each in pair]
+        of_chapter = any(
+            each.mistake == problem.mistakes[0]
+            and all(agree(grading.wrong(index, number), found[number], grading.digits) for number in found)
+            for index, each in enumerate(grading.exercise.wrong)
+        )
+        assert of_chapter or same(grading, results(grading, *map(of_name, problem.mistakes)), found), problem.mistakes
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_wrong_answers_are_what_the_catalog_says(name, gradings):
+    """A wrong answer that leaves its explanation to the catalog does what the catalog describes, where it returns."""
+    grading = gradings(name)
+    for index, each in enumerate(grading.exercise.wrong):
+        by_law = None if each.cause or each.mistake not in NAMES else results(grading, of_name(each.mistake))
+        if by_law is None:
+            continue
+        mine = {number: grading.wrong(index, number) for number in by_law}
+        returned = {number: found for number, found in mine.items() if isinstance(found, np.ndarray)}
+
+        assert returned and same(grading, returned, by_law), each.mistake
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_unknown_mistakes_are_not_named(name, gradings):
+    """Results of no known mistake keep their problem as it is."""
+    grading = gradings(name)
+    if any(wanted.dtype == bool for wanted in grading.wanted if isinstance(wanted, np.ndarray)):
+        grading.results = {number: np.zeros_like(wanted) for number, wanted in enumerate(grading.wanted)}
+        return
+    grading.results = {number: wanted + 0.37 for number, wanted in enumerate(grading.wanted)}
+
+    assert explained(Problem("value", "not right"), grading) == Problem("value", "not right")
+
+
+def test_a_mistake_that_does_not_apply_leaves_the_other():
+    """Without a mask, a function with two mistakes, one of them of masks, has the other one."""
+    case = {"q": np.arange(8.0).reshape(2, 4), "k": np.eye(4)}
+    mask, scale = of_name("mask-inverted"), of_name("scale-missing")
+
+    both = computed("scores", case, (mask, scale), np.zeros((2, 4)))
+
+    assert computed("scores", case, (mask,), np.zeros((2, 4))) is None
+    assert both is not None and np.array_equal(both, case["q"] @ case["k"].T)

@@ -1,4 +1,4 @@
-"""The course is walked as a learner walks it: every question is answered, every exercise failed once and then solved."""
+"""The course is walked as a learner walks it: questions are answered, exercises failed once and then solved."""
 
 import importlib.util
 

@@ -32,7 +32,7 @@ planned."""
 class Item:
     """An item of a source.
 
-    id: such as "1.19" · kinds: letters that items.toml explains · title: what it is · later: the planned chapter or
+    id: such as "1.19" · kinds: as items.toml explains them · title: what it is · later: the planned chapter or
     page, or "" · elsewhere: what holds it outside the course, or "" · path: where that is
     """
 

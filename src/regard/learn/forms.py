@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .typed_number import typed_number
+
 __all__ = ["FORMS", "Form", "Judged", "Unreadable"]
 
 
@@ -47,22 +49,9 @@ class Form:
 
 
 def _number(text: str) -> float:
-    """Numbers as people type them: 8, 8.0, 8,5, 1e-3, 1/3, 10^10, 40 000, 40,000, 50%, inf."""
-    plain = text.strip().lower().replace(" ", "").replace("_", "").replace("−", "-")
-    grouped = re.fullmatch(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", plain)
-    plain = plain.replace(",", "" if grouped else ".")
-    plain = plain.replace("∞", "inf").replace("infinity", "inf")
-    match = re.fullmatch(r"([^/%^*]+?)(?:/([^/%^*]+)|(?:\^|\*\*)([^/%^*]+)|(%))?", plain)
     try:
-        if match is None:
-            raise ValueError
-        number = float(match[1])
-        if match[2]:
-            return number / float(match[2])
-        if match[3]:
-            return number ** float(match[3])
-        return number / 100 if match[4] else number
-    except (ValueError, ZeroDivisionError, OverflowError):
+        return typed_number(text)
+    except ValueError:
         raise Unreadable(f"{text.strip()!r} is not a number; type one such as 8, 0.25, 1/3 or 1e10") from None
 
 
@@ -89,7 +78,7 @@ def _why(fields: Mapping[str, Any], same: Callable[[Any], bool]) -> str:
 
 
 def _read_shape(text: str, fields: Mapping[str, Any]) -> list[int]:
-    if not re.fullmatch(r"[\s\d,×x()\[\]]*", text) or not text.strip():
+    if not re.fullmatch(r"[\s\d,×x()\[\]]*", text) or not (re.search(r"\d", text) or text.strip() in ("()", "[]")):
         raise Unreadable(f"{text.strip()!r} is not a shape; type sizes such as 2, 10, 512")
     return [int(size) for size in re.findall(r"\d+", text)]
 
@@ -121,7 +110,8 @@ def _judge_choice(given: int, fields: Mapping[str, Any]) -> Judged:
 
 def _read_pairs(text: str, fields: Mapping[str, Any]) -> list[int]:
     count = len(fields["left"])
-    numbers = [int(number) for number in re.findall(r"\d+", text)]
+    apart = text.strip().isdecimal() and len(text.strip()) == count <= 9  # "312" is 3 1 2
+    numbers = [int(number) for number in re.findall(r"\d" if apart else r"\d+", text)]
     if len(numbers) != count or not all(1 <= each <= len(fields["right_side"]) for each in numbers):
         raise Unreadable(
             f"type {count} numbers from 1 to {len(fields['right_side'])}: the partner of A, of B, … such as "
@@ -140,7 +130,7 @@ def _judge_pairs(given: list[int], fields: Mapping[str, Any]) -> Judged:
 
 
 def _read_table(text: str, fields: Mapping[str, Any]) -> list[list[float]]:
-    rows = [line.replace(";", " ").split() for line in re.split(r"\n|\|", text) if line.strip()]
+    rows = [re.sub(r";|,(?=\s)|,$", " ", line).split() for line in re.split(r"\n|\|", text) if line.strip()]
     height, width = len(fields["rows"]), len(fields["columns"])
     if [len(row) for row in rows] != [width] * height:
         raise Unreadable(f"type {height} rows of {width} numbers")
@@ -174,9 +164,10 @@ def _lines(fields: Mapping[str, Any]) -> list[int]:
 
 def _read_line(text: str, fields: Mapping[str, Any]) -> int:
     count = len(fields["code"].strip("\n").splitlines())
-    if not text.strip().isdecimal() or not 1 <= int(text) <= count:
+    match = re.fullmatch(r"(?:line\s*)?(\d+)\.?", text.strip().lower())
+    if match is None or not 1 <= int(match[1]) <= count:
         raise Unreadable(f"type the number of a line, 1 to {count}")
-    return int(text)
+    return int(match[1])
 
 
 def _judge_line(given: int, fields: Mapping[str, Any]) -> Judged:
@@ -186,6 +177,12 @@ def _judge_line(given: int, fields: Mapping[str, Any]) -> Judged:
 
 def _numbers_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
     return _near(float(computed), fields["answer"], fields.get("tolerance", 0))
+
+
+def _tables_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
+    rows = [[float(cell) for cell in row] for row in computed]
+    same = [len(row) for row in rows] == [len(fields["columns"])] * len(fields["rows"])
+    return same and _judge_table(rows, fields).right
 
 
 # ---- the fields of a chapter -----------------------------------------------------------------------------------------
@@ -300,7 +297,7 @@ FORMS: dict[str, Form] = {
         read=_read_table,
         judge=_judge_table,
         shown=lambda fields: " | ".join(" ".join(f"{cell:g}" for cell in row) for row in fields["answer"]),
-        agrees=lambda computed, fields: _judge_table([[float(cell) for cell in row] for row in computed], fields).right,
+        agrees=_tables_agree,
     ),
     "line": Form(
         required={"code": WORDS, "answer": (int, list)},

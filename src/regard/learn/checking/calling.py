@@ -20,7 +20,7 @@ FLOOD = 10 << 20  # characters that a step may print
 
 
 class Flood(BaseException):
-    """The code prints more than anyone reads. It is no Exception, so that `except Exception` does not go on."""
+    """The code prints more than anyone reads. Not an Exception, so that `except Exception` does not go on."""
 
 
 class Printed(io.StringIO):

@@ -64,7 +64,7 @@ class Checker:
             self.child.close()
 
     def checked(self, path: Path) -> Checked:
-        """What is wrong with a file, and what it printed. Raises Refused if there is no such file."""
+        """What is wrong with a file, and what it printed. Raises Refused if the file does not exist."""
         if not path.is_file():
             expected = f"a file with the exercise {self.exercise.name}"
             fix = f"regard learn {self.chapter.number} writes {path.name} anew"

@@ -1,0 +1,86 @@
+"""Every chapter is proved: its reveals, claims and answers run, and say what the chapter states."""
+
+import pytest
+
+from regard.learn.chapter import Chapter, Question, Reveal, Text
+from regard.learn.proof import proved
+from regard.learn.source import chapters
+from tests.learn.chapter_files import SCORES, TESTS, chapter
+
+READ = chapters()
+# ruff: noqa: E501 (a table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
+def test_a_chapter_is_proved(chapter: Chapter):
+    """Nothing fails; what a reveal prints is at most 78 columns wide, and a section of text at most 25 lines long."""
+    assert [(what, wrong) for what, wrong in proved(chapter) if wrong] == []
+
+
+def test_numbers_and_names():
+    """Chapters are numbered without a gap, and files and exercises are named once."""
+    names = [chapter.file_of(exercise) for chapter in READ for exercise in chapter.exercises]
+
+    assert [chapter.number for chapter in READ] == list(range(len(READ)))
+    assert [chapter.path.stem[:3] for chapter in READ] == [f"{chapter.number:02}-" for chapter in READ]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
+def test_predictions_come_first(chapter: Chapter):
+    """Each prediction has a reveal; a chapter has three of them, and takes 15 to 40 minutes."""
+    predictions = [question for question in chapter.questions if question.predicts]
+
+    assert [question.name for question in predictions if question.reveal is None] == []
+    assert len(predictions) >= 3 and 5 <= chapter.minutes <= 60
+
+
+def failures(found: Chapter) -> dict[str, str]:
+    return {what: wrong for what, wrong in proved(found) if wrong}
+
+
+def test_meta_a_right_chapter_is_proved(tmp_path):
+    """The proof runs every part."""
+    found = dict(proved(chapter(tmp_path)))
+
+    assert list(found) == [
+        "solution scores",
+        "start scores",
+        "scale-missing in scores",
+        "keys-not-transposed in scores",
+        "solution tests-of-scores",
+        "start tests-of-scores",
+    ]
+    assert not any(found.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "wrong"),
+    [
+        (SCORES.replace('    """The scores."""', "    return q @ k.T / q.shape[1] ** 0.5"), "start scores", "it passes"),
+        (SCORES.replace("return q @ k / q", "return q @ k.T / q"), "keys-not-transposed in scores", "it passes"),
+        (SCORES.replace("2 * scores(q, k))", "3 * scores(q, k))"), "solution scores", "law / it must hold that twice"),
+        ("```python reveal a\nprint('x' * 79)\n```\n", "reveal a", "line 1 that is printed has 79 columns"),
+        ("```python reveal a\n1 / 0\n```\n", "reveal a", "ZeroDivisionError"),
+        ("```python reveal a\nraise SystemExit\n```\n", "reveal a", "SystemExit"),
+        ('```python claim a\n"""x"""\nholds = False\n```\n', "claim a", "it fails, stated: holds"),
+        ('```python claim a\n"""x"""\n```\n', "claim a", "KeyError"),
+        ("## A\n\n" + 26 * "a line\n", "text, line 6", "it has 27 lines, more than 25"),
+        ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\n```\n```python reveal a\nanswer = 2\n```\n', "number a", "the code gives 2, stated: 1"),
+        ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\n```\n```python reveal a\nx = 2\n```\n', "number a", "the code gives None"),
+        ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\nwrong = [{ answer = 1, why = "y" }]\n```\n', "number a", "is not explained as stated"),
+    ],
+)  # fmt: skip
+def test_meta_each_failure_is_found(text, what, wrong, tmp_path):
+    """The proof can fail at every part, and goes on."""
+    found = failures(chapter(tmp_path, text + TESTS if "exercise" in text else text))
+
+    assert what in found and wrong in found[what], found
+
+
+def test_parts_are_of_known_kinds():
+    """The page of items, the proof and the lesson know them."""
+    kinds = {type(part).__name__ for chapter in READ for part in chapter.parts}
+
+    assert kinds <= {Text.__name__, Reveal.__name__, Question.__name__, "Exercise", "Claim"}

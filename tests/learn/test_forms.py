@@ -1,0 +1,282 @@
+"""Forms of questions: what people type is read, answers are judged, and unreadable ones say what to type."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.learn.forms import FORMS, Unreadable
+
+NUMBER = {
+    "answer": 8,
+    "tolerance": 0.4,
+    "wrong": [{"answer": 64, "why": "the variance"}, {"answer": 1, "why": "one product"}],
+    "otherwise": "variances add",
+}
+SHAPE = {"answer": [2, 10, 512], "wrong": [{"answer": [2, 512, 10], "why": "exchanged"}], "otherwise": "count"}
+CHOICE = {"choices": [{"text": "a", "why": "not a"}, {"text": "b"}, {"text": "c", "why": "not c"}], "answer": 2}
+PAIRS = {"left": ["x", "y"], "right_side": ["u", "v", "w"], "answer": [3, 1], "why": ["x has w", "y has u"]}
+TABLE = {
+    "rows": ["first", "second"],
+    "columns": ["a", "b"],
+    "answer": [[1, 0.5], [0.25, 2]],
+    "why": ["rows sum", "not a row"],
+    "tolerance": 0.01,
+}
+LINE = {
+    "code": "one\ntwo\nthree\n",
+    "answer": [2, 3],
+    "wrong": [{"answer": 1, "why": "this is right"}],
+    "otherwise": "read on",
+}
+FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "table": TABLE, "line": LINE}
+
+
+@pytest.mark.parametrize(
+    ("typed", "number"),
+    [
+        ("8", 8),
+        (" 8.0 ", 8),
+        ("8,5", 8.5),
+        ("40 000", 40_000),
+        ("40,000", 40_000),
+        ("40,000.5", 40_000.5),
+        ("40_000", 40_000),
+        ("1,234,567", 1_234_567),
+        ("40\u00a0000", 40_000),
+        ("40\u202f000", 40_000),
+        ("40'000", 40_000),
+        ("0,125", 0.125),
+        ("-0,125", -0.125),
+        ("1e-3", 1e-3),
+        ("1E10", 1e10),
+        ("10^10", 1e10),
+        ("10**10", 1e10),
+        ("2^-3", 0.125),
+        ("4·10^10", 4e10),
+        ("4*10^10", 4e10),
+        ("4 x 10^10", 4e10),
+        ("4×10^10", 4e10),
+        ("50%", 0.5),
+        ("50 %", 0.5),
+        ("−2", -2),
+        ("–2", -2),
+        ("+2", 2),
+        ("inf", math.inf),
+        ("∞", math.inf),
+        ("-inf", -math.inf),
+        ("−∞", -math.inf),
+        ("infinity", math.inf),
+        ("1/3", 1 / 3),
+        ("1 / 3", 1 / 3),
+        ("-1/3", -1 / 3),
+        (".5", 0.5),
+        ("5.", 5),
+        ("√2", 2**0.5),
+        ("1/√2", 0.5**0.5),
+        ("sqrt(2)", 2**0.5),
+        ("nan", math.nan),
+        ("~8", 8),
+        ("≈ 8", 8),
+        ("e", math.e),
+    ],
+)
+def test_numbers_as_people_type_them(typed, number):
+    """German and English, fractions, powers, per cent, signs of mathematics."""
+    assert FORMS["number"].read(typed, {"answer": number}) == pytest.approx(number, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        " ",
+        "eight",
+        "1/0",
+        "1/2/3",
+        "8 or 9",
+        "--8",
+        "1e999999999",
+        "10^10^10",
+        "10^99999",
+        "()",
+        "%",
+        "1,2,3",
+        "0x10",
+    ],
+)
+def test_what_is_not_a_number(typed):
+    """The message says what was typed, and what to type."""
+    with pytest.raises(Unreadable, match="is not a number; type one such as 8, "):
+        FORMS["number"].read(typed, NUMBER)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_of_python_is_read(number):
+    """With a point or a comma, with either sign for minus."""
+    text = repr(number)
+
+    assert FORMS["number"].read(text, NUMBER) == number
+    assert FORMS["number"].read(text.replace(".", ",").replace("-", "−"), NUMBER) == number or text.count(".") == 0
+
+
+@given(st.integers(min_value=-(10**15), max_value=10**15))
+def test_every_grouped_number_is_read(number):
+    """Groups of three."""
+    for text in (f"{number:,}", f"{number:_}", f"{number:,}".replace(",", " ")):
+        assert FORMS["number"].read(text, NUMBER) == number
+
+
+@given(st.text(max_size=20), st.sampled_from(sorted(FIELDS)))
+def test_any_text_is_an_answer_or_unreadable(text, name):
+    """Nothing else is raised, and an answer that is read can be judged."""
+    form, fields = FORMS[name], FIELDS[name]
+    try:
+        answer = form.read(text, fields)
+    except Unreadable as unreadable:
+        assert "type" in str(unreadable)
+        return
+    form.judge(answer, fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "why"),
+    [
+        ("number", "8", None),
+        ("number", "8,3", None),
+        ("number", "64", "the variance"),
+        ("number", "1", "one product"),
+        ("number", "7", "variances add"),
+        ("number", "nan", "variances add"),
+        ("number", "inf", "variances add"),
+        ("shape", "2, 10, 512", None),
+        ("shape", "(2,10,512)", None),
+        ("shape", "2 x 10 x 512", None),
+        ("shape", "[2 10 512]", None),
+        ("shape", "2×10×512", None),
+        ("shape", "2,512,10", "exchanged"),
+        ("shape", "2,10", "count"),
+        ("shape", "2, 10, 512, 1", "count"),
+        ("choice", "2", None),
+        ("choice", " 2.", None),
+        ("choice", "2)", None),
+        ("choice", "1", "not a"),
+        ("choice", "3", "not c"),
+        ("pairs", "3 1", None),
+        ("pairs", "A3 B1", None),
+        ("pairs", "3,1", None),
+        ("pairs", "31", None),
+        ("pairs", "3 2", "B (y): y has u"),
+        ("pairs", "1 2", "A (x): x has w\nB (y): y has u"),
+        ("table", "1 0.5 | 0.25 2", None),
+        ("table", "1 1/2\n0,25 2", None),
+        ("table", "1; 0.5\n0.25; 2", None),
+        ("table", "1 0.505 | 0.25 2", None),
+        ("table", "1, 0.5 | 0.25, 2", None),
+        ("table", "1 0.6 | 0.25 2", "first, b: not 0.6, but 0.5\nrows sum"),
+        ("line", "2", None),
+        ("line", "3", None),
+        ("line", "line 2", None),
+        ("line", "1", "this is right"),
+    ],
+)
+def test_answers_are_judged(name, typed, why):
+    """Right ones as people type them; each wrong one with its own explanation."""
+    form, fields = FORMS[name], FIELDS[name]
+
+    judged = form.judge(form.read(typed, fields), fields)
+
+    assert judged.right == (why is None) and judged.why == (why or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "message"),
+    [
+        ("shape", "", "type sizes such as 2, 10, 512"),
+        ("shape", "n, d", "'n, d' is not a shape"),
+        ("shape", "-1, 2", "is not a shape"),
+        ("shape", "2.5, 3", "is not a shape"),
+        ("shape", ",", "is not a shape"),
+        ("choice", "", "1 to 3"),
+        ("choice", "0", "1 to 3"),
+        ("choice", "4", "1 to 3"),
+        ("choice", "b", "1 to 3"),
+        ("choice", "1 2", "1 to 3"),
+        ("pairs", "1", "type 2 numbers from 1 to 3"),
+        ("pairs", "1 2 3", "type 2 numbers"),
+        ("pairs", "1 4", "from 1 to 3"),
+        ("table", "1 2", "type 2 rows of 2 numbers"),
+        ("table", "1 2 | 3 x", "'x' is not a number"),
+        ("table", "", "2 rows of 2"),
+        ("line", "0", "1 to 3"),
+        ("line", "4", "1 to 3"),
+        ("line", "two", "1 to 3"),
+        ("line", "²", "1 to 3"),
+    ],
+)
+def test_unreadable_answers(name, typed, message):
+    """The message says what to type."""
+    with pytest.raises(Unreadable) as unreadable:
+        FORMS[name].read(typed, FIELDS[name])
+    assert message in str(unreadable.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "computed", "agrees"),
+    [
+        ("number", 8.2, True),
+        ("number", np.float32(8), True),
+        ("number", 9, False),
+        ("number", math.nan, False),
+        ("shape", (2, 10, 512), True),
+        ("shape", (2, 10), False),
+        ("choice", 2, True),
+        ("choice", 1, False),
+        ("pairs", (3, 1), True),
+        ("pairs", [1, 3], False),
+        ("table", np.array([[1, 0.5], [0.25, 2]]), True),
+        ("table", [[1, 0.5], [0.25, 3]], False),
+        ("table", [[1, 0.5]], False),
+        ("line", 2, True),
+        ("line", 1, False),
+        ("line", [2, 3], True),
+    ],
+)
+def test_computed_answers(name, computed, agrees):
+    """What a reveal leaves in `answer` is compared with the stated answer."""
+    assert FORMS[name].agrees(computed, FIELDS[name]) is agrees
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_form_says_how_to_answer(name):
+    """How to type it, the right answer in words, which is readable where it is typed, and fields that are right."""
+    form, fields = FORMS[name], FIELDS[name]
+
+    assert form.how(fields) and form.shown(fields) and list(form.check(fields)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("number", {"tolerance": -1}, "tolerance must not be negative"),
+        ("number", {"wrong": [3]}, "wrong must be a list of"),
+        ("number", {"wrong": [{"answer": "x", "why": "y"}]}, "must be an answer of this form"),
+        ("shape", {"answer": [2, -1]}, "answer must be a list of sizes"),
+        ("shape", {"wrong": [{"answer": 2, "why": "x"}]}, "must be an answer of this form"),
+        ("choice", {"answer": 4}, "there are choices 1 to 3"),
+        ("choice", {"answer": 1}, "choice 2 is wrong and lacks why"),
+        ("choice", {"choices": ["a", "b"]}, "choice 1 must be"),
+        ("pairs", {"why": ["x"]}, "must have the same length"),
+        ("pairs", {"answer": [3, 4]}, "numbers from 1 to 3"),
+        ("table", {"answer": [[1, 2]]}, "2 rows of 2 numbers"),
+        ("table", {"answer": [[1, 2], [3, "x"]]}, "answer must hold numbers"),
+        ("table", {"why": ["x"]}, "why must have 2 texts"),
+        ("line", {"answer": 4}, "the code has lines 1 to 3"),
+        ("line", {"answer": []}, "the code has lines 1 to 3"),
+    ],
+)
+def test_fields_that_are_wrong(name, change, problem):
+    """A chapter with such fields is refused."""
+    assert any(problem in each for each in FORMS[name].check(FIELDS[name] | change))

@@ -1,0 +1,251 @@
+"""Chapters are read from Markdown; everything that is wrong with a file is listed at once, with its line and the fix."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.common.errors import Refused
+from regard.learn import source
+from regard.learn.blocks import Problems, blocks
+from regard.learn.chapter import Question, Reveal, Text
+from regard.learn.source import read_chapter
+from tests.learn.chapter_files import HEAD, SCORES, TESTS, chapter
+
+QUESTION = """```toml prediction p
+ask = "How many?"
+form = "number"
+answer = 1
+```
+"""
+
+# ruff: noqa: E501 (a table)
+
+# What follows the beginning (six lines), the line of the problem, what is said, and the fix.
+WRONG = {
+    "kind": ("```toml predictoin p\n```\n", 7, "the kind 'toml predictoin' of a block is unknown", "did you mean 'toml pred"),
+    "name": ("```python reveal\n1\n```\n", 7, "the block 'python reveal' has no name", "name it"),
+    "name-in-capitals": ("```python reveal A\n1\n```\n", 7, "has no name", "name it"),
+    "needs": ("```python reveal a needs=jax\n1\n```\n", 7, "needs=jax is unknown", "choose one"),
+    "open": ("Text\n```python reveal a\n1\n", 8, "the block does not end", "close the block"),
+    "python": ("```python reveal a\n1\nx = (\n```\n", 9, "the code is not Python", "correct this line"),
+    "null": ("```python reveal a\nx = '\0'\n```\n", 7, "the code is not Python", "correct this line"),
+    "toml": ('```toml question a\nask = "x"\nform = number\n```\n', 9, "the block is not TOML", "correct this line"),
+    "toml-end": ('```toml question a\nask = "x\n```\n', 8, "the block is not TOML", "correct this line"),
+    "covers": ("<!-- covers 1.2, 1.3 -->\nText\n", 7, "the comment with items cannot be read", "separate the numbers"),
+    "covers-nothing": ("Text\n\n<!-- covers 1.2 -->\n", 9, "nothing follows the comment", "move the comment"),
+    "no-ask": ('```toml question a\nform = "number"\nanswer = 1\n```\n', 7, "a has no text", "write the question"),
+    "no-form": ('```toml question a\nask = "x"\nanswer = 1\n```\n', 7, "a has no form", "choose one"),
+    "strange-form": ('```toml question a\nask = "x"\nform = [1]\n```\n', 7, "a has no form", "choose one"),
+    "no-answer": ('```toml question a\nask = "x"\nform = "number"\n```\n', 7, "a lacks answer", "add answer = …"),
+    "type": ('```toml question a\nask = "x"\nform = "number"\nanswer = "1"\n```\n', 7, "answer of a is '1'", "correct it"),
+    "boolean": ('```toml question a\nask = "x"\nform = "number"\nanswer = true\n```\n', 7, "answer of a is True", "correct"),
+    "field": (QUESTION.replace("```\n", "anwser = 2\n```\n")[3:].join(["```", ""]), 7, "p has a field anwser", "did you mean"),
+    "choice": ('```toml question a\nask = "x"\nform = "choice"\nchoices = []\nanswer = 1\n```\n', 7, "choices 1 to 0", "correct"),
+    "twice": (QUESTION + QUESTION, 12, "two parts are named p", "rename one of them"),
+    "two-reveals": (QUESTION + 2 * "```python reveal p\n1\n```\n", 15, "a second 'python reveal p'", "remove one"),
+    "reveal-and-claim": ('```python reveal a\n1\n```\n```python claim a\n"""x"""\n```\n', 10, "two parts are named a", "rename"),
+    "no-exercise": (SCORES + "```python law score\n1\n```\n", 54, "'python law score' belongs to no exercise", "mean 'scores'"),
+    "no-exercises": ("```python law score\n1\n```\n", 7, "'python law score' belongs to no exercise", "add this exercise"),
+    "no-solution": (SCORES.replace("solution scores", "result scores"), 7, "scores has no solution", "add it"),
+    "two-starts": (SCORES + "```python start scores\n1\n```\n", 54, "there is a second 'python start scores'", "remove"),
+    "hints": (SCORES.replace(', "a line"', ""), 7, "scores has not three hints", "write three"),
+    "hints-of-numbers": (SCORES.replace('"a line"', "3"), 7, "scores has not three hints", "write three"),
+    "one-hint": (SCORES.replace('["a question", "a direction", "a line"]', "3"), 7, "hints of scores is 3", "correct it"),
+    "no-function": (SCORES.replace('function = "scores"\n', ""), 7, "scores lacks function", "add function = …"),
+    "computes": (SCORES.replace('computes = "scores"', 'computes = "score"'), 7, "computes of scores is unknown", "choose"),
+    "mistake": (SCORES.replace('"scale-missing", ', '"scale-mising", '), 7, "'scale-mising' is unknown", "mean 'scale-missing'"),
+    "no-computes": (SCORES.replace('computes = "scores"\n', ""), 7, "'scale-1/D' cannot be made", "add one of them"),
+    "law": (SCORES.replace('"""twice the queries give twice the scores"""', ""), 32, "a law of scores has no words", "begin"),
+    "wrong-name": (SCORES.replace("scores keys-not-transposed", "scores"), 43, "is named ''", "python wrong scores NAME"),
+    "unexplained": (SCORES.replace("cause: columns", "because columns"), 43, "keys-not-transposed is not explained", "add what"),
+    "solution-of-another": (SCORES.replace("def scores(q, k):\n    return q @ k.T / q", "def score(q, k):\n    return q"), 22, "does not define scores", "use the name"),
+    "tests-of": (SCORES + TESTS.replace('tests_of = "scores"', 'tests_of = "score"'), 55, "tests_of of tests-of-scores", "mean 'scores'"),
+    "claim": ("```python claim a\n1\n```\n", 7, "the claim a says nothing", "add it"),
+    "outcome": ('```python claim a maybe\n"""x"""\n```\n', 7, "the outcome 'maybe' of a", "choose one"),
+    "condition": ('```python claim a holds if\n"""x"""\n```\n', 7, "the condition of a", "correct one"),
+    "no-condition": ('```python claim a holds\n"""x\n\nholds if: y\n"""\n```\n', 7, "the condition of a", "correct one"),
+}  # fmt: skip
+
+
+def reasons(path) -> list:
+    with pytest.raises(Refused) as refused:
+        read_chapter(path)
+    return list(refused.value.reasons)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_listed(name, tmp_path):
+    """What, in which line of which file, what is expected, and how to fix it."""
+    body, line, what, fix = WRONG[name]
+    path = tmp_path / "03-scores.md"
+    path.write_text(HEAD + "\n" * (not body.startswith("\n")) + body, encoding="utf-8")
+
+    found = [reason for reason in reasons(path) if what in reason.what]
+
+    assert found, [str(each) for each in reasons(path)]
+    assert found[0].given == f"03-scores.md, line {line}" and found[0].expected
+    assert fix in found[0].fix
+
+
+@pytest.mark.parametrize(
+    ("head", "lacks"),
+    [
+        ("", ["number", "title", "minutes"]),
+        ("+++\nnumber = '3'\ntitle = 'x'\nminutes = true\n+++\n", ["number", "minutes"]),
+    ],
+)
+def test_the_beginning(head, lacks, tmp_path):
+    """The fields at the beginning have names and types."""
+    path = tmp_path / "03-scores.md"
+    path.write_text(head + "## A section\n\nText.\n")
+
+    assert [reason.what for reason in reasons(path)] == [f"the beginning lacks {each}" for each in lacks]
+
+
+def test_all_problems_at_once_by_line(tmp_path):
+    """A file with every kind of mistake is refused once, with a list in the order of its lines."""
+    path = tmp_path / "03-scores.md"
+    parts = ["```toml question a\nask = 3\n```\n", "```python claim b\n1\n```\n", "```python law c\n1\n```\n"]
+    path.write_text(HEAD + "\n" + "".join(parts))
+
+    assert [reason.given.rpartition(" ")[2] for reason in reasons(path)] == ["7", "7", "10", "13"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
+def test_a_file_that_cannot_be_read(content, tmp_path):
+    """It is not in UTF-8, or missing."""
+    path = tmp_path / "03-scores.md"
+    if content:
+        path.write_bytes(content)
+
+    assert [reason.what for reason in reasons(path)] == ["the file cannot be read"]
+
+
+def test_a_chapter_with_everything(tmp_path):
+    """Parts in order, with the items that they hold; a question has its reveal."""
+    body = f"""# Title
+
+<!-- covers 1.1 1.2 -->
+## First
+
+Text, and a block:
+
+```text
+## not a heading
+```
+
+<!-- covers 1.3 -->
+{QUESTION}
+<!-- covers 1.4 -->
+```python reveal p needs=torch
+answer = 1
+```
+
+```python reveal alone
+print(1)
+```
+{SCORES}{TESTS}
+```markdown after scores
+Well.
+```
+
+<!-- covers 2.1 -->
+```python claim c holds if
+\"\"\"It holds,
+as it seems.
+
+holds if: it
+    must
+source: a page
+\"\"\"
+holds = False
+```
+"""
+    read = chapter(tmp_path, body)
+
+    assert (read.number, read.title, read.minutes) == (3, "Scores", 25)
+    assert [type(part).__name__ for part in read.parts] == [
+        "Text",
+        "Text",
+        "Question",
+        "Reveal",
+        "Exercise",
+        "Exercise",
+        "Claim",
+    ]
+    first, question, alone, claim = read.parts[1], read.part("p"), read.part("alone"), read.part("c")
+    assert isinstance(first, Text) and "## not a heading" in first.text and first.covers == ("1.1", "1.2")
+    assert isinstance(question, Question) and question.predicts and question.covers == ("1.3", "1.4")
+    assert question.reveal is not None and question.reveal.needs == "torch" and isinstance(alone, Reveal)
+    assert vars(claim) | {"line": 0} == vars(claim) | {
+        "line": 0, "statement": "It holds, as it seems.", "condition": "it must", "source": "a page", "outcome": "holds if",
+    }  # fmt: skip
+    scores, tests = read.exercises
+    assert scores.after == "Well.\n" and [each.mistake for each in scores.wrong] == [
+        "scale-missing",
+        "keys-not-transposed",
+    ]
+    assert scores.wrong[1].cause == "columns of k are not keys" and tests.tests_of == "scores"
+    assert scores.laws[0][0] == "twice the queries give twice the scores" and read.file_of(scores) == "03_scores.py"
+    assert [item for item, _ in read.covered()] == ["1.1", "1.2", "1.3", "1.4", "2.1"]
+
+
+WORDS = st.text("abc #`~\n-", max_size=60)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["text", "python reveal", "toml question", "covers"]), WORDS), max_size=8))
+def test_no_line_is_lost(parts):
+    """Whatever a file holds, each line of text is in a text block, and each block begins where it says."""
+    lines: list[str] = []
+    for number, (kind, words) in enumerate(parts):
+        words = "\n".join(line for line in words.splitlines() if not re.match(r"`{3}|~{3}", line))
+        if kind == "text":
+            lines += words.splitlines()
+        elif kind == "covers":
+            lines.append("<!-- covers 1.2 -->")
+        else:
+            lines += [f"```{kind} n{number}", *words.splitlines(), "```"]
+    problems = Problems("x.md")
+
+    found = list(blocks("\n".join(lines), 1, problems))
+
+    kept = [line.strip() for block in found if not block.kind for line in block.text.splitlines() if line.strip()]
+    inside, outside = False, []
+    for line in lines:
+        fence = line.startswith("```")
+        inside ^= fence
+        if not inside and not fence and line.strip() and not line.startswith("<!--"):
+            outside.append(line.strip())
+    assert kept == outside
+    assert [lines[block.line - 1].split()[:3] for block in found if block.kind] == [
+        [f"```{block.kind.split()[0]}", block.kind.split()[1], block.name] for block in found if block.kind
+    ]
+    for block in found:
+        if not block.kind:
+            assert lines[block.line - 1].strip() == next(
+                line.strip() for line in block.text.splitlines() if line.strip()
+            )
+
+
+@given(st.text(max_size=200), st.data())
+def test_any_text_is_read_or_refused(text, data):
+    """A chapter of which a piece was replaced by anything is a chapter, or is refused with lines of the file."""
+    whole = HEAD + SCORES + TESTS
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, min(len(whole), start + 40)))
+    changed = whole[:start] + text + whole[end:]
+    try:
+        source._Reader(Path("03-scores.md")).chapter(changed)
+    except Refused as refused:
+        for reason in refused.reasons:
+            match = re.fullmatch(r"03-scores.md, line (\d+)", reason.given)
+            assert (
+                match
+                and 1 <= int(match[1]) <= changed.count("\n") + 1
+                and reason.what
+                and reason.expected
+                and reason.fix
+            )

@@ -1,0 +1,108 @@
+"""Exercises in which tests are written: they must accept the right answer and reject every wrong one."""
+
+import pytest
+
+from regard.learn.checking import check as checking
+from regard.learn.checking.check import check, checked
+from tests.learn.chapter_files import chapter
+
+# ruff: noqa: E501 (a table)
+
+BY_HAND = """import numpy as np
+
+
+def test_a_pair(scores):
+    assert scores(np.array([[2.0, 0, 0, 0]]), np.array([[3.0, 9, 9, 9], [1, 9, 9, 9]])).tolist() == [[3.0, 1.0]]
+"""
+WRONG = {
+    "none": ("x = 1\n", "03_test_scores.py has no tests: write functions such as `def test_shape(scores):`", ""),
+    "syntax": ("def test_a(scores)\n", "this is not Python", "line 1"),
+    "import": ("import missing_module\n", "the file cannot be run", "ModuleNotFoundError"),
+    "too-strict": (
+        "def test_sum(scores):\n    assert scores is None\n",
+        "test_sum rejects the right answer",
+        "line 2: assert scores is None",
+    ),
+    "no-argument": ("def test_sum():\n    pass\n", "test_sum rejects the right answer", "TypeError"),
+    "exits": ("def test_sum(scores):\n    raise SystemExit\n", "the code ends the program", "SystemExit"),
+    "loops": ("def test_sum(scores):\n    while True:\n        pass\n", "a test did not return in 1 s", ""),
+    "loops-if-wrong": (
+        "import numpy as np\n\n\ndef test_sum(scores):\n    while scores(*2 * [4 * np.eye(4)])[0, 0] != 8:\n        pass\n",
+        "a test did not return in 3 s",
+        "",
+    ),
+    "nothing-tested": ("def test_a(scores):\n    pass\n", "your tests accept 4 of 4 wrong answers", "scale-missing: "),
+    "shape-only": (
+        "import numpy as np\n\n\ndef test_shape(scores):\n    assert scores(np.ones((2, 3)), np.ones((4, 3))).shape == (2, 4)\n",
+        "your tests accept 3 of 4 wrong answers",
+        "scale-1/D: ",
+    ),
+}
+
+
+@pytest.fixture
+def tests_of_scores(tmp_path, monkeypatch):
+    """What the check says about a file of tests."""
+    monkeypatch.setattr(checking, "STEP", 1.0)
+    read = chapter(tmp_path)
+
+    def found(code):
+        path = tmp_path / "03_test_scores.py"
+        path.write_text(code)
+        return checked(read, read.exercises[1], path)
+
+    return found
+
+
+def test_tests_that_reject_every_wrong_answer_pass(tests_of_scores):
+    """The chapter's own wrong answers, and those of the catalog; several tests count together."""
+    several = "import numpy as np\n\n\ndef test_nothing(scores):\n    print('here')\n\n\n" + BY_HAND
+    assert tests_of_scores(BY_HAND).problem is None
+    assert tests_of_scores(several).problem is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_tests_is_said(name, tests_of_scores):
+    """The sentence, and a detail."""
+    code, what, detail = WRONG[name]
+
+    problem = tests_of_scores(code).problem
+
+    assert problem is not None and what in problem.what, problem
+    assert detail in "\n".join(problem.details)
+    assert problem.kind in ("runs", "tests")
+
+
+def test_accepted_wrong_answers_are_named(tests_of_scores):
+    """All names for programs; descriptions for people."""
+    problem = tests_of_scores("def test_a(scores):\n    pass\n").problem
+
+    assert problem is not None and problem.kind == "tests"
+    assert set(problem.mistakes) == {"scale-missing", "scale-1/D", "scale-inverted", "keys-not-transposed"}
+    assert "keys-not-transposed: k is not transposed" in problem.details
+
+
+def test_a_test_may_change_what_it_is_given(tests_of_scores):
+    """Answers do not share arrays or state through the tests."""
+    code = (
+        BY_HAND
+        + "\n\ndef test_again(scores):\n    q = np.eye(4)\n    scores(q, q)\n    q *= 0\n    test_a_pair(scores)\n"
+    )
+
+    assert tests_of_scores(code).problem is None
+
+
+def test_what_tests_print_is_shown(tests_of_scores):
+    """With the test that fails."""
+    problem = tests_of_scores("def test_a(scores):\n    print('here')\n    assert False\n").problem
+
+    assert problem is not None and problem.printed == "here\n"
+
+
+def test_the_solution_of_the_chapter_passes(tmp_path):
+    """As any learner's file."""
+    read = chapter(tmp_path)
+    path = tmp_path / "03_test_scores.py"
+    path.write_text(read.exercises[1].solution)
+
+    assert check(read, read.exercises[1], path) is None
