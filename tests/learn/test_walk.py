@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app
-from regard.learn.chapter import Exercise, Question
-from regard.learn.lesson import BACK, key_of
+from regard.learn.chapter import Exercise, Question, key_of
+from regard.learn.lesson import BACK
 from regard.learn.progress import read
 from regard.learn.source import chapters
 

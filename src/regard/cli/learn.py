@@ -105,8 +105,8 @@ def _parsed(words: list[str], check: bool, chosen: list[str]) -> _Said:
         given, expected = " ".join(chosen), "one of them"
         reasons.append(Reason("two options that do different things", given=given, expected=expected, fix="run one"))
     if ASK in words[:2] and not chosen:
-        words, asked = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
-        said.question = " ".join(asked)
+        words, question = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
+        said.question = " ".join(question)
         if not said.question.strip():
             fix = 'regard learn ask "Why is the scale a root?"'
             reasons.append(Reason("no question", given="regard learn ask", expected="a question", fix=fix))

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..learn.chapter import Exercise
 from ..learn.checking.check import Checked
-from ..learn.lesson import Stopped
+from ..learn.screen import Stopped
 from .terminal import Console
 
 __all__ = ["Terminal"]
@@ -89,7 +89,7 @@ class Terminal:
         return self._line()
 
     def pause(self) -> None:
-        """Waits for Enter where somebody reads; a pipe or a file goes on."""
+        """Waits for Enter in a terminal; a pipe or a file goes on."""
         if sys.stdin.isatty() and sys.stdout.isatty():
             self.console.print(Text("Enter goes on.", "dim"), end="")
             self._line()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text", "WrongAnswer"]
+__all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text", "WrongAnswer", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -145,3 +145,8 @@ class Chapter:
     def file_of(self, exercise: Exercise) -> str:
         """The name of the learner's file."""
         return f"{self.number:02d}_{exercise.file}.py"
+
+
+def key_of(chapter: Chapter, part: Part) -> str:
+    """The name of a part in the progress: "3/scores"."""
+    return f"{chapter.number}/{part.name}"

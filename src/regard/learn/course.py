@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from ..common.errors import did_you_mean, refuse
 from ..common.optional import needs
-from .chapter import Chapter
+from .chapter import Chapter, key_of
 from .exercises import Exercises, command
 from .folder import add_note, combined, put_aside
-from .lesson import Lesson, Screen, Stopped, chapter_of, key_of
+from .lesson import Lesson
 from .progress import changing, read
-from .source import chapters, read_chapter
+from .screen import Screen, Stopped
+from .source import chapter_of, chapters, read_chapter
 
 __all__ = ["Course"]
 
@@ -125,7 +126,7 @@ class Course:
         if name not in known:
             raise refuse(
                 "learn",
-                "there is no such claim",
+                "the claim does not exist",
                 given=name,
                 expected="the name of a claim",
                 fix=did_you_mean(name, known) if len(known) < 13 else "regard learn --claim all lists them",

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..common.errors import did_you_mean, refuse
-from .chapter import Chapter, Exercise
+from .chapter import Chapter, Exercise, key_of
 from .checking.check import checked
 from .folder import FAST, USUAL, starts
-from .lesson import Screen, chapter_of, key_of
 from .progress import changing, read
+from .screen import Screen
+from .source import chapter_of
 
 __all__ = ["Exercises", "command"]
 
@@ -87,7 +88,7 @@ class Exercises:
             expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
             given = f"chapter {number}: {'all are passed' if chapter.exercises else 'it has none'}"
             fix = "go on with regard learn, or name a file: regard learn --check FILE"
-            raise refuse("learn", "there is no exercise to work on", given=given, expected=expected, fix=fix)
+            raise refuse("learn", "no exercise is left", given=given, expected=expected, fix=fix)
         path, _ = starts(self.folder, chapter, left[0])
         return chapter, left[0], path
 

@@ -5,44 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from ..common.errors import refuse
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
-from .checking.check import Checked
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, key_of
+from .exercises import Exercises
 from .folder import starts
 from .forms import FORMS, Unreadable
 from .progress import Progress, changing, read
 from .running import installed, outcome, reveal
+from .screen import Screen, Stopped
+from .source import chapter_of
 
-__all__ = ["Lesson", "Screen", "Stopped", "chapter_of", "key_of"]
+__all__ = ["Lesson"]
 
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
-
-
-class Stopped(Exception):
-    """The learner stops here; the next `regard learn` goes on from here."""
-
-
-class Screen(Protocol):
-    """Where a lesson is shown, and where answers come from."""
-
-    def heading(self, text: str) -> None: ...
-    def prose(self, markdown: str) -> None: ...
-    def code(self, code: str, numbered: bool = False) -> None: ...
-    def output(self, text: str) -> None: ...
-    def note(self, text: str) -> None: ...
-    def right(self, text: str) -> None: ...
-    def wrong(self, text: str) -> None: ...
-    def checked(self, result: Checked, exercise: Exercise) -> None: ...
-
-    def answer(self, how: str) -> str:
-        """What the learner types. Raises Stopped at the end of the input."""
-        ...
-
-    def pause(self) -> None:
-        """Waits until the learner has read. Raises Stopped at the end of the input."""
-        ...
 
 
 class Lesson:
@@ -89,7 +65,7 @@ class Lesson:
     def _show(self, chapter: Chapter, part: Part) -> None:
         match part:
             case Text():
-                self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title stands above
+                self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title is above
                 self.screen.pause()
             case Question():
                 self._question(chapter, part)
@@ -107,7 +83,7 @@ class Lesson:
         key = key_of(chapter, question)
         before = read(self.folder).answers.get(key)
         if before:
-            self.screen.prose(f"**You were asked:** {question.ask}")
+            self.screen.prose(f"**The question was:** {question.ask}")
             self.screen.note(f"Your answer: {before['given']}")
             return
         self.screen.heading("Predict" if question.predicts else "Question")
@@ -120,7 +96,7 @@ class Lesson:
         self.screen.pause()
 
     def _answered(self, question: Question) -> tuple[str, Any]:
-        """What was typed, and how it is judged; asked until it can be read."""
+        """What was typed, and how it is judged; repeated until it can be read."""
         form = FORMS[question.form]
         self.screen.prose(question.ask)
         self._choices(question)
@@ -171,7 +147,7 @@ class Lesson:
             seen = {each["chapter"] for each in noted["again"]}
             if noted["right"] or chapter.number - earlier not in BACK or chapter.number in seen or key not in known:
                 continue
-            self.screen.heading(f"Once more, from chapter {earlier}")
+            self.screen.heading(f"Again, from chapter {earlier}")
             given, judged = self._answered(known[key])
             with changing(self.folder) as progress:
                 progress.again(key, chapter.number, judged.right)
@@ -203,8 +179,6 @@ class Lesson:
         (self.screen.wrong if found.outcome == "fails" else self.screen.right)(words[found.outcome])
 
     def _exercise(self, chapter: Chapter, exercise: Exercise) -> None:
-        from .exercises import Exercises
-
         if read(self.folder).passed(key_of(chapter, exercise)):
             return
         path, written = starts(self.folder, chapter, exercise)
@@ -216,20 +190,3 @@ class Lesson:
         else:
             work.task(chapter, exercise, path)
         raise Stopped
-
-
-def chapter_of(chapters: list[Chapter], number: int) -> Chapter:
-    """The chapter of a number."""
-    found = next((each for each in chapters if each.number == number), None)
-    if found is None:
-        numbers = f"{chapters[0].number} to {chapters[-1].number}"
-        fix = "regard learn --list shows them"
-        raise refuse(
-            "learn", "there is no such chapter", given=str(number), expected=f"a number from {numbers}", fix=fix
-        )
-    return found
-
-
-def key_of(chapter: Chapter, part: Part) -> str:
-    """The name of a part in the progress: "3/scores"."""
-    return f"{chapter.number}/{part.name}"

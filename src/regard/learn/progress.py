@@ -77,7 +77,7 @@ def read(folder: Path) -> Progress:
             "the progress cannot be read",
             given=f"{path}: {error}",
             expected="the file that regard learn wrote",
-            fix="mend it, or move it away: the exercises stay, and the course begins anew",
+            fix="correct it, or move it away: the exercises stay, and the course begins anew",
         ) from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise refuse(

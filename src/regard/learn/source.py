@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Reason, Refused, did_you_mean
+from ..common.errors import Reason, Refused, did_you_mean, refuse
 from ..conformance.mistakes.catalog import CATALOG
 from .blocks import Block, Problems, blocks, head, toml
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, WrongAnswer
 from .forms import FORMS
 
-__all__ = ["CHAPTERS", "chapters", "read_chapter"]
+__all__ = ["chapter_of", "CHAPTERS", "chapters", "read_chapter"]
 
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
@@ -267,4 +267,18 @@ def _said(code: str) -> dict[str, str]:
             found[name] = match[2]
         else:
             found[name] = f"{found[name]} {line.strip()}".strip()
+    return found
+
+
+def chapter_of(chapters: list[Chapter], number: int) -> Chapter:
+    """The chapter of a number."""
+    found = next((each for each in chapters if each.number == number), None)
+    if found is None:
+        raise refuse(
+            "learn",
+            "the chapter does not exist",
+            given=str(number),
+            expected=f"a number from {chapters[0].number} to {chapters[-1].number}",
+            fix="regard learn --list shows them",
+        )
     return found
