@@ -9,7 +9,6 @@ import typer
 
 __all__ = ["learn"]
 
-FOLDER = "attention-course"  # where the learner's files go, if no folder is named
 ASK = "ask"
 
 
@@ -89,7 +88,9 @@ class _Said:
     """What the words of the command mean."""
 
     def __init__(self) -> None:
-        self.folder = Path(FOLDER)
+        from ..learn.folder import USUAL
+
+        self.folder = USUAL
         self.chapter: int | None = None
         self.file: Path | None = None
         self.question: str | None = None
@@ -103,12 +104,12 @@ def _parsed(words: list[str], check: bool, chosen: list[str]) -> _Said:
     if len(chosen) > 1:
         given, expected = " ".join(chosen), "one of them"
         reasons.append(Reason("two options that do different things", given=given, expected=expected, fix="run one"))
-    if words[:1] == [ASK] and not chosen:
-        said.question = " ".join(words[1:])
+    if ASK in words[:2] and not chosen:
+        words, asked = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
+        said.question = " ".join(asked)
         if not said.question.strip():
             fix = 'regard learn ask "Why is the scale a root?"'
             reasons.append(Reason("no question", given="regard learn ask", expected="a question", fix=fix))
-        words = []
     for word in words:
         if word.isdecimal() and said.chapter is None:
             said.chapter = int(word)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ..common.errors import did_you_mean, refuse
 from ..common.optional import needs
 from .chapter import Chapter
-from .exercises import Exercises
+from .exercises import Exercises, command
 from .folder import add_note, combined, put_aside
 from .lesson import Lesson, Screen, Stopped, chapter_of, key_of
 from .progress import changing, read
@@ -37,7 +37,7 @@ class Course:
         try:
             Lesson(self.folder, self.chapters, self.screen).go_on(number)
         except Stopped:
-            self.screen.note("To go on: regard learn" + ("" if self.folder == Path() else f" {self.folder}"))
+            self.screen.note(f"To go on: {command(self.folder)}")
 
     def preview(self, path: Path) -> None:
         """A chapter's file, as a learner reads it; nothing is noted."""
@@ -101,7 +101,9 @@ class Course:
         for exercise in chapter.exercises:
             if not exercise.tests_of:
                 self.screen.prose(f"**{exercise.function}**: {exercise.task}")
-        self.screen.note(f"Write them in {path}, then: regard learn --check {path}. The lesson: regard learn {number}")
+        self.screen.note(
+            f"Write them in {path}, then: regard learn --check {path}. The lesson: {command(self.folder)} {number}"
+        )
 
     def reset(self, number: int) -> None:
         """Begins a chapter anew."""
@@ -112,7 +114,7 @@ class Course:
             progress.current = number
         for path in moved:
             self.screen.note(f"kept as {path}")
-        self.screen.right(f"Chapter {number} begins anew: regard learn")
+        self.screen.right(f"Chapter {number} begins anew: {command(self.folder)}")
 
     def claim(self, name: str) -> None:
         """Runs a claim by name; `all` lists them."""

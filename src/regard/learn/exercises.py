@@ -10,11 +10,16 @@ from pathlib import Path
 from ..common.errors import did_you_mean, refuse
 from .chapter import Chapter, Exercise
 from .checking.check import checked
-from .folder import FAST, starts
+from .folder import FAST, USUAL, starts
 from .lesson import Screen, chapter_of, key_of
 from .progress import changing, read
 
-__all__ = ["Exercises"]
+__all__ = ["Exercises", "command"]
+
+
+def command(folder: Path) -> str:
+    """What to type for this folder."""
+    return "regard learn" if folder in (Path(), USUAL) else f"regard learn {folder}"
 
 
 class Exercises:
@@ -28,8 +33,8 @@ class Exercises:
         self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
         self.screen.prose(exercise.task)
         self.screen.note(
-            f"Write it in {path}, then: regard learn --check    (regard learn --watch checks at each save, "
-            "regard learn --hint helps)"
+            f"Write it in {path}, then check it: {command(self.folder)} --check\n"
+            "--watch instead checks at each save; --hint helps."
         )
 
     def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:

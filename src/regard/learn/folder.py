@@ -8,8 +8,9 @@ from pathlib import Path
 
 from .chapter import Chapter, Exercise
 
-__all__ = ["FAST", "add_note", "combined", "put_aside", "starts"]
+__all__ = ["FAST", "USUAL", "add_note", "combined", "put_aside", "starts"]
 
+USUAL = Path("attention-course")  # the folder, if none is named
 FAST = "fast"  # the ending of the file that has all exercises of a chapter
 
 

@@ -77,7 +77,7 @@ class Lesson:
         if following is None:
             self.screen.note("It is the last one so far.")
         else:
-            self.screen.note(f"Next: chapter {following.number}, {following.title}. Go on with: regard learn")
+            self.screen.note(f"Next: chapter {following.number}, {following.title}. Go on with the same command.")
 
     def _left(self, chapter: Chapter, progress: Progress) -> Iterator[Part]:
         """The parts from the place where the learner stopped, with the text just before it."""

@@ -7,6 +7,7 @@ hold, is the result right.
 from __future__ import annotations
 
 import copy
+import inspect
 import linecache
 import math
 import sys
@@ -180,7 +181,8 @@ class Grading:
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""
         if not self.exercise.result:
-            return function(**arguments)
+            given = inspect.signature(self.right).bind(**arguments)  # learners may name parameters as they like
+            return function(*given.args, **given.kwargs)
         names = self._names(function, arguments)
         return executed(self.exercise.result, f"result of {self.exercise.name}", names)["result"]
 

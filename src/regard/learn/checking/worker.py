@@ -73,7 +73,8 @@ def _opened(chapter: str, name: str) -> Any:
     read = read_chapter(Path(chapter))
     exercise = next(each for each in read.exercises if each.name == name)
     if exercise.needs:
-        importlib.import_module("torch")
+        # The arrays are small: on a busy machine, threads that wait for each other take seconds.
+        importlib.import_module("torch").set_num_threads(1)
     if exercise.tests_of:
         target = next(each for each in read.exercises if each.name == exercise.tests_of)
         return TestGrading(target)

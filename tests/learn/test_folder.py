@@ -1,0 +1,55 @@
+"""The learner's folder: nothing of the learner's is overwritten."""
+
+from regard.learn.folder import add_note, combined, put_aside, starts
+from regard.learn.source import chapters
+
+THREE = next(each for each in chapters() if each.number == 3)
+
+
+def test_a_file_is_written_once(tmp_path):
+    """The second time, it stays as the learner left it."""
+    exercise = THREE.exercises[0]
+    path, new = starts(tmp_path, THREE, exercise)
+    assert new and path.read_text() == exercise.start
+    path.write_text("mine")
+
+    assert starts(tmp_path, THREE, exercise) == (path, False) and path.read_text() == "mine"
+
+
+def test_a_start_is_a_signature_and_a_doc_string():
+    """No learner's file contains a solution or a test."""
+    for chapter in chapters():
+        for exercise in chapter.exercises:
+            assert exercise.start.strip() != exercise.solution.strip()
+            assert "assert" not in exercise.start or exercise.tests_of
+
+
+def test_files_are_put_aside(tmp_path):
+    """A reset keeps them, also the second time in the same second."""
+    kept = []
+    for content in ("first", "second", "third"):
+        path, _ = starts(tmp_path, THREE, THREE.exercises[0])
+        path.write_text(content)
+        kept += put_aside(tmp_path, THREE)
+        assert not path.exists()
+
+    assert [path.read_text() for path in kept] == ["first", "second", "third"] and len(set(kept)) == 3
+
+
+def test_one_file_for_all_exercises_of_a_chapter(tmp_path):
+    """It has every function once."""
+    path, _ = combined(tmp_path, THREE)
+    text = path.read_text()
+
+    assert path.name == "03_fast.py"
+    assert all(text.count(f"def {each.function}(") == 1 for each in THREE.exercises)
+
+
+def test_notes_grow(tmp_path):
+    """Questions of the learner's own are appended, each with its place."""
+    add_note(tmp_path, "Why a root?", "chapter 3")
+    path = add_note(tmp_path, "And why e?", "chapter 4")
+    text = path.read_text()
+
+    assert text.index("Why a root?") < text.index("chapter 3") < text.index("And why e?") < text.index("chapter 4")
+    assert text.count("# Questions of my own") == 1

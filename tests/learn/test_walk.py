@@ -1,0 +1,107 @@
+"""The course is walked as a learner walks it: questions are answered, exercises failed once and then solved."""
+
+import importlib.util
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.learn.chapter import Exercise, Question
+from regard.learn.lesson import BACK, key_of
+from regard.learn.progress import read
+from regard.learn.source import chapters
+
+from .typing import typed
+
+COURSE = chapters()
+QUESTIONS = {key_of(chapter, each): each for chapter in COURSE for each in chapter.questions}
+
+
+def run(folder, *words, lines=()):
+    """One command: its exit status and what it printed."""
+    result = CliRunner().invoke(app, ["learn", str(folder), *words], input="".join(f"{line}\n" for line in lines))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def is_right(key):
+    """Every third question is answered wrong."""
+    return sorted(QUESTIONS).index(key) % 3 != 0
+
+
+def lines_until_the_next_stop(folder, chapter):
+    """The answers to questions that come back, and to those up to the next exercise that is not passed."""
+    progress, lines = read(folder), []
+    if str(chapter.number) not in progress.place:
+        for key, noted in progress.answers.items():
+            if not noted["right"] and chapter.number - int(key.split("/")[0]) in BACK:
+                lines += typed(QUESTIONS[key], True)
+    for part in chapter.parts:
+        key = key_of(chapter, part)
+        if isinstance(part, Question) and key not in progress.answers:
+            lines += typed(part, is_right(key))
+        if isinstance(part, Exercise) and not progress.passed(key):
+            break
+    return lines
+
+
+def solve(folder, chapter, exercise):
+    """Fails with a wrong answer, whose name is shown; then passes with the solution."""
+    path = folder / chapter.file_of(exercise)
+    assert path.read_text() == exercise.start
+    if exercise.wrong and exercise.cases:
+        path.write_text(exercise.wrong[0].code)
+        status, output = run(folder, "--check", str(path))
+        assert status == 1 and exercise.wrong[0].mistake in output, output
+    path.write_text(exercise.solution)
+    status, output = run(folder, "--check", str(path))
+    assert status == 0 and "is right" in output, output
+
+
+@pytest.mark.slow
+def test_the_course_from_its_first_to_its_last_word(tmp_path):
+    """The end of each chapter is reached; what was answered is noted; wrong answers come back twice."""
+    folder = tmp_path / "mine"
+    for chapter in COURSE:
+        if any(each.needs and importlib.util.find_spec("torch") is None for each in chapter.exercises):
+            pytest.skip("torch is not installed")
+        for _ in range(2 + len(chapter.exercises)):
+            status, output = run(folder, str(chapter.number), lines=lines_until_the_next_stop(folder, chapter))
+            assert status == 0, output
+            if f"the end of chapter {chapter.number}" in output:
+                break
+            progress = read(folder)
+            left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
+            assert left, f"it stops in chapter {chapter.number} without an exercise:\n{output[-2000:]}"
+            solve(folder, chapter, left[0])
+        else:
+            pytest.fail(f"chapter {chapter.number} does not end:\n{output[-3000:]}")
+    progress = read(folder)
+
+    assert {key: noted["right"] for key, noted in progress.answers.items()} == {key: is_right(key) for key in QUESTIONS}
+    assert all(progress.passed(key_of(chapter, each)) for chapter in COURSE for each in chapter.exercises)
+    numbers = {chapter.number for chapter in COURSE}
+    for key, noted in progress.answers.items():
+        expected = [] if noted["right"] else [int(key.split("/")[0]) + by for by in BACK]
+        seen = [each["chapter"] for each in noted["again"]]
+        assert seen == [number for number in expected if number in numbers], key
+
+
+def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
+    """What was answered is noted; the next command asks the next question."""
+    chapter = next(each for each in COURSE if each.number == 3)
+    first, second = chapter.questions[:2]
+    _, output = run(tmp_path / "x", "3", lines=typed(first, True))
+    assert "To go on: regard learn" in output and [*read(tmp_path / "x").answers] == [key_of(chapter, first)]
+
+    _, output = run(tmp_path / "x")
+    assert second.ask[:30] in " ".join(output.split()) or "Exercise:" in output
+
+
+def test_an_answer_that_cannot_be_read_is_asked_again(tmp_path):
+    """It is not noted as wrong."""
+    chapter = next(each for each in COURSE if each.number == 3)
+    first = chapter.questions[0]
+    run(tmp_path / "x", "3", lines=["what?", "", *typed(first, True)])
+
+    assert read(tmp_path / "x").answers[key_of(chapter, first)]["right"]
