@@ -90,11 +90,16 @@ def test_single_mistakes_are_named(name, gradings):
         if found is None:
             continue
         alike = {other for other, result in seen.items() if result is not None and same(grading, found, result)}
+        alike |= {
+            each.mistake
+            for index, each in enumerate(exercise.wrong)
+            if all(agree(grading.wrong(index, number), found[number], grading.digits) for number in found)
+        }
 
         problem = named(grading, of_name(mistake))
 
         stated = {*problem.mistakes, *problem.alike}
-        assert stated & NAMES == (alike & expected or alike), (mistake, stated, alike)
+        assert stated == (alike & expected or alike), (mistake, stated, alike)
         assert len(problem.mistakes) == 1 and problem.description and problem.cause and problem.fix
         if mistake in exercise.mistakes:
             assert mistake in stated
@@ -125,16 +130,20 @@ def test_pairs_of_mistakes_are_named(name, gradings):
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_wrong_answers_are_what_the_catalog_says(name, gradings):
-    """A wrong answer that leaves its explanation to the catalog does what the catalog describes, where it returns."""
+    """A wrong answer that leaves its explanation to the catalog gives what the catalog describes in some case.
+
+    Not in all: arrays of the learner's overflow elsewhere than those of the law, or raise an error.
+    """
     grading = gradings(name)
     for index, each in enumerate(grading.exercise.wrong):
         by_law = None if each.cause or each.mistake not in NAMES else results(grading, of_name(each.mistake))
         if by_law is None:
             continue
-        mine = {number: grading.wrong(index, number) for number in by_law}
-        returned = {number: found for number, found in mine.items() if isinstance(found, np.ndarray)}
-
-        assert returned and same(grading, returned, by_law), each.mistake
+        assert any(
+            agree(grading.wrong(index, number), found, grading.digits)
+            for number, found in by_law.items()
+            if not agree(found, grading.wanted[number], grading.digits)
+        ), each.mistake
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -147,6 +156,17 @@ def test_unknown_mistakes_are_not_named(name, gradings):
     grading.results = {number: wanted + 0.37 for number, wanted in enumerate(grading.wanted)}
 
     assert explained(Problem("value", "not right"), grading) == Problem("value", "not right")
+
+
+def test_a_mistake_without_a_result_is_no_error():
+    """1/√keys without keys, a maximum of nothing: every mistake of the catalog is tried on every case."""
+    for rows, keys in ((0, 0), (2, 0), (0, 2)):
+        case = {"q": np.ones((rows, 3)), "k": np.ones((keys, 3)), "v": np.ones((keys, 2))}
+        for step, shape in (("out", (rows, 2)), ("weights", (rows, keys)), ("scores", (rows, keys))):
+            for mistake in CATALOG:
+                found = computed(step, case, (mistake,), np.zeros(shape))
+
+                assert found is None or found.size == 0 or found.dtype.kind in "fb", mistake.name
 
 
 def test_a_mistake_that_does_not_apply_leaves_the_other():

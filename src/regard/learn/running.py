@@ -1,4 +1,4 @@
-"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in a outcome."""
+"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in an outcome."""
 
 from __future__ import annotations
 

@@ -26,14 +26,17 @@ def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like:
     """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
     call = _call(case)
     arguments, applied = meaning(call, LAWS), False
-    for mistake in mistakes:
-        changed = mistake.change(arguments)
-        if changed is not None:
-            arguments, applied = changed, True
-    if not applied:
-        return None
     with np.errstate(all="ignore"):
-        result: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+        try:
+            for mistake in mistakes:
+                changed = mistake.change(arguments)
+                if changed is not None:
+                    arguments, applied = changed, True
+            if not applied:
+                return None
+            result: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+        except (ArithmeticError, ValueError):  # without rows or keys a mistake may have no result, such as 1/√0
+            return np.full(like.shape, np.nan)
     if result.size == like.size:
         return result.reshape(like.shape)
     while result.ndim > like.ndim and result.shape[0] == 1:  # a mistake that changes the number of rows or keys
