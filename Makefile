@@ -80,7 +80,7 @@ $(VENV)/.stamp-look: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.stamp-test: $(VENV)/.stamp-look
 	@echo "Installing what the tests need, and the libraries that regard is compared with …"
-	@$(PIP) --editable ".[look,train,dev,docs,peers]"
+	@$(PIP) --editable ".[look,learn,train,dev,docs,peers]"
 	@touch $@
 
 $(VENV)/.stamp-bench: $(VENV)/.stamp-look
