@@ -124,8 +124,10 @@ def _gradients(dtype: Any) -> tuple[Probe, ...]:
     dout, dlse, bias = drawn.normal(2, 2, 3, 2), drawn.normal(2, 2, 3), drawn.normal(1, 2, 3, 3)
     mask, nan = drawn.allowed(2, 2, 3, 3), drawn.v.copy()
     nan[..., -1, :] = np.nan
+    equal = _Drawn(9, dtype, (2, 2, 2, 3, 3), 2)
     calls = (
         ("plain", "shared key heads", drawn.call()),
+        ("heads", "as many key heads as query heads", equal.call()),
         ("scale", "another scale", drawn.call(scale=1.7)),
         ("mask", "a mask", drawn.call(mask=mask)),
         ("causal", "a causal mask", drawn.call(causal=True)),

@@ -68,10 +68,31 @@ def _times(factor: float) -> Callable:
     return lambda gradients: {role: factor * part for role, part in gradients.items()}
 
 
-def _exchanged(gradients):
-    if gradients["k"].shape != gradients["v"].shape:
-        return gradients
-    return {**gradients, "k": gradients["v"], "v": gradients["k"]}
+def _exchanged(first: str, second: str) -> Callable:
+    def exchanged(gradients):
+        if gradients[first].shape != gradients[second].shape:
+            return gradients
+        return {**gradients, first: gradients[second], second: gradients[first]}
+
+    return exchanged
+
+
+def _missing(*roles: str) -> Callable:
+    return lambda gradients: gradients | {role: 0 * gradients[role] for role in roles if role in gradients}
+
+
+def _without_scale(role: str) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        if arguments.scale in (0, 1):
+            return None
+        return _step(finish=lambda gradients: gradients | {role: gradients[role] / arguments.scale})(arguments)
+
+    return change
+
+
+def _mean_of_values(arguments: Arguments) -> Arguments | None:
+    shared = arguments.heads // max(int(arguments.value_heads.max()) + 1, 1)
+    return _step(finish=lambda gradients: gradients | {"v": gradients["v"] / shared})(arguments)
 
 
 def _nan_in_empty_rows(gradient, allowed):
@@ -227,7 +248,50 @@ GRADIENTS = (
         "the gradients of k and v exchanged",
         "the gradients are returned in another order than the arguments",
         "return them in the order of the arguments",
-        _step(finish=_exchanged),
+        _step(finish=_exchanged("k", "v")),
+        law=1,
+    ),
+    _entry(
+        "queries-and-keys-exchanged",
+        "the gradients of q and k exchanged",
+        "the gradients are returned in another order than the arguments",
+        "return them in the order of the arguments",
+        _step(finish=_exchanged("q", "k")),
+        law=1,
+    ),
+    *(
+        _entry(
+            f"{name}-missing",
+            f"a gradient of {' and '.join(roles)} of 0",
+            cause,
+            "compute from the tensors themselves, and return all gradients",
+            _step(finish=_missing(*roles)),
+            law=1,
+        )
+        for name, roles, cause in (
+            ("queries", ("q",), "q is detached, or its gradient is not returned"),
+            ("keys", ("k",), "k is detached, or its gradient is not returned"),
+            ("values", ("v",), "v is detached, or its gradient is not returned"),
+            ("scores", ("q", "k"), "the scores or weights are detached, or computed without gradients"),
+        )
+    ),
+    *(
+        _entry(
+            f"{name}-without-scale",
+            f"a gradient of {role} without the scale",
+            f"the scale is applied to the gradient of {other} alone",
+            "multiply dS by the scale, before both products",
+            _without_scale(role),
+            law=1,
+        )
+        for name, role, other in (("queries", "q", "k"), ("keys", "k", "q"))
+    ),
+    _entry(
+        "values-mean-over-shared-heads",
+        "gradients of v that are means over each group",
+        "the gradient of shared values is averaged instead of summed",
+        "sum over the query heads that share a value head",
+        _shared(_mean_of_values),
         law=1,
     ),
     _entry(
