@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,9 @@ class Checker:
             expected = f"a file with the exercise {self.exercise.name}"
             fix = f"regard learn {self.chapter.number} writes {path.name} anew"
             raise refuse("learn", "the file does not exist", given=str(path), expected=expected, fix=fix)
+        if os.name != "posix":
+            what, fix = "this system cannot check files", "on Windows, use WSL; reading and predicting work anywhere"
+            raise refuse("learn", what, given=os.name, expected="Linux or macOS", fix=fix)
         if not path.read_bytes().strip():
             shows = f"regard learn {self.chapter.number} shows what belongs into it"
             return Checked(Problem("runs", f"{path.name} is empty: {shows}"))

@@ -1,0 +1,186 @@
+"""The options of `regard learn`, as a learner types them."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.learn.progress import read
+from regard.learn.source import CHAPTERS, chapters
+
+THREE = next(each for each in chapters() if each.number == 3)
+FIRST = THREE.exercises[0]
+FILE = THREE.file_of(FIRST)
+
+
+def run(*words, lines=()):
+    """One command: its exit status, and what it printed as one line."""
+    result = CliRunner().invoke(app, ["learn", *map(str, words)], input="".join(f"{line}\n" for line in lines))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+def refused(*words):
+    """What a refused command says; as another process, because the message is made by `main`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "learn", *map(str, words)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+def test_wrong_words_are_refused(tmp_path):
+    """Each message says what to type instead."""
+    assert "a number from 0 to" in refused(tmp_path / "a", "99")
+    assert "two options" in refused(tmp_path / "a", "--hint", "--show")
+    assert "one folder" in refused(tmp_path / "a", tmp_path / "b")
+    assert "no question" in refused("ask")
+    assert "--claim all lists them" in refused("--claim", "unheard-of")
+    assert "not one of the course" in refused("--check", tmp_path / "x.py")
+    assert "after a try" in refused(tmp_path / "a", "3", "--show")
+    assert "does not exist" in refused("--check", tmp_path / FILE)
+    assert "cannot be read" in refused("--read", tmp_path / "none.md")
+
+
+def test_hints_come_one_by_one(tmp_path):
+    """The third stays the last one; how many were shown is noted."""
+    seen = [run(tmp_path / "x", "3", "--hint")[1] for _ in range(4)]
+
+    assert [
+        hint in text for hint, text in zip((*map(first_words, FIRST.hints), first_words(FIRST.hints[2])), seen)
+    ] == [True] * 4
+    assert read(tmp_path / "x").exercises[f"3/{FIRST.name}"]["hints"] == 3
+
+
+def first_words(text):
+    """The beginning of a text, as it is shown."""
+    return " ".join(text.replace("`", "").replace("*", "").split())[:30]
+
+
+def test_the_solution_is_shown_after_a_try_and_noted(tmp_path):
+    """A solution that was shown is not the learner's own."""
+    folder = tmp_path / "x"
+    run(folder, "3", "--hint")
+    assert run(folder, "3", "--check")[0] == 1
+    status, text = run(folder, "3", "--show")
+    assert status == 0 and FIRST.solution.split("\n")[-2].strip()[:20] in text
+
+    (folder / FILE).write_text(FIRST.solution)
+    assert run(folder, "3", "--check")[0] == 0
+    assert read(folder).exercises[f"3/{FIRST.name}"]["passed"] == "shown"
+
+
+def test_one_file_for_those_who_know(tmp_path):
+    """All exercises of a chapter are checked in one file, and then the lesson has none left."""
+    folder = tmp_path / "x"
+    status, text = run(folder, "3", "--fast")
+    path = folder / "03_fast.py"
+    assert status == 0 and path.name in text and all(each.function in text for each in THREE.exercises)
+    assert run("--check", path)[0] == 1
+
+    path.write_text("\n\n".join(each.solution for each in THREE.exercises))
+    assert run("--check", path)[0] == 0
+    assert all(read(folder).passed(f"3/{each.name}") for each in THREE.exercises)
+
+
+def test_a_chapter_begins_anew(tmp_path):
+    """The learner's file is kept aside; the progress of the chapter is forgotten."""
+    folder = tmp_path / "x"
+    run(folder, "3", "--hint")
+    (folder / FILE).write_text("# mine\n")
+    run(folder, "3", "--check")
+    status, _ = run(folder, "--reset", "3")
+
+    assert status == 0 and not (folder / FILE).exists()
+    assert [path.read_text() for path in (folder / "old").iterdir()] == ["# mine\n"]
+    assert read(folder).exercises == {} and read(folder).current == 3
+
+
+def test_questions_of_ones_own(tmp_path):
+    """They are noted with the chapter and part where the learner is."""
+    folder = tmp_path / "x"
+    run(folder, "3")
+    status, _ = run(folder, "ask", "Why", "a", "root?")
+    notes = (folder / "notes.md").read_text()
+
+    assert status == 0 and "## Why a root?" in notes and "chapter 3, Scores and scale (" in notes
+
+
+def test_claims_are_listed_and_run():
+    """Each claim has its verdict; one of them is run."""
+    status, text = run("--claim", "all")
+    claims = [claim for chapter in chapters() for claim in chapter.claims]
+    assert status == 0 and all(claim.name[:12] in text for claim in claims)
+    name = next(claim.name for claim in THREE.claims if not claim.needs)
+    status, text = run("--claim", name)
+
+    assert status == 0 and ("It holds" in text or "It fails" in text)
+
+
+def test_the_list_of_chapters(tmp_path):
+    """It says how far the learner is."""
+    folder = tmp_path / "x"
+    run(folder, "3", "--hint")
+    (folder / FILE).write_text(FIRST.solution)
+    run(folder, "3", "--check")
+    status, text = run(folder, "--list")
+
+    assert status == 0 and f"1 of {len(THREE.exercises)}" in text and "0 of 1" in text
+
+
+def test_a_chapter_of_ones_own_is_read(tmp_path):
+    """Without a note anywhere."""
+    path = tmp_path / "18-mine.md"
+    shutil.copy(CHAPTERS / "03-scores.md", path)
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        status, text = run("--read", path)
+    finally:
+        os.chdir(here)
+
+    assert status == 0 and "Scores and scale" in text
+    assert [each.name for each in tmp_path.iterdir()] == ["18-mine.md"]
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "200"])
+def test_any_width_of_terminal(tmp_path, columns):
+    """Nothing fails where lines are short."""
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "learn", str(tmp_path / "x"), "3"],
+        input="3, 5\n", capture_output=True, text=True, timeout=60, env=os.environ | {"COLUMNS": columns},
+    )  # fmt: skip
+
+    assert done.returncode == 0 and "To go on" in " ".join(done.stdout.split()), done.stderr
+
+
+def test_each_save_is_checked(tmp_path):
+    """`--watch` checks when the file is saved, and ends with Ctrl-C."""
+    pytest.importorskip("watchfiles", reason="it hears of saves through watchfiles")
+    import signal
+    import time
+
+    folder = tmp_path / "x"
+    run(folder, "3", "--hint")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "regard", "learn", str(folder), "3", "--watch"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        assert "Waiting" in process.stdout.readline()
+        time.sleep(1)  # the system begins to watch after the line is printed
+        (folder / FILE).write_text(FIRST.solution)
+        seen = ""
+        while "is right" not in seen:
+            line = process.stdout.readline()
+            assert line, seen
+            seen += line
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    finally:
+        process.kill()
