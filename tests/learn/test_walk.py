@@ -101,7 +101,7 @@ def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
 
 
 def test_a_preview_goes_past_the_exercises(tmp_path):
-    """A teacher reads a chapter to its end, with what is shown after each exercise, and nothing is written beside it."""
+    """A teacher reads a chapter to its end, with what is shown after each exercise; nothing is written beside it."""
     path = written(
         tmp_path, SCORES + "\n```markdown after scores\nIt is shorter with einsum.\n```\n\n## The last words\n"
     ).path
