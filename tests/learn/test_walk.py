@@ -11,6 +11,8 @@ from regard.learn.lesson import BACK
 from regard.learn.progress import read
 from regard.learn.source import chapters
 
+from .chapter_files import SCORES
+from .chapter_files import chapter as written
 from .typing import typed
 
 COURSE = chapters()
@@ -96,6 +98,19 @@ def test_the_walk_stops_at_the_end_of_the_input(tmp_path):
 
     _, output = run(tmp_path / "x")
     assert second.ask[:30] in " ".join(output.split()) or "Exercise:" in output
+
+
+def test_a_preview_goes_past_the_exercises(tmp_path):
+    """A teacher reads a chapter to its end, with what is shown after each exercise; nothing is written beside it."""
+    path = written(
+        tmp_path, SCORES + "\n```markdown after scores\nIt is shorter with einsum.\n```\n\n## The last words\n"
+    ).path
+    result = CliRunner().invoke(app, ["learn", "--read", str(path)])
+
+    assert result.exit_code == 0, result.output
+    for words in ("Exercise: scores", "It is shorter with einsum", "The last words", "the end of chapter 3"):
+        assert words in result.output
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_an_answer_that_cannot_be_read_is_asked_again(tmp_path):

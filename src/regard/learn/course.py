@@ -41,13 +41,13 @@ class Course:
             self.screen.note(f"To go on: {command(self.folder)}")
 
     def preview(self, path: Path) -> None:
-        """A chapter's file, as a learner reads it; nothing is noted."""
+        """A chapter's file, as a learner reads it, past its exercises; nothing is noted."""
         import tempfile
 
         chapter = read_chapter(path)
         with tempfile.TemporaryDirectory() as folder:
             try:
-                Lesson(Path(folder), [chapter], self.screen).go_on(chapter.number)
+                Lesson(Path(folder), [chapter], self.screen, waits=False).go_on(chapter.number)
             except Stopped:
                 return
 

@@ -22,10 +22,10 @@ BACK = (1, 3)  # after so many chapters, a question that was answered wrong come
 
 
 class Lesson:
-    """The course in one learner's folder."""
+    """The course in one learner's folder. waits: whether it stops at an exercise until that is passed."""
 
-    def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen):
-        self.folder, self.chapters, self.screen = folder, chapters, screen
+    def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen, waits: bool = True):
+        self.folder, self.chapters, self.screen, self.waits = folder, chapters, screen, waits
 
     def go_on(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter; returns at the end, raises Stopped before it."""
@@ -189,4 +189,8 @@ class Lesson:
                 return
         else:
             work.task(chapter, exercise, path)
-        raise Stopped
+        if self.waits:
+            raise Stopped
+        if exercise.after:
+            self.screen.prose(exercise.after)
+        self.screen.pause()
