@@ -12,6 +12,7 @@ from .chapter import Chapter, Exercise, key_of
 from .checking.check import checked
 from .folder import FAST, USUAL, starts
 from .progress import changing, read
+from .running import installed
 from .screen import Screen
 from .source import chapter_of
 
@@ -33,6 +34,9 @@ class Exercises:
         """What to do, and how to go on."""
         self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
         self.screen.prose(exercise.task)
+        missing = installed(exercise.needs)
+        if missing:
+            self.screen.note(f"It needs PyTorch: {missing}")
         self.screen.note(
             f"Write it in {path}, then check it: {command(self.folder)} --check\n"
             "--watch instead checks at each save; --hint helps."
