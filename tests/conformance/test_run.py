@@ -255,3 +255,45 @@ def test_arguments_of_the_command_that_exclude_each_other():
         "regard: no function is named: nothing; expected MODULE:FUNCTION or FILE.py:FUNCTION; fix: regard conform "
         "mine.py:attention.",
     ]
+
+
+SEEMS = """
+import numpy as np
+def attention(q, k, v, *, mask=None, valid_lens=None):
+    given, dtype = q.dtype, np.float16 if q.dtype == np.float16 else np.float32
+    q, k, v = (x.astype(dtype) for x in (q, k, v))
+    s = q.astype(np.float32) @ k.swapaxes(-1, -2).astype(np.float32) / np.sqrt(q.shape[-1])
+    if mask is not None:
+        s = np.where(mask, s, -np.inf)
+    if valid_lens is not None:
+        s[valid_lens.reshape(99)] = 0
+    top = s.max(-1, keepdims=True, initial=-np.inf)
+    p = np.exp(s - np.where(np.isneginf(top), 0, top))
+    total = p.sum(-1, keepdims=True)
+    return (p / np.where(total == 0, 1, total) @ v).astype(given)
+"""
+
+
+def test_what_only_seems_to_be_there_is_not_inferred(written):
+    """A dtype that runs with the errors of another one, and an argument that no call may pass: the notes say so, and
+    the confirmed adapter is accepted.
+    """
+    name = written(SEEMS)
+    found = rc.infer(name)
+    notes = " ".join(found.notes)
+
+    assert found.adapter.dtypes[0] == "float32" and "float64" not in found.adapter.dtypes
+    assert "without float64" in notes or "float64" not in notes
+    assert "valid_lens" not in found.adapter.parameters.values() and "valid_lens: always None" in notes
+    assert rc.conform(name, adapter=replace(found.adapter, confirmed=True), level=2).right
+    assert rc.conform(name, adapter=rc.read_adapter(_file(found.text, written)), level=2).right
+
+
+def _file(text, written):
+    """The adapter as its user saves it, confirmed."""
+    import json
+    from pathlib import Path
+
+    path = Path(written("", "adapter").split(":")[0]).with_suffix(".json")
+    path.write_text(json.dumps(json.loads(text) | {"confirmed": True}))
+    return path

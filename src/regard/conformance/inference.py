@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .cases.edges import edges
+from .cases.gradients import gradients
+from .cases.textbook import textbook
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
 from .conventions.measure import measure
+from .conventions.parameters import Parameter
+from .judge import Asks, Judge
 from .process.opened import open_session
+from .run import limits_of
 
 __all__ = ["Inferred", "infer"]
+
+TRIED = 3  # calls with an argument, before it is given up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +71,14 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         described = session.describe()
         declared = adapter if adapter is not None else described.adapter
         measured = measure(session, described, declared)
+        adapter, notes = _that_holds(session, measured.adapter, described.parameters)
     deviations = measured.deviations
     found = replace(
-        measured.adapter,
+        adapter,
         confirmed=not deviations and not measured.unmeasured,
         expected={} if declared is None else declared.expected,
     )
-    notes = [f"{each.field}: {each.words}" for each in deviations]
+    notes += [f"{each.field}: {each.words}" for each in deviations]
     if deviations:
         names = ", ".join(each.field for each in deviations)
         notes.append(
@@ -77,3 +86,43 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         )
     notes += [f"{name}: not measured" for name in measured.unmeasured]
     return Inferred(adapter=found, text=json.dumps(to_json(found), indent=2), notes=tuple(notes))
+
+
+def _that_holds(session: Asks, adapter: Adapter, parameters: Sequence[Parameter]) -> tuple[Adapter, list[str]]:
+    """The adapter without what only seems to be there: dtypes that run with larger errors than theirs, and optional
+    parameters whose name suggests a role in which no call succeeds. The notes say what was left out.
+    """
+    notes: list[str] = []
+    for role in ("lengths", "sinks", "softcap", "bias", "mask", "window"):
+        name = adapter.parameters.get(role)
+        free = [each for each in parameters if each.name == name and not each.required]
+        if name and free and (error := _never_runs(Judge(session, adapter), role)):
+            roles = {each: known for each, known in adapter.parameters.items() if known != name}
+            adapter = replace(adapter, parameters=roles, fixed={**adapter.fixed, name: None})
+            notes.append(f"{name}: always None, because calls that pass {role} fail: {error}")
+    judge = Judge(session, adapter)
+    limits = limits_of(judge)
+    kept = list(adapter.dtypes[:1])
+    for dtype in adapter.dtypes[1:]:
+        listed = [*edges(limits, 0), *gradients(limits, 0)]
+        mine = [each for each in listed if each.law == 10 and each.name.endswith(f"-{dtype}")]
+        failed = next((each for each in map(judge.result, mine) if each.status == "fail"), None)
+        if failed is None:
+            kept.append(dtype)
+        else:
+            notes.append(f"dtypes: without {dtype}, because {failed.case.id} fails: {failed.words}")
+    return replace(adapter, dtypes=tuple(kept)), notes
+
+
+def _never_runs(judge: Judge, role: str) -> str:
+    """Why all calls with this argument alone raise an exception; "" if one succeeds or none can be made."""
+    limits = limits_of(judge)
+    alone = [each for each in (*textbook(limits, 0), *edges(limits, 0)) if each.call.uses() == (role,)]
+    words = ""
+    for case in alone[:TRIED]:
+        found = judge.result(case)
+        if found.answer is not None and found.answer.status == "raised":
+            words = found.words
+        elif found.status in ("pass", "fail"):
+            return ""
+    return words

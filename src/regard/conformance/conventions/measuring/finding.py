@@ -16,6 +16,7 @@ from ..fields import CHOICES, Adapter
 from ..layouts import packed_shape, reduced
 from ..parameters import Parameter
 from ..read import lse_shape
+from .fixed_heads import with_fixed_heads
 from .probe import Probe, base_pattern, dtype_of, sizes_for
 
 __all__ = ["find", "with_flags"]
@@ -46,6 +47,10 @@ def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> b
             if answer is None or answer.out is None:
                 continue
             if (settled := _means(probe, call, answer, adapter)) is not None:
+                split = with_fixed_heads(probe, settled)
+                if split is not settled:
+                    size = sizes_for(sizes | {"E": sizes["D"]}, split)
+                    settled, call = split, _call(size, dtype, masked)
                 return _keep(probe, settled, size, call)
             fallback = fallback or (adapter, size, call)
         if fallback:
