@@ -79,7 +79,7 @@ def test_one_file_for_those_who_know(tmp_path):
     folder = tmp_path / "x"
     status, text = run(folder, "3", "--fast")
     path = folder / "03_fast.py"
-    assert status == 0 and path.name in text and all(each.function in text for each in THREE.exercises)
+    assert status == 0 and path.name in text.replace(" ", "") and all(each.function in text for each in THREE.exercises)
     assert run("--check", path)[0] == 1
 
     path.write_text("\n\n".join(each.solution for each in THREE.exercises))

@@ -174,7 +174,6 @@ MASKS = (
     Mistake(
         name="mask-last-key-open",
         law=2,
-        checks=("mask",),
         description="a mask that never hides the last key",
         cause="the mask is one key too short, and what it lacks is taken as true",
         fix="make the mask as long as there are keys",
