@@ -74,10 +74,8 @@ def right(rng, layout=None):
         roles += ["lengths"]
     if layout == "THD":
         roles += ["cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"]
-    if layout == "BSD" and has(0.5):
+    if layout == "BSD":
         roles += ["heads"]
-    elif layout == "BSD":  # the number is in the code
-        chosen = replace(chosen, heads=int(some((2, 3, 4, 8))), groups="none")
     structures = ("out", ("out", "lse"), ("out", "weights"), ("out", None), "pair", "object", "dict", "flag")
     structure = some(structures if layout != "THD" else [each for each in structures if each != ("out", "weights")])
     returns = {
@@ -150,8 +148,7 @@ def _attention(given, adapter):
     dimensions = {"BSD": 3, "HSD": 3, "SD": 2}.get(layout, 4)
     assert q.ndim == k.ndim == v.ndim == dimensions, "another number of axes"
     if layout == "BSD":
-        heads = given.get("heads", adapter.heads)
-        depth = q.shape[2] // heads
+        heads, depth = given["heads"], q.shape[2] // given["heads"]
         assert q.shape[2] % heads == 0 and k.shape[2] % depth == 0
         groups = k.shape[2] // depth
         inward = lambda x, h: x.reshape(*x.shape[:2], h, -1).swapaxes(1, 2)  # noqa: E731

@@ -15,7 +15,7 @@ from .implementations import right
 def rejected(seed: int, level: int = 2) -> list[str]:
     """What is found in the right implementation of a seed, with its own adapter and with the measured one."""
     function, declared = right(np.random.default_rng(seed))
-    names = {"parameters": declared.parameters}
+    names = {"parameters": declared.parameters, "heads": declared.heads, "layout": declared.layout}
     found = [str(each) for each in rc.conform(function, adapter=declared, level=level).findings]
     inferred = rc.infer(function, adapter=rc.Adapter(**names)).adapter
     measured = rc.conform(function, adapter=replace(inferred, confirmed=True), level=level)

@@ -297,3 +297,23 @@ def _file(text, written):
     path = Path(written("", "adapter").split(":")[0]).with_suffix(".json")
     path.write_text(json.dumps(json.loads(text) | {"confirmed": True}))
     return path
+
+
+HEADS = """
+import numpy as np
+def attention(query, key, value):
+    heads, (batch, rows, width) = [], query.shape
+    for q, k, v in zip(*(np.array_split(x, 4, -1) for x in (query, key, value))):
+        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+        p = np.exp(s - s.max(-1, keepdims=True, initial=-1e30))
+        heads.append(p / np.maximum(p.sum(-1, keepdims=True), 1e-300) @ v)
+    return np.concatenate(heads, -1).astype(query.dtype)
+"""
+
+
+def test_heads_that_are_in_the_code_are_found(written):
+    """The width is divided among four heads, and no parameter says so."""
+    found = rc.infer(written(HEADS)).adapter
+
+    assert (found.layout, found.heads, found.groups) == ("BSD", 4, "none")
+    assert rc.conform(written(HEADS), adapter=replace(found, confirmed=True), level=2).right
