@@ -39,6 +39,9 @@ def test_wrong_words_are_refused(tmp_path):
     assert "two options" in refused(tmp_path / "a", "--hint", "--show")
     assert "one folder" in refused(tmp_path / "a", tmp_path / "b")
     assert "no question" in refused("ask")
+    for words in (("--list", "3"), ("--reset", "3", "4"), ("--claim", "all", "3"), ("3", "ask", "why?")):
+        assert "number of a chapter has no use" in refused(*words)
+    assert "a folder has no use" in refused("--claim", "all", tmp_path / "a")
     assert "--claim all lists them" in refused("--claim", "unheard-of")
     assert "not one of the course" in refused("--check", tmp_path / "x.py")
     assert "after a try" in refused(tmp_path / "a", "3", "--show")

@@ -121,6 +121,13 @@ def _parsed(words: list[str], check: bool, chosen: list[str]) -> _Said:
         given, expected = " ".join(folders), "one folder"
         fix = 'a question of your own: regard learn ask "…"'
         reasons.append(Reason("more than one folder", given=given, expected=expected, fix=fix))
+    option = "ask" if said.question is not None else "--check FILE" if said.file is not None else "".join(chosen[:1])
+    if said.chapter is not None and option in ("ask", "--check FILE", "--list", "--reset", "--claim", "--read"):
+        given, expected = f"{option} with {said.chapter}", f"{option} without the number of a chapter"
+        reasons.append(Reason("the number of a chapter has no use", given=given, expected=expected, fix="omit it"))
+    if folders and option in ("--claim", "--read"):
+        given, expected = f"{option} with {folders[0]}", f"{option} without a folder"
+        reasons.append(Reason("a folder has no use", given=given, expected=expected, fix="omit it"))
     if reasons:
         raise Refused("learn", reasons)
     here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))

@@ -79,10 +79,12 @@ def first_line(error: BaseException, silent: str = "") -> str:
     return (str(error).strip() or silent or type(error).__name__).splitlines()[0]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`choose one of …`, preceded by the closest spelling if there is one; a long list is not written out."""
+def did_you_mean(word: str, known: Iterable[str], where: str = "docs/reference/language.md") -> str:
+    """`choose one of …`, preceded by the closest spelling if there is one; a long list is not written out, but where
+    it is.
+    """
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     short = f"choose one of {', '.join(map(repr, known))}"
-    listed = short if len(known) <= 12 else "docs/reference/language.md lists them all"
+    listed = short if len(known) <= 12 else f"{where} lists them all"
     return f"did you mean {close[0]!r}? {listed}" if close else listed

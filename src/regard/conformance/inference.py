@@ -45,7 +45,7 @@ class Inferred:
 
 
 def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None, seconds: float = 10.0) -> Inferred:
-    """Measures the conventions of an attention function with about a dozen calls.
+    """Measures the conventions of an attention function with some dozens of small calls.
 
     With queries of 0 every allowed key has the same weight, and with one-hot values the output is the matrix of
     weights, so each convention can be read from a result.

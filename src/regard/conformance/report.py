@@ -95,7 +95,7 @@ class Report:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data; docs/reference/conformance-report.md lists the fields.
+        """The report as plain data; docs/reference/conformance.md lists the fields.
 
         Returns:
             A dict that `json.dumps` accepts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..common.errors import did_you_mean, refuse
+from ..common.errors import refuse
 from ..common.optional import needs
 from .chapter import Chapter, key_of
 from .exercises import Exercises, command
@@ -129,7 +129,7 @@ class Course:
                 "the claim does not exist",
                 given=name,
                 expected="the name of a claim",
-                fix=did_you_mean(name, known) if len(known) < 13 else "regard learn --claim all lists them",
+                fix="regard learn --claim all lists them",
             )
         Lesson(self.folder, self.chapters, self.screen).claim(known[name])
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
-from ..common.errors import did_you_mean, refuse
+from ..common.errors import refuse
 from .chapter import Chapter, Exercise, key_of
 from .checking.check import checked
 from .folder import FAST, USUAL, starts
@@ -64,6 +63,19 @@ class Exercises:
 
     def of_file(self, path: Path) -> list[tuple[Chapter, Exercise]]:
         """The exercises that a file is for, by its name."""
+        known = self.files()
+        if path.name not in known:
+            raise refuse(
+                "learn",
+                "the file is not one of the course",
+                given=str(path),
+                expected="a file that regard learn wrote, such as " + next(iter(known)),
+                fix="regard learn --list shows the files",
+            )
+        return known[path.name]
+
+    def files(self) -> dict[str, list[tuple[Chapter, Exercise]]]:
+        """The exercises of each file, by the file's name."""
         known: dict[str, list[tuple[Chapter, Exercise]]] = {}
         for chapter in self.chapters:
             for exercise in chapter.exercises:
@@ -71,15 +83,7 @@ class Exercises:
             if chapter.exercises:
                 both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
                 known[f"{chapter.number:02d}_{FAST}.py"] = both
-        if path.name not in known:
-            raise refuse(
-                "learn",
-                "the file is not one of the course",
-                given=str(path),
-                expected="a file that regard learn wrote, such as " + next(iter(known)),
-                fix=did_you_mean(path.name, known) or "regard learn --list shows the files",
-            )
-        return known[path.name]
+        return known
 
     def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
         """The exercise that the learner works on: the first of the chapter that is not passed."""
@@ -132,14 +136,14 @@ class Exercises:
         self.screen.note(f"Waiting for {path.name} to be saved. Ctrl-C ends it.")
         with contextlib.suppress(KeyboardInterrupt):
             for changes in watch(self.folder, debounce=100, step=20, raise_interrupt=True):
-                for name in _saved(changes):
+                for name in _saved(changes, self.files()):
                     self.check_file(name)
                     self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
 
-def _saved(changes: Iterable[tuple[object, str]]) -> Iterator[Path]:
+def _saved(changes: Iterable[tuple[object, str]], known: Container[str]) -> Iterator[Path]:
     """The learner's files among those that changed and still exist."""
     for name in sorted({name for _, name in changes}):
         path = Path(name)
-        if re.fullmatch(r"\d\d_\w+\.py", path.name) and path.is_file():
+        if path.name in known and path.is_file():
             yield path

@@ -40,7 +40,7 @@ class Lesson:
                 del progress.place[str(number)]
         self.screen.heading(f"Chapter {chapter.number}: {chapter.title}   (about {chapter.minutes} minutes)")
         if str(number) not in progress.place:
-            self._once_more(chapter)
+            self._again(chapter)
         for part in self._left(chapter, progress):
             with changing(self.folder) as progress:
                 progress.place[str(number)] = part.name
@@ -56,7 +56,7 @@ class Lesson:
             self.screen.note(f"Next: chapter {following.number}, {following.title}. Go on with the same command.")
 
     def _left(self, chapter: Chapter, progress: Progress) -> Iterator[Part]:
-        """The parts from the place where the learner stopped, with the text just before it."""
+        """The parts from the place where the learner stopped."""
         names = [part.name for part in chapter.parts]
         place = progress.place.get(str(chapter.number))
         start = names.index(place) if place in names else 0
@@ -138,7 +138,7 @@ class Lesson:
         if question.fields.get("right"):
             self.screen.prose(question.fields["right"])
 
-    def _once_more(self, chapter: Chapter) -> None:
+    def _again(self, chapter: Chapter) -> None:
         """Questions of earlier chapters that were answered wrong come back."""
         known = {key_of(each, question): question for each in self.chapters for question in each.questions}
         answers = read(self.folder).answers

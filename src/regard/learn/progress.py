@@ -24,8 +24,7 @@ class Progress:
 
     place: the name of the next part of each chapter, by the chapter's number; "" at its end · current: the chapter that
     is being read · answers: by "chapter/name": what was answered first, whether that was right, and in which chapters
-    a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed ·
-    claims: the names of those that were run
+    a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed
     """
 
     def __init__(self, data: dict[str, Any] | None = None):

@@ -37,7 +37,7 @@ class Outcome:
 
 
 def installed(needs: str) -> str:
-    """ "" if what a block needs is installed, else the command that installs it."""
+    """The command that installs what a block needs; an empty text if all of it is there."""
     packages, command = NEEDS[needs]
     return "" if all(importlib.util.find_spec(name) for name in packages) else command
 

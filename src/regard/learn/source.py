@@ -190,7 +190,7 @@ class _Reader:
         shown = {" ".join(each.rest) for each in own.get(("python wrong", name), [])}
         for mistake in fields.get("mistakes", ()):
             if mistake not in KNOWN:
-                near = did_you_mean(str(mistake), sorted(KNOWN)).split(" choose")[0]
+                near = did_you_mean(str(mistake), sorted(KNOWN), "regard conform --mistakes")
                 self.problem(line, f"{name}: the mistake {mistake!r} is unknown", "a name of the catalog", near)
             elif "computes" not in fields and mistake not in shown:
                 expected = f"computes = …, or a block python wrong {name} {mistake}"

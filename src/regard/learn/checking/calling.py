@@ -82,6 +82,6 @@ def raised(body: Callable[[], Any]) -> BaseException | None:
     """The error that a learner's code raises, which may be anything."""
     try:
         body()
-    except BaseException as error:
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt, which are problems of the code too
         return error
     return None
