@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .cases.case import Case
 from .cases.edges import edges
 from .cases.gradients import gradients
 from .cases.textbook import textbook
@@ -93,18 +94,19 @@ def _that_holds(session: Asks, adapter: Adapter, parameters: Sequence[Parameter]
     parameters whose name suggests a role in which no call succeeds. The notes say what was left out.
     """
     notes: list[str] = []
+    judge = Judge(session, adapter)
+    limits = limits_of(judge)
+    listed = [*textbook(limits, 0), *edges(limits, 0), *gradients(limits, 0)]
     for role in ("lengths", "sinks", "softcap", "bias", "mask", "window"):
         name = adapter.parameters.get(role)
         free = [each for each in parameters if each.name == name and not each.required]
-        if name and free and (error := _never_runs(Judge(session, adapter), role)):
+        if name and free and (error := _never_runs(judge, listed, role)):
             roles = {each: known for each, known in adapter.parameters.items() if known != name}
             adapter = replace(adapter, parameters=roles, fixed={**adapter.fixed, name: None})
             notes.append(f"{name}: always None, because calls that pass {role} fail: {error}")
     judge = Judge(session, adapter)
-    limits = limits_of(judge)
     kept = list(adapter.dtypes[:1])
     for dtype in adapter.dtypes[1:]:
-        listed = [*edges(limits, 0), *gradients(limits, 0)]
         mine = [each for each in listed if each.law == 10 and each.name.endswith(f"-{dtype}")]
         failed = next((each for each in map(judge.result, mine) if each.status == "fail"), None)
         if failed is None:
@@ -114,10 +116,9 @@ def _that_holds(session: Asks, adapter: Adapter, parameters: Sequence[Parameter]
     return replace(adapter, dtypes=tuple(kept)), notes
 
 
-def _never_runs(judge: Judge, role: str) -> str:
+def _never_runs(judge: Judge, listed: Sequence[Case], role: str) -> str:
     """Why all calls with this argument alone raise an exception; "" if one succeeds or none can be made."""
-    limits = limits_of(judge)
-    alone = [each for each in (*textbook(limits, 0), *edges(limits, 0)) if each.call.uses() == (role,)]
+    alone = [each for each in listed if each.call.uses() == (role,)]
     words = ""
     for case in alone[:TRIED]:
         found = judge.result(case)
