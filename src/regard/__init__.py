@@ -72,12 +72,20 @@ from .api.statistics import Statistics, attention_stats
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from .audits import audit
     from .conformance import conform
+    from .ledger import cost
     from .lens import Run, heatmap, look
 
 __version__ = "0.1.0"
 
 # Names that are loaded on first use, with the package that defines them.
-LAZY = {"Run": "lens", "audit": "audits", "conform": "conformance", "heatmap": "lens", "look": "lens"}
+LAZY = {
+    "Run": "lens",
+    "audit": "audits",
+    "conform": "conformance",
+    "cost": "ledger",
+    "heatmap": "lens",
+    "look": "lens",
+}
 
 __all__ = [
     "Explanation",
@@ -104,6 +112,7 @@ __all__ = [
     "clip",
     "conform",
     "cos",
+    "cost",
     "dense",
     "dilated",
     "documents",

@@ -192,15 +192,20 @@ class OldNames(MetaPathFinder, Loader):
         # The import system has just set the spec to one with the old name.
         module.__spec__, described = module.__spec__.loader_state, module.__spec__
         parent, _, name = described.name.rpartition(".")
-        if callable(getattr(sys.modules[parent], name, None)):
+        if is_function(sys.modules[parent], name):
             sys.modules[parent].__class__ = FunctionsFirst
+
+
+def is_function(package: ModuleType, name: str) -> bool:
+    """Whether a package has a function of this name, or loads one on first use."""
+    return callable(package.__dict__.get(name)) or name in package.__dict__.get("LAZY", ())
 
 
 class FunctionsFirst(ModuleType):
     """A package in which importing a module does not replace a function of its name, such as `regard.attention`."""
 
     def __setattr__(self, name, value):
-        if not (isinstance(value, ModuleType) and callable(self.__dict__.get(name))):
+        if not (isinstance(value, ModuleType) and is_function(self, name)):
             super().__setattr__(name, value)
 
 

@@ -65,6 +65,22 @@ def test_rounding_within_a_fused_layer_is_no_leak(seed):
     assert torch.backends.mha.get_fastpath_enabled() is fused
 
 
+def test_flex_attention_runs_in_an_audit_and_after_it():
+    """The perturbed runs do not make torch skip FlexAttention's frame, which would break it in the whole process."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention", reason="this torch has no FlexAttention")
+
+    class Block(torch.nn.Module):
+        def forward(self, x):
+            heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
+            return flex.flex_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+
+    torch._dynamo.reset()
+    x = torch.randn(1, 6, 16)
+    result = audit(Block(), inputs=x)
+    assert {each.check for each in result.findings} <= {"training-mode"}
+    assert Block()(x).isfinite().all()
+
+
 def test_a_leak_below_rounding_is_no_finding():
     """What the outputs would move by rounding alone passes, whatever makes it; what is beyond does not."""
     subject = from_module(Small().eval(), words(), True)

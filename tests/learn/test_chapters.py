@@ -1,8 +1,11 @@
 """Every chapter is proved: its reveals, claims and answers run, and say what the chapter states."""
 
+import re
+
 import pytest
 
 from regard.learn.chapter import Chapter, Question, Reveal, Text
+from regard.learn.coverage import ITEMS
 from regard.learn.proof import proved
 from regard.learn.source import chapters
 from tests.learn.chapter_files import SCORES, TESTS, chapter
@@ -19,10 +22,13 @@ def test_a_chapter_is_proved(chapter: Chapter):
 
 
 def test_numbers_and_names():
-    """Chapters are numbered without a gap, and files and exercises are named once."""
+    """Only planned chapters are missing between the numbers, and files and exercises are named once."""
     names = [chapter.file_of(exercise) for chapter in READ for exercise in chapter.exercises]
 
-    assert [chapter.number for chapter in READ] == list(range(len(READ)))
+    numbers = [chapter.number for chapter in READ]
+    planned = {int(found[1]) for item in ITEMS.values() if (found := re.match(r"chapter (\d+)", item.later))}
+
+    assert numbers == sorted(numbers) and set(range(max(numbers))) - set(numbers) == planned
     assert [chapter.path.stem[:3] for chapter in READ] == [f"{chapter.number:02}-" for chapter in READ]
     assert len(names) == len(set(names))
 
@@ -38,8 +44,16 @@ def test_predictions_come_first(chapter: Chapter):
 
 @pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
 def test_minutes_hold_the_exercises(chapter: Chapter):
-    """The minutes of a chapter are those of its exercises and some for reading, and not more than two hours."""
-    assert sum(exercise.minutes for exercise in chapter.exercises) + 10 <= chapter.minutes <= 120
+    """A chapter, or each part between its breaks, takes 15 to 40 minutes: its exercises, and some for reading."""
+    exercises = [0]
+    for part in chapter.parts:
+        if part in chapter.breaks:
+            exercises.append(0)
+        exercises[-1] += getattr(part, "minutes", 0)
+
+    assert [each for each in chapter.minutes if not 15 <= each <= 40] == []
+    assert all(work + 5 <= minutes for work, minutes in zip(exercises, chapter.minutes, strict=True)), exercises
+    assert sum(exercises) + 10 <= sum(chapter.minutes)
 
 
 def failures(found: Chapter) -> dict[str, str]:
@@ -73,6 +87,7 @@ def test_meta_a_right_chapter_is_proved(tmp_path):
         ('```python claim a\n"""x"""\nholds = False\n```\n', "claim a", "it fails, stated: holds"),
         ('```python claim a\n"""x"""\n```\n', "claim a", "KeyError"),
         ("## A\n\n" + 26 * "a line\n", "text, line 6", "it has 27 lines, more than 25"),
+        ("## A\n\n```text\n" + 79 * "x" + "\n```\n", "text, line 6", "a line of a block has 79 columns"),
         ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\n```\n```python reveal a\nanswer = 2\n```\n', "number a", "the code gives 2, stated: 1"),
         ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\n```\n```python reveal a\nx = 2\n```\n', "number a", "the code gives None"),
         ('```toml question a\nask = "x"\nform = "number"\nanswer = 1\nwrong = [{ answer = 1, why = "y" }]\n```\n', "number a", "is not explained as stated"),

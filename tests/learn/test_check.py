@@ -10,7 +10,7 @@ import pytest
 from regard.common.errors import Refused
 from regard.learn.checking import check as checking
 from regard.learn.checking.check import Checker, check, checked
-from tests.learn.chapter_files import chapter
+from tests.learn.chapter_files import SCORES, chapter
 
 RIGHT = "    return q @ k.T / q.shape[-1] ** 0.5\n"
 BEGIN = "def scores(q, k):\n"
@@ -240,6 +240,22 @@ def test_what_is_right_passes(name, tmp_path, left_behind):
     assert left_behind() == []
 
 
+def test_lines_of_an_array_are_below_each_other(tmp_path):
+    """Inputs, and the two arrays that must be equal, which begin in lines of their own."""
+    read = chapter(tmp_path)
+    path = written(tmp_path, BEGIN + "    return (q @ k.T / q.shape[-1] ** 0.5 + (len(q) > 1)) ** 1\n")
+
+    problem = check(read, read.exercises[0], path)
+
+    assert problem is not None and problem.kind == "law"
+    lines = "\n".join(problem.details).splitlines()
+    firsts = [number for number, line in enumerate(lines) if "[[" in line]
+    assert len(firsts) == 4, lines
+    for first in firsts:
+        assert lines[first + 1].index("[") == lines[first].index("[[") + 1, lines
+    assert lines[firsts[3] - 1] == "and" and lines[-1] == "must be equal"
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -270,6 +286,41 @@ def test_a_tensor_is_as_good_as_an_array(tmp_path):
     """Also one that requires gradients, or is of 16 bits in part."""
     pytest.importorskip("torch")
     read = chapter(tmp_path)
+    code = "import torch\n" + BEGIN + "    return torch.tensor(q @ k.T / q.shape[1] ** 0.5, requires_grad=True)\n"
+
+    assert check(read, read.exercises[0], written(tmp_path, code)) is None
+
+
+@pytest.mark.parametrize(
+    "returned", ["{}.astype('float32')", "[{}.astype('float32')][0]", "list({}.astype('float32'))"]
+)
+def test_a_result_of_32_bits_is_compared_as_one(returned, tmp_path):
+    """What float32 rounds is no mistake; a wrong result in float32 is still wrong, and its mistake is named."""
+    read = chapter(tmp_path)
+
+    for scale, mistakes in ((" / q.shape[-1] ** 0.5", None), ("", ("scale-missing",))):
+        code = BEGIN + "    return " + returned.format(f"(q @ k.T{scale})") + "\n"
+        problem = check(read, read.exercises[0], written(tmp_path, code))
+        assert (problem and problem.mistakes) == mistakes
+
+
+def test_a_difference_that_print_does_not_show_is_said(tmp_path):
+    """Numbers that were rounded on the way look like the right ones: the message says how far they are apart."""
+    read = chapter(tmp_path)
+    code = BEGIN + "    return (q / 3).astype('float32') @ k.T * (3 / q.shape[-1] ** 0.5)\n"
+
+    problem = check(read, read.exercises[0], written(tmp_path, code))
+
+    assert problem is not None
+    assert re.search(r"they differ by up to \d\S*: is something computed in float32", "\n".join(problem.details)), (
+        problem
+    )
+
+
+def test_laws_compute_with_tensors(tmp_path):
+    """A law takes the results as the arrays of NumPy that the solution returns: [::-1] works."""
+    pytest.importorskip("torch")
+    read = chapter(tmp_path, SCORES.replace("same(scores(2 * q, k), ", "same(scores(2 * q, k)[::-1][::-1], "))
     code = "import torch\n" + BEGIN + "    return torch.tensor(q @ k.T / q.shape[1] ** 0.5, requires_grad=True)\n"
 
     assert check(read, read.exercises[0], written(tmp_path, code)) is None

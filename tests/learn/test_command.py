@@ -135,6 +135,37 @@ def test_the_list_of_chapters(tmp_path):
     assert status == 0 and f"1 of {len(THREE.exercises)}" in text and "0 of 1" in text
 
 
+@pytest.mark.parametrize("columns", ["60", "80", "120"])
+def test_what_is_typed_is_shown_whole(columns, monkeypatch):
+    """The names of files and claims, in a narrow terminal too."""
+    monkeypatch.setenv("COLUMNS", columns)
+    files, claims = run("--list")[1], run("--claim", "all")[1]
+
+    assert not [each for chapter in chapters() for each in map(chapter.file_of, chapter.exercises) if each not in files]
+    assert not [each.name for chapter in chapters() for each in chapter.claims if each.name not in claims]
+
+
+def test_code_is_as_wide_as_the_terminal(tmp_path, monkeypatch):
+    """A line that fits is not broken; prose stays narrow."""
+    monkeypatch.setenv("COLUMNS", "130")
+    typed = "0.17 0.33 0.5\n4\n3\n11\n1\n"
+    lines = CliRunner().invoke(app, ["learn", str(tmp_path / "x"), "4"], input=typed).output.splitlines()
+    code = [line for part in chapters()[4].questions[:5] for line in part.reveal.code.splitlines() if line.strip()]
+
+    assert max(map(len, code)) > 100 and {f"    {line}" for line in code} <= {line.rstrip() for line in lines}
+    assert all(len(line.rstrip()) <= 88 for line in lines if line[:1].isalpha())
+
+
+def test_a_check_says_how_to_go_on(tmp_path):
+    """After a wrong answer, and after the right one."""
+    folder = tmp_path / "x"
+    run(folder, "3", "--hint")
+    assert "A hint: regard learn" in run(folder, "3", "--check")[1]
+    (folder / FILE).write_text(FIRST.solution)
+
+    assert "To go on: regard learn" in run(folder, "3", "--check")[1]
+
+
 def test_a_chapter_of_ones_own_is_read(tmp_path):
     """Without a note anywhere."""
     path = tmp_path / "18-mine.md"

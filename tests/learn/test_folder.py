@@ -1,5 +1,10 @@
 """The learner's folder: nothing of the learner's is overwritten."""
 
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.common.errors import Refused
 from regard.learn.folder import add_note, combined, put_aside, starts
 from regard.learn.source import chapters
 
@@ -53,3 +58,15 @@ def test_notes_grow(tmp_path):
 
     assert text.index("Why a root?") < text.index("chapter 3") < text.index("And why e?") < text.index("chapter 4")
     assert text.count("# Questions of my own") == 1
+
+
+@pytest.mark.parametrize("words", [["3"], ["--list"], ["ask", "why"]])
+def test_a_folder_that_cannot_be_made(tmp_path, words):
+    """A file is in its place: what writes says so, and changes nothing."""
+    (tmp_path / "file").write_text("mine")
+    result = CliRunner().invoke(app, ["learn", str(tmp_path / "file"), *words])
+    if words == ["--list"]:
+        assert result.exit_code == 0
+    else:
+        assert isinstance(result.exception, Refused) and "it cannot be written" in str(result.exception)
+    assert (tmp_path / "file").read_text() == "mine"

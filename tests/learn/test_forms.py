@@ -132,6 +132,15 @@ def test_every_grouped_number_is_read(number):
         assert FORMS["number"].read(text, NUMBER) == number
 
 
+@given(st.floats(), st.sampled_from([math.inf, -math.inf]))
+def test_only_infinity_is_infinite(number, infinity):
+    """As a right answer and as a wrong one that is explained."""
+    assert FORMS["number"].judge(number, {"answer": infinity}).right == (number == infinity)
+    wrong = {"answer": 0.5, "wrong": [{"answer": infinity, "why": "infinite"}], "otherwise": "finite"}
+    if number != 0.5:
+        assert FORMS["number"].judge(number, wrong).why == ("infinite" if number == infinity else "finite")
+
+
 @given(st.text(max_size=20), st.sampled_from(sorted(FIELDS)))
 def test_any_text_is_an_answer_or_unreadable(text, name):
     """Nothing else is raised, and an answer that is read can be judged."""

@@ -47,6 +47,9 @@ WRONG = {
     "twice": (QUESTION + QUESTION, 12, "two parts are named p", "rename one of them"),
     "two-reveals": (QUESTION + 2 * "```python reveal p\n1\n```\n", 15, "a second 'python reveal p'", "remove one"),
     "reveal-and-claim": ('```python reveal a\n1\n```\n```python claim a\n"""x"""\n```\n', 10, "two parts are named a", "rename"),
+    "break-nowhere": ("<!-- break -->\nText.\n", 7, "no section begins after the break", "move the break"),
+    "break-at-the-end": ("## A\n\nText.\n\n<!-- break -->\n", 11, "no section begins after the break", "move"),
+    "break-without-minutes": ("<!-- break -->\n<!-- covers 1.1 -->\n## A\n\nText.\n", 1, "minutes has 1 numbers", "for each part"),
     "no-exercise": (SCORES + "```python law score\n1\n```\n", 54, "'python law score' belongs to no exercise", "mean 'scores'"),
     "no-exercises": ("```python law score\n1\n```\n", 7, "'python law score' belongs to no exercise", "add this exercise"),
     "no-solution": (SCORES.replace("solution scores", "result scores"), 7, "scores has no solution", "add it"),
@@ -95,6 +98,8 @@ def test_what_is_wrong_is_listed(name, tmp_path):
     [
         ("", ["number", "title", "minutes"]),
         ("+++\nnumber = '3'\ntitle = 'x'\nminutes = true\n+++\n", ["number", "minutes"]),
+        ("+++\nnumber = 3\ntitle = 'x'\nminutes = []\n+++\n", ["minutes"]),
+        ("+++\nnumber = 3\ntitle = 'x'\nminutes = [20, '30']\n+++\n", ["minutes"]),
     ],
 )
 def test_the_beginning(head, lacks, tmp_path):
@@ -166,7 +171,7 @@ holds = False
 """
     read = chapter(tmp_path, body)
 
-    assert (read.number, read.title, read.minutes) == (3, "Scores", 25)
+    assert (read.number, read.title, read.minutes) == (3, "Scores", (25,))
     assert [type(part).__name__ for part in read.parts] == [
         "Text",
         "Text",

@@ -43,7 +43,7 @@ WRONG = {
 @pytest.fixture
 def tests_of_scores(tmp_path, monkeypatch):
     """What the check says about a file of tests."""
-    monkeypatch.setattr(checking, "STEP", 1.0)
+    monkeypatch.setattr(checking, "SLOW", 1.0)
     read = chapter(tmp_path)
 
     def found(code):

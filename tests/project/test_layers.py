@@ -13,10 +13,10 @@ def structure():
 
 
 def test_the_plan_can_be_seen_at_once(structure):
-    """Twelve packages on nine layers; with those that are to come there will be no more than fourteen on eleven."""
+    """Thirteen packages on nine layers; with the one that is to come there will be no more than fourteen on eleven."""
     packages = [package for layer in LAYERS for package in layer]
 
-    assert structure.packages == len(set(packages) - PLANNED) <= 12 and structure.layers <= 9
+    assert structure.packages == len(set(packages) - PLANNED) <= 13 and structure.layers <= 9
     assert len(packages) <= 14 and len(LAYERS) <= 11
 
 
@@ -54,8 +54,9 @@ def test_nothing_takes_many_positions():
     """Functions take at most six arguments by position, but where torch or typer say how they are called."""
     found = import_graph.long_signatures()
 
-    # It stands in for torch.nn.MultiheadAttention, argument by argument.
-    assert [each for each in found if not each.startswith("regard.torch.layers.multi_head: ")] == []
+    # These have the arguments of others: of torch.nn.MultiheadAttention, and of functions that transformers calls.
+    others = ("regard.torch.layers.multi_head: ", "regard.ledger.stand_ins.recurrent: ")
+    assert [each for each in found if not each.startswith(others)] == []
 
 
 def test_meta_a_bad_import_is_named(tmp_path):

@@ -27,6 +27,14 @@ def test_every_old_path_leads_to_a_module(old):
     assert (found.__name__, found.__spec__.name) == (new, new)
 
 
+def test_a_function_that_is_loaded_later_stays():
+    """`regard.cost` was a module, and is a function that nothing has loaded yet."""
+    code = "import sys, regard, regard.cost; print(sys.modules['regard.cost'].__name__, callable(regard.cost))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+    assert done.stdout.split() == ["regard.engines.cost", "True"], done.stderr
+
+
 def test_what_lies_below_a_moved_folder_is_found():
     """A folder in the table stands for every file in it, unless the file has a line of its own."""
     assert new_name("regard.jit.code.target") == "regard.engines.jit.code.target"

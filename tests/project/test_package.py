@@ -64,13 +64,13 @@ def clean(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.slow  # builds the wheel
 def test_the_wheel_carries_the_page_and_the_types(wheel):
-    """Every file of the package is in the wheel: code, the page's scripts and styles, and py.typed."""
+    """Every file of the package is in the wheel: code, the page's scripts and styles, chapters, tables and py.typed."""
     held = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "src"
     wanted = {
         str(path.relative_to(source))
         for path in source.rglob("*")
-        if path.is_file() and path.suffix in (".py", ".js", ".css", ".html", ".typed")
+        if path.is_file() and path.suffix in (".py", ".js", ".css", ".html", ".md", ".toml", ".typed")
     }
 
     assert {"regard/py.typed", "regard/lens/viewer/web/page.html"} <= wanted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
+from ..engines.hardware import processor
 from ..engines.jit import description
 
 __all__ = ["cores", "describe"]
@@ -30,12 +30,3 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else -1.0,
     }
-
-
-def processor() -> str:
-    listing = Path("/proc/cpuinfo")
-    if listing.exists():
-        for line in listing.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"

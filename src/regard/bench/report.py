@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engines.peak import Peak
+from . import shapes
 from .cases import Case, Result
 from .engines import ENGINES
 from .learning import Learned
@@ -116,6 +117,26 @@ def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
         table.add_row(task.task, duration(task.regard), duration(task.sdpa), ratio(task.ratio))
     table.add_section()
     table.add_row("overhead of a call of regard.torch.attention", duration(overhead), "", "")
+    return table
+
+
+def shapes_table(found: list[shapes.Timed]) -> Table:
+    """Every shape, the lowest ratio first, and the geometric mean of each dtype and task."""
+    table = blank("shapes of models, next to torch's SDPA")
+    for title in ("shape", "dtype", "task"):
+        table.add_column(title)
+    for title in ("regard", "torch SDPA", "×"):
+        table.add_column(title, justify="right")
+    for each in found:
+        times = duration(each.regard), duration(each.sdpa), ratio(each.ratio)
+        table.add_row(each.shape, each.dtype, each.task, *times)
+    table.add_section()
+    kinds = dict.fromkeys((each.dtype, each.task) for each in found)
+    for kind in sorted(kinds):
+        ratios = [each.ratio for each in found if (each.dtype, each.task) == kind]
+        below = sum(each < 1 for each in ratios)
+        mean = ratio(shapes.geometric_mean(ratios))
+        table.add_row(f"geometric mean; {below} of {len(ratios)} below 1", *kind, "", "", mean)
     return table
 
 

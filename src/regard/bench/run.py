@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..common.errors import Refused, refuse
 from ..engines import peak
-from . import learning, lens, report, system
+from . import learning, lens, report, shapes, system
 from . import whole_models as whole
 from .accuracy import Truth
 from .cases import CASES, Case, Result, choose, shrunk
@@ -32,11 +32,11 @@ FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportErro
 def run(
     cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measures and prints the named cases (names, kinds, patterns, model, learning, lens, system; all for an empty
-    list), and returns the results for JSON.
+    """Measures and prints the named cases (names, kinds, patterns, shapes, model, learning, lens, system; all for an
+    empty list), and returns the results for JSON.
     """
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
-    picked = choose(cases, [*pool, "model", "learning", "lens", "system"], "case")
+    picked = choose(cases, [*pool, "shapes", "model", "learning", "lens", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), required=bool(engines), console=console)
     machine = describe()
@@ -57,6 +57,13 @@ def run(
             console.print(report.case_table(case, [result for result in results if result.case == case.name], top))
         console.print(report.summary_table(chosen, results, top))
         found |= {"peak": top, "cases": [{"name": case.name, **asdict(case)} for case in chosen], "results": results}
+    if "shapes" in picked and "torch" in whole.missing():
+        console.print("skipped shapes: torch not installed", style="dim")
+    elif "shapes" in picked:
+        some = (QUICK, shapes.SHAPES[::9], 16) if quick else ()
+        of_shapes = shapes.measure(progress, *some)
+        console.print(report.shapes_table(of_shapes))
+        found["shapes"] = of_shapes
     if "model" in picked and whole.missing():
         console.print(f"skipped model: {', '.join(whole.missing())} not installed", style="dim")
     elif "model" in picked:

@@ -14,6 +14,8 @@ from .audit import audit
 from .bench import bench
 from .classify import classify
 from .conform import conform
+from .cost import HELP as COST_HELP
+from .cost import costs
 from .generate import generate
 from .learn import learn
 from .look import look
@@ -22,7 +24,7 @@ from .train import train
 
 __all__ = ["app", "main"]
 
-HELP = "Exact self-attention: inspect and audit models, run benchmarks, train small models."
+HELP = "Exact self-attention: inspect, audit and price models, run benchmarks, train small models."
 app = typer.Typer(
     help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
@@ -30,6 +32,7 @@ app.command()(look)
 app.command()(learn)
 app.command()(audit)
 app.command()(conform)
+app.add_typer(costs, name="cost", help=COST_HELP)
 app.command()(bench)
 app.command()(train)
 app.command()(generate)

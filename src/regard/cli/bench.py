@@ -17,7 +17,7 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Run only these cases (comma-separated): names, kinds (causal), patterns (dense-2k-*), model, "
+            help="Run only these cases (comma-separated): names, kinds (causal), patterns (dense-2k-*), shapes, model, "
             "learning, lens, system.",
             show_default="all",
         ),

@@ -68,10 +68,10 @@ def measure(memory: bool = True) -> Peak:
     )
 
 
-def reading(threads: int, lanes: int) -> float:
-    """Bytes per second that all threads together read from memory."""
+def reading(threads: int, lanes: int, size: int = BYTES) -> float:
+    """Bytes per second that all threads together read from memory; size: bytes, far more than any cache has."""
     read = loops(host()).read
-    data = np.ones(BYTES // 4, np.float32)
+    data = np.ones(size // 4, np.float32)
     share = len(data) // threads // (8 * lanes) * (8 * lanes)
     parts = [data[share * n : share * (n + 1)] for n in range(threads)]
     return max(

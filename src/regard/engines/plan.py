@@ -16,17 +16,19 @@ from ..common.caching import Memo
 from ..common.errors import refuse
 from ..language.analysis import bounds
 from ..language.expr import Expr, Var, walk
-from ..language.intervals import Interval
+from ..language.intervals import Interval, RangeTable
 from ..language.masks import LIMIT as POSITIONS
 from ..language.problem import Problem
 
-__all__ = ["Plan", "plan", "plan_step"]
+__all__ = ["Plan", "Summaries", "plan", "plan_step"]
 
 FINE = 4096  # up to this many finest boxes are evaluated in one step: the cost of a step is mostly overhead
 COARSE = 64  # otherwise the search begins with at most this many boxes
 LIMIT = 1 << 23  # the search stops before a level has more boxes than this, and calls the remaining ones mixed
 STEP = 64  # positions that share a plan in decoding; up to this many keys are visited needlessly at each mask edge
 CHUNK = 1 << 14  # boxes per evaluation, so that the values of one evaluation fit the second-level cache
+
+Summaries = dict[int, RangeTable]  # of tables by id: they are valid as long as the tables do not change
 
 _plans: Memo[Plan] = Memo(64)
 
@@ -187,7 +189,7 @@ class Grid(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     ahead: int
-    tables: dict
+    tables: Summaries
 
     @property
     def tiles(self) -> int:
@@ -214,14 +216,21 @@ class Stretches(NamedTuple):
     mixed: np.ndarray
 
 
-def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None, ahead: int = 0) -> Plan:
+def plan(
+    problem: Problem,
+    rows: int,
+    keys: int,
+    ends: np.ndarray | None = None,
+    ahead: int = 0,
+    summaries: Summaries | None = None,
+) -> Plan:
     """The plan of a problem in tiles of `rows` query rows by `keys` keys.
 
     A tile is full if the mask is known to allow all its pairs, empty if it is known to allow none, and mixed otherwise.
 
     ends (B,): number of keys of each batch entry, by default all of them. ahead: the plan stays valid while entries
     grow by up to this many keys and their rows advance by as many positions (decoding); runs then include the keys to
-    come.
+    come. summaries: of the tables that the mask reads, kept between plans of one call.
 
     >>> import numpy as np, regard as rg
     >>> q = k = np.zeros((256, 8), np.float32)
@@ -239,10 +248,10 @@ def plan(problem: Problem, rows: int, keys: int, ends: np.ndarray | None = None,
         None if ends is None else ends.tobytes(),
         ahead,
     )
-    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead))
+    return _plans((problem.mask,), rest, lambda: _planned(problem, rows, keys, ends, ahead, summaries))
 
 
-def plan_step(problem: Problem, rows: int, keys: int) -> Plan:
+def plan_step(problem: Problem, rows: int, keys: int, summaries: Summaries | None = None) -> Plan:
     """A plan for few rows, valid for all positions within STEP, so that decoding makes one plan per STEP tokens.
 
     Up to STEP keys at each edge of the mask are called mixed or visited needlessly, which changes no result.
@@ -254,14 +263,16 @@ def plan_step(problem: Problem, rows: int, keys: int) -> Plan:
 
     def work_out() -> Plan:
         first = replace(problem, query_start=start)
-        return _planned(first, rows, keys, np.full(B, last - STEP + 1), STEP - 1)
+        return _planned(first, rows, keys, np.full(B, last - STEP + 1), STEP - 1, summaries)
 
     found = _plans((problem.mask,), rest, work_out)
     runs, offsets = found.until(np.full(B, K))
     return replace(found, runs=runs, offsets=offsets, dims=problem.dims)
 
 
-def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ahead: int) -> Plan:
+def _planned(
+    problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ahead: int, summaries: Summaries | None
+) -> Plan:
     dims = problem.dims
     B, H, Q, K = (dims[name] for name in "BHQK")
     mask = problem.mask
@@ -282,9 +293,9 @@ def _planned(problem: Problem, rows: int, keys: int, ends: np.ndarray | None, ah
         found = Stretches(tile=tile, first=nothing, last=units, mixed=nothing)
     elif H and Q and end.any():
         floats = {"batch": batch, "head": head, "start": start[batch], "end": end}
-        grid = Grid(
-            mask, rows, keys, Q, **{name: part.astype(float) for name, part in floats.items()}, ahead=ahead, tables={}
-        )
+        tables = {} if summaries is None else summaries
+        places = {name: part.astype(float) for name, part in floats.items()}
+        grid = Grid(mask, rows, keys, Q, **places, ahead=ahead, tables=tables)
         if len(batch) * tiles << (grid.shift + 7) >= 1 << 63:  # `_entries` needs an index for each
             raise refuse(
                 "plan",

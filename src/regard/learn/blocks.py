@@ -20,6 +20,7 @@ KINDS = {
 }  # fmt: skip
 NEEDS = ("", "torch", "demo")
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
+BREAK = "<!-- break -->"
 COVERS = re.compile(r"<!--\s*covers((?:\s+\d+\.\d+)+)\s*-->")
 HEAD = re.compile(r"\+\+\+\n(.*?)\n\+\+\+\n", re.S)
 
@@ -40,7 +41,7 @@ class Block:
     """A fenced block, or text between blocks.
 
     kind: such as "toml prediction"; "" for text · rest: words after the name · needs: a package, or "" · text: what is
-    inside · covers: items of the sources
+    inside · covers: items of the sources · after_break: whether a new part of the chapter begins here
     """
 
     line: int
@@ -50,19 +51,26 @@ class Block:
     needs: str = ""
     text: str = ""
     covers: tuple[str, ...] = ()
+    after_break: bool = False
 
 
 def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
     """The fields at the beginning of a file, the rest, and the line where the rest begins."""
     match = HEAD.match(text)
     fields = toml(1, match[1] if match else "", problems)
-    for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", int, "25")):
-        if type(fields.get(name)) is not kind:
+    if type(fields.get("minutes")) is int:
+        fields["minutes"] = [fields["minutes"]]
+    for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", list, "25 or [25, 30]")):
+        if type(fields.get(name)) is not kind or (kind is list and not _whole(fields[name])):
             fix = "begin the file with +++, these three fields and +++, each in its line"
             problems.add(1, f"the beginning lacks {name}", f"{name} = {example}", fix)
             fields[name] = kind()
     end = match.end() if match else 0
     return fields, text[end:], 1 + text.count("\n", 0, end)
+
+
+def _whole(numbers: list[Any]) -> bool:
+    return bool(numbers) and all(type(each) is int for each in numbers)
 
 
 def toml(line: int, text: str, problems: Problems) -> dict[str, Any]:
@@ -82,7 +90,7 @@ def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
     text = Block(first)
     kept: list[str] = []
     covers: tuple[str, ...] = ()
-    noted = first
+    noted, after_break = first, False
     at = 0
     while at < len(lines):
         line, here = lines[at], first + at
@@ -90,10 +98,19 @@ def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
         if line.strip().startswith("<!-- covers"):
             covers, noted = covers + _covered(line, here, problems), here
             at += 1
+        elif line.strip() == BREAK:
+            following = next(
+                (each for each in lines[at + 1 :] if each.strip() and not COVERS.fullmatch(each.strip())), ""
+            )
+            if not following.startswith("## "):
+                problems.add(here, "no section begins after the break", "a line ## … after it", "move the break")
+            after_break = True
+            at += 1
         elif fence is None:
             if line.startswith("## "):
                 yield from _closed(text, kept)
-                text, kept = Block(here), []
+                text, kept = Block(here, after_break=after_break), []
+                after_break = False
             if line.strip():
                 if not any(each.strip() for each in kept):
                     text.line = here

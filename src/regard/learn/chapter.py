@@ -24,9 +24,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Text(Part):
-    """A section of Markdown with its heading."""
+    """A section of Markdown with its heading. after_break: whether a new part of the chapter begins with it."""
 
     text: str = ""
+    after_break: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,11 @@ class Claim(Part):
 
 @dataclass(frozen=True)
 class Chapter:
-    """A chapter. parts: in the order in which a learner meets them · path: its file."""
+    """A chapter. minutes: between its breaks · parts: in the order in which a learner meets them · path: its file."""
 
     number: int
     title: str
-    minutes: int
+    minutes: tuple[int, ...]
     parts: tuple[Part, ...]
     path: Path
 
@@ -131,6 +132,11 @@ class Chapter:
     @property
     def claims(self) -> list[Claim]:
         return [part for part in self.parts if isinstance(part, Claim)]
+
+    @property
+    def breaks(self) -> list[Part]:
+        """The sections before which a learner may stop."""
+        return [part for part in self.parts if isinstance(part, Text) and part.after_break]
 
     def part(self, name: str) -> Part | None:
         """The part of this name."""

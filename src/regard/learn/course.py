@@ -23,11 +23,14 @@ class _Screen(Screen, Protocol):
 
 
 class Course:
-    """The course, its learner's folder, and the screen."""
+    """The course, its learner's folder, and the screen. own: a folder with a teacher's own chapters, which is noted."""
 
-    def __init__(self, folder: Path, screen: _Screen):
+    def __init__(self, folder: Path, screen: _Screen, own: Path | None = None):
         self.folder, self.screen = folder, screen
-        self.chapters = chapters()
+        self.chapters = chapters(own if own is not None else _noted(folder))
+        if own is not None and folder.exists():
+            self._note_own(own)
+        self.own = own
         self.work = Exercises(folder, self.chapters, screen)
 
     def go_on(self, number: int | None = None) -> None:
@@ -35,6 +38,8 @@ class Course:
         new = not self.folder.exists()
         if new:
             self.screen.note(f"Your files will be in {self.folder}/. `regard learn` goes on where you stop.")
+        if new and self.own is not None:
+            self._note_own(self.own)
         try:
             Lesson(self.folder, self.chapters, self.screen).go_on(number)
         except Stopped:
@@ -53,10 +58,12 @@ class Course:
 
     def check(self, file: Path | None, number: int | None) -> bool:
         """Whether a file, or the exercise that is worked on, is right."""
-        if file is not None:
-            return self.work.check_file(file)
-        chapter, exercise, path = self.work.current(number)
-        return self.work.check(chapter, exercise, path)
+        right = self.work.check_file(file) if file is not None else self.work.check(*self.work.current(number))
+        if right:
+            self.screen.note(f"To go on: {command(self.folder)}")
+        elif file is None:  # the file may be that of another exercise, which has other hints
+            self.screen.note(f"A hint: {command(self.folder)} --hint")
+        return right
 
     def watch(self, number: int | None) -> None:
         """Checks at each save."""
@@ -136,17 +143,43 @@ class Course:
     def list_chapters(self) -> None:
         """The chapters, and how far the learner is."""
         progress = read(self.folder)
-        rows = [["", "chapter", "minutes", "exercises", "predictions", "file"]]
+        rows = [["", "chapter", "minutes", "exercises", "right answers", "files"]]
         for chapter in self.chapters:
             place = progress.place.get(str(chapter.number))
             mark = "done" if place == "" else "here" if chapter.number == progress.current else ""
-            rows.append([mark, f"{chapter.number}  {chapter.title}", str(chapter.minutes), *self._counts(chapter)])
+            rows.append(
+                [
+                    mark,
+                    f"{chapter.number}  {chapter.title}",
+                    " + ".join(str(each) for each in chapter.minutes),
+                    *self._counts(chapter),
+                ]
+            )
         self.screen.table(rows)
+
+    def _note_own(self, own: Path) -> None:
+        """Later commands find the teacher's chapters by themselves."""
+        with changing(self.folder) as progress:
+            progress.own = str(own.resolve())
 
     def _counts(self, chapter: Chapter) -> list[str]:
         progress = read(self.folder)
         passed = sum(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
         answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
         right = sum(bool(each and each["right"]) for each in answers)
-        files = ", ".join(dict.fromkeys(chapter.file_of(each) for each in chapter.exercises))
-        return [f"{passed} of {len(chapter.exercises)}", f"{right} right of {len(answers)}", files]
+        files = "\n".join(dict.fromkeys(chapter.file_of(each) for each in chapter.exercises))
+        return [f"{passed} of {len(chapter.exercises)}", f"{right} of {len(answers)}", files]
+
+
+def _noted(folder: Path) -> Path | None:
+    """The folder of a teacher's own chapters that a learner's folder notes."""
+    own = read(folder).own
+    if own and not Path(own).is_dir():
+        raise refuse(
+            "learn",
+            "the folder of your teacher's chapters does not exist",
+            given=own,
+            expected="the folder that --chapters named",
+            fix="regard learn --chapters FOLDER, with its new place",
+        )
+    return Path(own) if own else None

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from ..common.errors import refuse
 from .chapter import Chapter, Exercise
 
-__all__ = ["FAST", "USUAL", "add_note", "combined", "put_aside", "starts"]
+__all__ = ["FAST", "USUAL", "add_note", "combined", "put_aside", "starts", "writing"]
 
 USUAL = Path("attention-course")  # the folder, if none is named
 FAST = "fast"  # the ending of the file that has all exercises of a chapter
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raises Refused where the system does not let a file or folder be written."""
+    try:
+        yield
+    except OSError as error:
+        given, expected = f"{error.filename or folder}: {error.strerror}", "a folder in which you may write"
+        raise refuse(
+            "learn", "it cannot be written", given=given, expected=expected, fix="name another folder"
+        ) from error
 
 
 def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> tuple[Path, bool]:
@@ -26,12 +41,13 @@ def combined(folder: Path, chapter: Chapter) -> tuple[Path, bool]:
 
 
 def _new(path: Path, text: str) -> tuple[Path, bool]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
-            file.write(text)
-    except FileExistsError:
-        return path, False
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
+                file.write(text)
+        except FileExistsError:
+            return path, False
     return path, True
 
 
@@ -55,8 +71,9 @@ def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
 def add_note(folder: Path, text: str, place: str) -> Path:
     """Appends a learner's own question to `notes.md`, with the place in the course where it arose."""
     path = folder / "notes.md"
-    folder.mkdir(parents=True, exist_ok=True)
-    head = "" if path.exists() else "# Questions of my own\n"
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        head = "" if path.exists() else "# Questions of my own\n"
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
     return path

@@ -58,6 +58,8 @@ def _number(text: str) -> float:
 def _near(given: float, wanted: float, tolerance: float) -> bool:
     if math.isnan(wanted) or math.isnan(given):
         return math.isnan(wanted) and math.isnan(given)
+    if math.isinf(wanted):  # 1e-12 times it would be infinite, too
+        return given == wanted
     return given == wanted or abs(given - wanted) <= tolerance + 1e-12 * abs(wanted)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, key_of
-from .exercises import Exercises
+from .exercises import Exercises, command
 from .folder import starts
 from .forms import FORMS, Unreadable
 from .progress import Progress, changing, read
@@ -38,7 +38,8 @@ class Lesson:
             finished = progress.place.get(str(number)) == ""
             if finished:
                 del progress.place[str(number)]
-        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}   (about {chapter.minutes} minutes)")
+        minutes = " + ".join(str(each) for each in chapter.minutes)
+        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}   (about {minutes} minutes)")
         if str(number) not in progress.place:
             self._again(chapter)
         for part in self._left(chapter, progress):
@@ -65,6 +66,8 @@ class Lesson:
     def _show(self, chapter: Chapter, part: Part) -> None:
         match part:
             case Text():
+                if part.after_break:
+                    self._break(chapter, part)
                 self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title is above
                 self.screen.pause()
             case Question():
@@ -76,6 +79,12 @@ class Lesson:
                 self.screen.pause()
             case Exercise():
                 self._exercise(chapter, part)
+
+    def _break(self, chapter: Chapter, part: Part) -> None:
+        number = 1 + chapter.breaks.index(part)
+        minutes, count = chapter.minutes[number], len(chapter.minutes)
+        self.screen.heading(f"Chapter {chapter.number}, part {number + 1} of {count}   (about {minutes} minutes)")
+        self.screen.note(f"A good place for a break. {command(self.folder)} goes on from here.")
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ class Lesson:
         self.screen.code(block.code)
         missing = installed(block.needs)
         if missing:
-            self.screen.note(f"This runs if it is installed: {missing}")
+            self.screen.note(f"It is not run, because it needs a package. To install it:\n    {missing}\n")
             return
         self.screen.output(reveal(block).text)
 
@@ -170,7 +179,7 @@ class Lesson:
         self.screen.prose(f"“{claim.statement}”{source}")
         missing = installed(claim.needs)
         if missing:
-            self.screen.note(f"Its program runs if it is installed: {missing}")
+            self.screen.note(f"Its program is not run, because it needs a package. To install it:\n    {missing}\n")
             return
         self.screen.code(claim.code.split('"""', 2)[-1].strip("\n"))
         found = outcome(claim)

@@ -12,16 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import refuse
+from .folder import writing
 
-__all__ = ["Progress", "changing", "read"]
+__all__ = ["NAME", "Progress", "changing", "read"]
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
+ENTRIES: dict[str, Any] = {"own": str, "current": (int, type(None)), "place": dict, "answers": dict, "exercises": dict}
+FIELDS: dict[str, dict[str, Any]] = {
+    "answers": {"given": str, "right": bool, "again": list},
+    "exercises": {"tries": int, "hints": int, "shown": bool, "passed": (bool, str, type(None))},
+}  # what each entry of these holds, at least
 WAIT = 10.0  # seconds for another terminal, which holds the lock for a few milliseconds
 
 
 class Progress:
     """What was done, as plain data.
 
+    own: the folder with a teacher's own chapters, or "" ·
     place: the name of the next part of each chapter, by the chapter's number; "" at its end · current: the chapter that
     is being read · answers: by "chapter/name": what was answered first, whether that was right, and in which chapters
     a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed
@@ -29,6 +36,7 @@ class Progress:
 
     def __init__(self, data: dict[str, Any] | None = None):
         data = data or {}
+        self.own: str = data.get("own", "")
         self.current: int | None = data.get("current")
         self.place: dict[str, str] = data.get("place", {})
         self.answers: dict[str, dict[str, Any]] = data.get("answers", {})
@@ -68,7 +76,7 @@ def read(folder: Path) -> Progress:
     path = folder / NAME
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a file in place of the folder: writing to it raises Refused
         return Progress()
     except (ValueError, OSError) as error:
         raise refuse(
@@ -86,13 +94,38 @@ def read(folder: Path) -> Progress:
             expected=f"version {VERSION}",
             fix="use the regard that wrote it, or another folder",
         )
+    problem = _problem(data)
+    if problem:
+        raise refuse(
+            "learn",
+            "the progress is damaged",
+            given=f"{path}: {problem}",
+            expected="the file as regard learn wrote it",
+            fix="correct it, or move it away: the exercises stay, and the course begins anew",
+        )
     return Progress(data)
+
+
+def _problem(data: dict[str, Any]) -> str:
+    """The first entry of a type that regard does not write, or ""."""
+    for name, kinds in ENTRIES.items():
+        if name in data and not isinstance(data[name], kinds):
+            return f"{name} is {data[name]!r}"
+    for name, fields in FIELDS.items():
+        for key, entry in data.get(name, {}).items():
+            if not isinstance(entry, dict) or not all(
+                isinstance(entry.get(each), kinds) for each, kinds in fields.items()
+            ):
+                return f"{name}, {key}: {entry!r}"
+    return ""
 
 
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[Progress]:
     """The progress, to be changed inside; written at the end as a whole, while no other process changes it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / LOCK).touch()
     with _locked(folder / LOCK):
         progress = read(folder)
         yield progress

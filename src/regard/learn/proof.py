@@ -23,7 +23,7 @@ from .source import CHAPTERS, read_chapter
 
 __all__ = ["proved"]
 
-COLUMNS = 78  # of what a reveal prints
+COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
 LINES = 25  # of a section of text
 
 Found = tuple[str, str]
@@ -50,7 +50,7 @@ def _proved(chapter: Chapter, part: Part) -> list[Found]:
 def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
     match part:
         case Text():
-            yield f"text, line {part.line}", _length(part)
+            yield f"text, line {part.line}", "; ".join(_section(part))
         case Question():
             yield f"{part.form} {part.name}", "; ".join(_question(part))
         case Reveal() if not installed(part.needs):
@@ -62,14 +62,17 @@ def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
             yield from _exercise(chapter, part)
 
 
-def _length(section: Text) -> str:
-    """A section of text is one screen; blocks in it do not count."""
+def _section(section: Text) -> Iterator[str]:
+    """A section of text is one screen; blocks in it do not count, and their lines fit into a terminal."""
     inside, count = False, 0
     for line in section.text.splitlines():
         fence = line.startswith(("```", "~~~"))
         inside ^= fence
         count += bool(line.strip()) and not inside and not fence
-    return f"it has {count} lines, more than {LINES}" if count > LINES else ""
+        if inside and len(line) > COLUMNS:
+            yield f"a line of a block has {len(line)} columns, more than {COLUMNS}: {line.strip()[:20]}…"
+    if count > LINES:
+        yield f"it has {count} lines, more than {LINES}"
 
 
 def _wide(printed: str) -> Iterator[str]:

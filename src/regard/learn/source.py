@@ -6,6 +6,7 @@ The format is described in docs/how-to/write-a-chapter.md.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,9 +36,38 @@ KNOWN = {mistake.name for mistake in CATALOG}
 Own = Mapping[tuple[str, str], list[Block]]
 
 
-def chapters() -> list[Chapter]:
-    """The chapters of the course, in order."""
-    return [read_chapter(path) for path in sorted(CHAPTERS.glob("*.md"))]
+def chapters(own: Path | None = None) -> list[Chapter]:
+    """The chapters of the course, and those of a teacher's own folder, in order of their numbers."""
+    found = [read_chapter(path) for path in sorted(CHAPTERS.glob("*.md"))]
+    return found if own is None else sorted([*found, *_own(own, found)], key=lambda chapter: chapter.number)
+
+
+def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
+    """The chapters of a folder: its Markdown files but README.md. Raises Refused, with the reasons of all files, if it
+    has none, one cannot be read, or a number is given twice.
+    """
+    paths = [path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme"]
+    if not paths:
+        fix = "--chapters FOLDER, with chapters as docs/how-to/write-a-chapter.md describes them"
+        expected = "a folder with a file such as 20-my-chapter.md"
+        raise refuse(WHERE, "the folder has no chapter", given=str(folder), expected=expected, fix=fix)
+    found, taken = [], {chapter.number: chapter.path.name for chapter in course}
+    reasons: list[Reason] = []
+    for path in paths:
+        try:
+            chapter = read_chapter(path)
+        except Refused as refused:
+            reasons += refused.reasons
+            continue
+        if chapter.number in taken:
+            given = f"{path.name} and {taken[chapter.number]}: number = {chapter.number}"
+            fix = f"write number = {max(taken) + 1}, or another free one"
+            reasons.append(Reason("two chapters have one number", given=given, expected="a number for each", fix=fix))
+        taken[chapter.number] = path.name
+        found.append(chapter)
+    if reasons:
+        raise Refused(WHERE, reasons)
+    return found
 
 
 def read_chapter(path: Path) -> Chapter:
@@ -46,8 +76,15 @@ def read_chapter(path: Path) -> Chapter:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
-        reason = Reason("the file cannot be read", given=str(error), expected=expected, fix=fix)
+        given = str(error) if isinstance(error, OSError) else f"{path}: {error}"
+        reason = Reason("the file cannot be read", given=given, expected=expected, fix=fix)
         raise Refused(WHERE, [reason]) from error
+    return _chapter(path, text)
+
+
+@functools.lru_cache(64)
+def _chapter(path: Path, text: str) -> Chapter:
+    """A chapter from its text; read once in a process that goes on, as with --watch."""
     return _Reader(path).chapter(text)
 
 
@@ -60,9 +97,13 @@ class _Reader:
     def chapter(self, text: str) -> Chapter:
         fields, body, first = head(text, self.problems)
         parts = self._parts(list(blocks(body, first, self.problems)))
+        sittings = 1 + sum(isinstance(part, Text) and part.after_break for part in parts)
+        if fields["minutes"] and len(fields["minutes"]) != sittings:
+            what, fix = f"minutes has {len(fields['minutes'])} numbers", "a number for each part between breaks"
+            self.problem(1, what, f"{sittings}: there are {sittings - 1} breaks", fix)
         if self.problems.reasons:
             raise Refused(WHERE, sorted(self.problems.reasons, key=_line))
-        return Chapter(fields["number"], fields["title"], fields["minutes"], tuple(parts), self.path)
+        return Chapter(fields["number"], fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
 
     def _parts(self, found: list[Block]) -> list[Part]:
         own: dict[tuple[str, str], list[Block]] = {}
@@ -74,7 +115,7 @@ class _Reader:
         for number, block in enumerate(found):
             match block.kind:
                 case "":
-                    parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text))
+                    parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text, block.after_break))
                 case "toml prediction" | "toml question":
                     parts.append(self._question(block, own.get(("python reveal", block.name), [])))
                 case "python reveal" if block.name not in questions:
@@ -203,9 +244,11 @@ class _Reader:
 
     def _defines(self, block: Block, function: Any) -> None:
         """A solution and a wrong answer define the function, in whatever way."""
+        if not isinstance(function, str) or re.search(rf"^(def|class) {re.escape(function)}\b", block.text, re.M):
+            return
         tree = ast.parse(block.text)
         names = {getattr(node, "name", None) or getattr(node, "id", None) for node in ast.walk(tree)}
-        if isinstance(function, str) and function not in names:
+        if function not in names:
             what = f"'{block.kind} {block.name}' does not define {function}"
             self.problem(block.line, what, f"def {function}(…)", "use the name of the exercise")
 

@@ -35,16 +35,16 @@ class Lost(Exception):
 class Child:
     """A new Python process in a session of its own, with the same interpreter, search path, folder and environment.
 
-    worker: the module whose `main` it runs
+    worker: the module whose `main` it runs · folder: in which folder, if it is another one
     """
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, folder: Path | None = None) -> None:
         self.connection, theirs = socket.socketpair()
         lifeline_end, lifeline = os.pipe()
         self.mark = secrets.token_hex(16)
         # The search path comes first: the parent's may have been changed since it started.
         code = (
-            f"import sys; sys.path[:] = {[str(each) for each in sys.path]!r}; "
+            f"import sys; sys.path[:] = {[os.path.abspath(each) for each in sys.path]!r}; "
             f"from {worker} import main; main({theirs.fileno()}, {lifeline_end})"
         )
         try:
@@ -56,6 +56,7 @@ class Child:
                 pass_fds=(theirs.fileno(), lifeline_end),
                 start_new_session=True,
                 env={**os.environ, MARK: self.mark},
+                cwd=folder,
                 bufsize=0,
             )
         except BaseException:

@@ -13,14 +13,17 @@ from ...language.expr import Const, Table, walk
 from ...language.expr import score as the_score
 from ...language.intervals import Interval
 from ...language.problem import Problem
-from ..plan import Plan, plan, plan_step
+from ..plan import Plan, Summaries, plan, plan_step
 from .code import build
 from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature
+from .code.formats import Format
 from .code.target import host
+from .hidden import as_planned
 from .kernels import forward
 from .kernels.forward import PIECE
-from .kernels.parts import dropout
+from .kernels.parts import dropout, few_rows
+from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
 from .run import threads
 from .run.launch import launch
@@ -45,6 +48,7 @@ __all__ = [
 ]
 
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
+CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
 
 
@@ -182,8 +186,10 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
 def recipe_of(problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, Q, _ = problem.q.shape
-    shape = tiling(problem)
-    found = (plan_step if Q <= FEW else plan)(problem, shape.planned, PLAN_KEYS)
+    summaries: Summaries = {}
+    planned = as_planned(problem)
+    shape = tiling(planned, summaries)
+    found = (plan_step if Q <= FEW else plan)(planned, shape.planned, PLAN_KEYS, summaries=summaries)
     heads = problem.k.shape[1] if shape.folded else H
     tiles = B * heads * found.order.shape[1]
     split = splits(problem, found, tiles, threads.count())
@@ -240,6 +246,7 @@ def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray, parti
         plain(problem),
         problem.dropout is None,
         *_reach(problem),
+        _streams(problem),
         host(),
     )
     return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, kind))
@@ -253,6 +260,10 @@ def rules(problem: Problem):
 def specify(problem: Problem, shape: Tiling, **kind) -> Specification:
     """The specification of the kernel for a problem; kind: further fields of it."""
     mask, score = rules(problem)
+    rows, depths = problem.q.shape[2], (problem.q.shape[3], problem.v.shape[3])
+    rows *= problem.q.shape[1] // problem.k.shape[1] if shape.folded else 1
+    form = Format(problem.dtype.name, host())
+    few = rows if few_rows.suits(rows, depths, kind["unit"], form, host()) else 0
     return Specification(
         shape=signature(mask, score)[0],
         D=problem.q.shape[3],
@@ -265,9 +276,16 @@ def specify(problem: Problem, shape: Tiling, **kind) -> Specification:
         mask=mask is not None,
         folded=shape.folded,
         dropout=problem.dropout is not None,
-        stream=shape.rows >= problem.q.shape[2],
+        stream=_streams(problem) if few else shape.rows >= problem.q.shape[2],
+        squares=element_bytes(mask, score, folded=shape.folded),
+        few=few,
         **kind,
     )
+
+
+def _streams(problem: Problem) -> bool:
+    """Whether keys and values come from memory, so that prefetching them helps; otherwise it takes time."""
+    return problem.k.size * problem.k.itemsize + problem.v.size * problem.v.itemsize > CACHED
 
 
 def _compiled(problem: Problem, shape: Tiling, kind: dict[str, Any]) -> Prepared:
@@ -307,8 +325,7 @@ def needs_64_bits(problem: Problem) -> bool:
         "score": anything,
     }
     roots = [root for root in (problem.mask, problem.score) if root is not None]
-    found = analysis.ranges_of(roots, ranges)
-    return any(
-        node.kind == "int" and not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31)
-        for node in walk(*roots)
-    )
+    # Bounds of the integers only: those of a mask or a bias that is an array would read all of it.
+    integers = [node for node in walk(*roots) if node.kind == "int"]
+    found = analysis.ranges_of(integers, ranges)
+    return any(not (found[id(node)].lo >= -(2**31) and found[id(node)].hi < 2**31) for node in integers)

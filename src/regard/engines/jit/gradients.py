@@ -23,8 +23,9 @@ from .code.formats import Format
 from .code.target import Target, host
 from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
+from .hidden import as_planned
 from .kernels import backward
-from .kernels.backward_parts.pullback import Expressions
+from .kernels.backward_parts.pullback import Expressions, roots
 from .kernels.backward_specification import (
     ARRAYS,
     KEYS,
@@ -36,6 +37,7 @@ from .kernels.backward_specification import (
 )
 from .kernels.parts import dropout
 from .kernels.parts.plan_by_key import tile_ranges
+from .kernels.parts.table_tiles import element_bytes
 from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS
@@ -158,7 +160,7 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     rows = _rows(problem, wanted)
     laid = grid(problem, rows)
-    seen = plan(from_tile(problem, laid.lead), rows, PLAN_KEYS)
+    seen = plan(from_tile(as_planned(problem), laid.lead), rows, PLAN_KEYS)
     ready = _prepare(problem, rows, arrays, wanted)
     units = -(-K // KEYS)
     workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
@@ -290,6 +292,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         tables=tuple(
             (number, _all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
         ),
+        squares=element_bytes(*roots(mask, score, partials)),
     )
 
     def write():

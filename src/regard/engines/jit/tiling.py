@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...language.expr import Var, walk
 from ...language.problem import Problem
-from ..plan import Plan, plan
+from ..plan import Plan, Summaries, plan
 from .code.formats import Format
 from .code.target import host
 from .kernels.forward import PIECE
@@ -30,11 +30,11 @@ class Tiling(NamedTuple):
     folded: bool
 
 
-def tiling(problem: Problem) -> Tiling:
+def tiling(problem: Problem, summaries: Summaries | None = None) -> Tiling:
     """As many rows as fill the registers, or fewer if the call has fewer.
 
     Heads that share keys and have few rows share a tile ("folded"). If tiles visit few keys, the mask edges cut through
-    a large part of them, and tiles of fewer rows waste less.
+    a large part of them, and tiles of fewer rows waste less. summaries: of the tables, for further plans of the call.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
@@ -50,7 +50,7 @@ def tiling(problem: Problem) -> Tiling:
     if folded:
         return Tiling(rows, lanes, Q, True)
     if problem.mask is not None and rows > lanes and Q <= PATIENT:
-        found = plan(problem, rows, PLAN_KEYS)
+        found = plan(problem, rows, PLAN_KEYS, summaries=summaries)
         if visited(found) < NARROW * rows * found.order.size:
             rows = lanes
     return Tiling(rows, lanes, rows, False)

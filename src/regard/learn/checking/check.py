@@ -12,6 +12,7 @@ from typing import Any
 
 from ...common.errors import Refused, refuse
 from ...conformance.process.child import Child, Lost
+from ...conformance.process.plain_text import last_lines
 from ..chapter import Chapter, Exercise
 from .problem import Problem
 
@@ -20,8 +21,8 @@ __all__ = ["Checked", "Checker", "check", "checked"]
 OPENING = 60.0  # seconds: importing torch takes most of them
 LOADING = 5.0  # seconds to run the learner's file
 IMPORTING = 30.0  # seconds to run a file that imports torch
-STEP = 3.0  # seconds for one case, or for the learner's tests of one answer
-SLOW = 10.0  # seconds for one case with torch, whose first calls take longer
+STEP = 3.0  # seconds for one case
+SLOW = 10.0  # seconds for one case with torch, whose first calls take longer, or for the learner's tests of one answer
 FLOOD = 10 << 20  # bytes that a check may print
 REPLY = 1 << 22
 
@@ -34,22 +35,25 @@ class Checked:
     printed: str = ""
 
 
-def check(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None:
-    """What is wrong with a file, or None."""
-    return checked(chapter, exercise, path).problem
+def check(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | None = None) -> Problem | None:
+    """What is wrong with a file, or None. folder: where it runs, if not in the folder of this process"""
+    return checked(chapter, exercise, path, folder).problem
 
 
-def checked(chapter: Chapter, exercise: Exercise, path: Path) -> Checked:
-    """What is wrong with a file, and what it printed."""
-    with Checker(chapter, exercise) as checker:
+def checked(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | None = None) -> Checked:
+    """What is wrong with a file, and what it printed. folder: as for `check`"""
+    with Checker(chapter, exercise, folder) as checker:
         return checker.checked(path)
 
 
 class Checker:
-    """Checks files of one exercise, one after another in the same process as long as that goes on."""
+    """Checks files of one exercise, one after another in the same process as long as that goes on.
 
-    def __init__(self, chapter: Chapter, exercise: Exercise):
-        self.chapter, self.exercise = chapter, exercise
+    folder: where they run, if not in the folder of this process
+    """
+
+    def __init__(self, chapter: Chapter, exercise: Exercise, folder: Path | None = None):
+        self.chapter, self.exercise, self.folder = chapter, exercise, folder
         self.child: Child | None = None
         self.cases: int | None = None  # None until the process has read the chapter
 
@@ -89,11 +93,10 @@ class Checker:
     def _checked(self, path: Path) -> Checked:
         if self.child is None or not self.child.end.alive:
             self.close()
-            self.child, self.cases = Child("regard.learn.checking.worker"), None
+            self.child, self.cases = Child("regard.learn.checking.worker", self.folder), None
         conversation = _Conversation(self.child)
         if self.cases is None:
-            opening = "open", str(self.chapter.path), self.exercise.name
-            self.cases = conversation.reply(OPENING, "the check", *opening)["cases"]
+            self.cases = self._opened(conversation, self.child)
         for seconds, where, *step in self._steps(path, self.cases):
             reply = conversation.reply(seconds, where, "step", *step)
             if reply is None:
@@ -106,9 +109,20 @@ class Checker:
             return Checked(problem, problem.printed)
         return Checked(None, conversation.reply(STEP, "the check", "printed"))
 
+    def _opened(self, conversation: _Conversation, child: Child) -> int:
+        """How many cases there are. The code of the chapter runs, which may be a teacher's own and fail."""
+        opening = "open", str(self.chapter.path.resolve()), self.exercise.name
+        try:
+            count: int = conversation.reply(OPENING, "the check", *opening)["cases"]
+        except _Stopped as stopped:
+            why = last_lines(child.tail, 1) or stopped.problem.what
+            what = f"the chapter's own cases or solution fail: {why}; run python -m regard.learn.proof"
+            raise _Stopped(Problem("chapter", f"{what} {self.chapter.path}")) from None
+        return count
+
     @property
     def _step(self) -> float:
-        return SLOW if self.exercise.needs else STEP
+        return SLOW if self.exercise.needs or self.exercise.tests_of else STEP
 
     def _steps(self, path: Path, cases: int) -> Iterator[tuple[Any, ...]]:
         """The steps in order: seconds, what runs, the name of the step and its arguments."""

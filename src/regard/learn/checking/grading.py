@@ -28,41 +28,52 @@ from .calling import FLOOD, KEPT, Flood, executed, failed, printing, raised
 from .cases import Case, cases_of, filled
 from .law import computed
 from .problem import Problem
-from .values import agree, plain, shape_of, shown
+from .values import agree, difference, plain, shape_of, shown, single
 
 __all__ = ["Broken", "Grading"]
 
 MODULE = "exercise"  # the name of the learner's file while it is checked
+FINE, COARSE = 2.0**-26, 2.0**-12  # the roots of the roundoff of float64 and float32
 
 
 class Broken(Exception):
-    """A law that does not hold; the message says for which numbers."""
+    """A property that does not hold; the message says for which numbers."""
+
+
+def true(condition: Any, otherwise: str) -> None:
+    """What the chapter's blocks require."""
+    if not condition:
+        raise Broken(otherwise)
 
 
 class Grading:
     """The checks of an exercise.
 
     path, learner, results, printed: the file that is checked, its function, the results of the cases so far by number,
-    and what each step printed
+    and what each step printed · single: whether the function returns numbers of 32 bits
     """
 
     def __init__(self, exercise: Exercise):
         self.exercise = exercise
         self.cases = cases_of(exercise)
         self.right = self.defined(exercise.solution, "solution")
-        results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
+        with printing():  # warnings of the solution are not the learner's
+            results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
         self.wanted = [plain(result) for result in results]
         self._arrays = all(isinstance(result, np.ndarray) for result in results)
         self.path = Path()
         self.learner: Callable[..., Any] | None = None
         self.results: dict[int, Any] = {}
         self.printed: list[str] = []
+        self.single = False
         self._wrong: dict[tuple[int, int], Any] = {}
 
     @property
     def digits(self) -> float:
-        """The relative and absolute error that is rounding: the root of the roundoff of the numbers of the chapter."""
-        return 2.0**-12 if self.exercise.needs else 2.0**-26
+        """The relative and absolute error that is rounding: the root of the roundoff of the numbers that are computed:
+        those of the chapter, or the learner's, who may compute with fewer bits.
+        """
+        return COARSE if self.exercise.needs or self.single else FINE
 
     # ---- steps -------------------------------------------------------------------------------------------------------
 
@@ -82,7 +93,7 @@ class Grading:
 
     def executed_file(self, path: str) -> tuple[dict[str, Any], Problem | None]:
         """The names that a learner's file defines, and what is wrong with it."""
-        self.path, self.learner, self.results, self.printed = Path(path), None, {}, []
+        self.path, self.learner, self.results, self.printed, self.single = Path(path), None, {}, [], False
         try:
             code = decode_source(self.path.read_bytes())
         except (SyntaxError, UnicodeDecodeError):  # it names an encoding that does not exist, or is in another one
@@ -117,16 +128,21 @@ class Grading:
         self.printed.append(printed.getvalue())
         inputs = _inputs(arguments)
         name = self.exercise.function
+        if isinstance(error, Broken):
+            return self.problem("law", str(error), inputs)
         if error is not None:
-            return self.error(error, f"{self._call(arguments)} raises an error", inputs)
+            return self._unusable(error, arguments) or self.error(
+                error, f"{self._call(arguments)} raises an error", inputs
+            )
         if any(not agree(plain(given[each]), plain(arguments[each]), 0) for each in arguments):
             return self.problem(
                 "inputs", f"{name} changes its inputs; a function of this kind returns something new", inputs
             )
         if value is None and wanted is not None:
-            return self.problem("runs", f"{name} returns None: is there a `return`?")
+            return self._nothing()
         if shape_of(result) != shape_of(wanted):
             return self._wrong_shape(arguments, result, wanted)
+        self.single = self.single or single(value)
         if not agree(self.outcome(self.learner, arguments), result, self.digits):
             what = (
                 f"{name} returns something else when it is called again: does it draw random numbers, or keep values?"
@@ -138,7 +154,9 @@ class Grading:
                 return problem
         self.results[number] = result
         if not agree(result, wanted, self.digits):
-            details = [*inputs, f"returned   {shown(result)}", f"must be    {shown(wanted)}"]
+            what, first, second = _first_difference(result, wanted, self.digits)
+            details = [*inputs, *_lines(f"{what}returned   ", first), *_lines(f"{what}must be    ", second)]
+            details += filter(None, [difference(first, second, COARSE)])
             return self.problem("value", f"{self._call(arguments)} is not right", details)
         return None
 
@@ -181,25 +199,30 @@ class Grading:
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""
         if not self.exercise.result:
-            given = inspect.signature(self.right).bind(**arguments)  # learners may name parameters as they like
-            return function(*given.args, **given.kwargs)
+            return self._called(function, arguments)
         names = self._names(function, arguments)
         return executed(self.exercise.result, f"result of {self.exercise.name}", names)["result"]
 
+    def _called(self, function: Any, arguments: Case) -> Any:
+        given = inspect.signature(self.right).bind(**arguments)  # learners may name parameters as they like
+        return function(*given.args, **given.kwargs)
+
     def _names(self, function: Any, arguments: Case) -> dict[str, Any]:
-        names = {"np": np, "math": math, self.exercise.function: function, **arguments}
+        names = {"np": np, "math": math, "true": true, self.exercise.function: function, **arguments}
         if self.exercise.needs:
             names |= {"torch": sys.modules["torch"], "filled": filled}
         return names
 
     def _as_arrays(self, function: Any) -> Any:
-        """The function for laws, which compute with its results: lists become arrays where the solution has arrays."""
+        """The function for laws, which compute with its results: lists and tensors become arrays where the solution has
+        arrays.
+        """
         if not self._arrays:
             return function
 
         def called(*values: Any, **named: Any) -> Any:
             result = function(*values, **named)
-            return plain(result) if isinstance(result, (list, tuple)) else result
+            return plain(result) if isinstance(result, (list, tuple)) or hasattr(result, "detach") else result
 
         return called
 
@@ -209,15 +232,13 @@ class Grading:
         def same(first: Any, second: Any) -> None:
             first, second = plain(first), plain(second)
             if not agree(first, second, self.digits):
-                raise Broken(f"{shown(first)} and {shown(second)} must be equal")
-
-        def true(condition: Any, otherwise: str) -> None:
-            if not condition:
-                raise Broken(otherwise)
+                one, two = shown(first), shown(second)
+                between = "\nand\n" if "\n" in one + two else " and "
+                apart = difference(first, second, COARSE)
+                raise Broken(f"{one}{between}{two}{between[0]}must be equal" + (apart and f"\n{apart}"))
 
         names = self._names(self._as_arrays(self.learner), copy.deepcopy(arguments)) | {
             "same": same,
-            "true": true,
             "result": None,
         }
         with printing():
@@ -247,13 +268,15 @@ class Grading:
             for each in traceback.extract_tb(error.__traceback__)
             if each.filename == str(self.path)
         ]
-        return self.problem(kind, what, [*details, words, *lines[-2:]])
+        return self.problem(kind, what, [*details, words, *list(dict.fromkeys(lines))[-2:]])
 
     def _no_python(self, error: SyntaxError) -> Problem:
         details = [f"line {error.lineno}: {one_line(error.text or '')}"] if error.lineno else []
         return self.problem("runs", f"this is not Python: {error.msg}", details)
 
     def _call(self, arguments: Case) -> str:
+        if self.exercise.result:  # the arguments are those of the chapter's block
+            return self.exercise.function
         return f"{self.exercise.function}({', '.join(arguments)})"
 
     def _wrong_shape(self, arguments: Case, result: Any, wanted: Any) -> Problem:
@@ -264,13 +287,54 @@ class Grading:
             what += f": {self.exercise.shape}"
         return self.problem("shape", what, _inputs(arguments))
 
+    def _nothing(self) -> Problem:
+        return self.problem("runs", f"{self.exercise.function} returns None: is there a `return`?")
+
+    def _unusable(self, error: BaseException, arguments: Case) -> Problem | None:
+        """What is wrong with a value that the chapter cannot use; None if the learner's code raised the error."""
+        inside = any(each.filename == str(self.path) for each in traceback.extract_tb(error.__traceback__))
+        if inside or not self.exercise.result or inspect.isclass(self.right) or not callable(self.learner):
+            return None
+        value: Any = None
+
+        def call() -> None:
+            nonlocal value
+            value = plain(self._called(self.learner, copy.deepcopy(arguments)))
+
+        with printing():
+            if raised(call) is not None:
+                return None
+        if value is None:
+            return self._nothing()
+        what = f"{self.exercise.function} returns {_kind(value)}"
+        if self.exercise.shape:
+            what += f"; the result must have the shape {self.exercise.shape}"
+        return self.problem("shape", what, [*_inputs(arguments), *_lines("returned   ", value)])
+
 
 def _inputs(arguments: Case) -> list[str]:
     width = max(map(len, arguments), default=0)
-    return [f"{name:{width}} = {shown(plain(value))}" for name, value in arguments.items()]
+    return [line for name, value in arguments.items() for line in _lines(f"{name:{width}} = ", plain(value))]
+
+
+def _lines(name: str, value: Any) -> list[str]:
+    """A plain value after its name; the rows of an array are below one another."""
+    first, *others = (each for each in shown(value).splitlines() if each.strip())
+    return [name + first, *(" " * len(name) + each for each in others)]
+
+
+def _first_difference(first: Any, second: Any, digits: float) -> tuple[str, Any, Any]:
+    """Of results with several names the first one that differs, and its name; other results as they are."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for name, wanted in second.items():
+            if not agree(first.get(name), wanted, digits):
+                return f"{name}: ", first.get(name), wanted
+    return "", first, second
 
 
 def _kind(result: Any) -> str:
+    if isinstance(result, np.ndarray):
+        return f"an array of the shape {result.shape}" if result.ndim else "one number"
     if isinstance(result, Mapping):
         return "a dict"
     if isinstance(result, tuple):

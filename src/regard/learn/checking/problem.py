@@ -12,7 +12,8 @@ __all__ = ["Problem"]
 class Problem:
     """What a check found.
 
-    kind: "runs", "raises", "shape", "law", "value", "inputs", "random", "tests" or "conform" · what: a sentence ·
+    kind: "runs", "raises", "shape", "law", "value", "inputs", "random", "tests", "conform", or
+    "chapter": nothing of the learner's is wrong, the exercise itself cannot be run · what: a sentence ·
     details: lines such as "q = [[1, 2]]" · law: the law that is broken, in words · mistakes: names of known mistakes
     that explain it · alike: other names that no case tells apart from these · description, cause, fix: of the mistake ·
     printed: what the learner's code printed · extra: numbers of a report of conformance

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["agree", "plain", "shape_of", "shown"]
+__all__ = ["agree", "difference", "plain", "shape_of", "shown", "single"]
 
 MOST = 24  # numbers that are shown of one array
 LARGEST = 10_000_000  # numbers of an array that is compared
@@ -74,6 +74,23 @@ def agree(first: Any, second: Any, digits: float) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
+def single(value: Any) -> bool:
+    """Whether a value that a function returned has numbers of 32 bits."""
+    if isinstance(value, Mapping):
+        return any(map(single, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(single, value))
+    return str(getattr(value, "dtype", "")).removeprefix("torch.") == "float32"
+
+
+def difference(first: Any, second: Any, digits: float) -> str:
+    """Two plain values that look the same in print and are not: how far apart they are. Otherwise an empty text."""
+    if not (isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and agree(first, second, digits)):
+        return ""
+    apart = np.nanmax(np.abs(first - second), initial=0.0)
+    return f"they differ by up to {apart:.1g}: is something computed in float32, or a small number added?"
+
+
 def shape_of(value: Any) -> Any:
     """The shape of a plain value; of several, a tuple of shapes."""
     if isinstance(value, np.ndarray):
@@ -86,6 +103,8 @@ def shape_of(value: Any) -> Any:
 def shown(value: Any) -> str:
     """A plain value as text: short arrays whole, of longer ones the shape and the first numbers."""
     if isinstance(value, np.ndarray):
+        if value.size == 0 and value.ndim > 1:
+            return f"an empty array of the shape {value.shape}"
         if value.size > MOST:
             first = ", ".join(_digits(each) for each in value.flat[:4])
             return f"an array of the shape {value.shape}: {first}, …"

@@ -7,6 +7,7 @@ frames               arrays as bytes; notebook: the page in a notebook
 python_source        the Python code that reproduces a run
 """
 
-from .html import json_for_html, page, policy
+from ...common.web.html_page import json_for_html
+from .html import page, policy
 
 __all__ = ["json_for_html", "page", "policy"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import html
-import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, percent
 from ..runs.labels import visible
@@ -21,7 +20,7 @@ from .python_source import origin
 from .queries import about, plain
 from .views import SCRIPTS, STYLES, sections
 
-__all__ = ["json_for_html", "page", "policy"]
+__all__ = ["page", "policy"]
 
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
@@ -92,31 +91,16 @@ def page(
         "script": _script(),
         "data": "\n".join(_blocks(data, () if served else runs)),
     }
-    # A single pass over the template, so that braces in the inserted text are never interpreted.
-    first, *rest = _part("page.html").split("{{")
-    made = [first]
-    for piece in rest:
-        name, after = piece.split("}}", 1)
-        made += [parts[name], after]
-    return "".join(made)
+    return filled(_part("page.html"), parts)
 
 
 def policy(served: bool) -> str:
     """The content security policy of the page: its own script and style, images that it draws, and its server."""
     server = "'self'" if served else "'none'"
     return (
-        f"default-src 'none'; script-src {_hash(_script())}; style-src {_hash(_style())}; img-src data: blob:; "
+        f"default-src 'none'; script-src {hashed(_script())}; style-src {hashed(_style())}; img-src data: blob:; "
         f"connect-src {server}; base-uri 'none'; form-action 'none'"
     )
-
-
-def json_for_html(data) -> str:
-    r"""JSON that cannot end the script element that contains it, nor start another one.
-
-    >>> json_for_html("</script>\u2028&")
-    '"\\u003c/script\\u003e\\u2028\\u0026"'
-    """
-    return json.dumps(data, allow_nan=False).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"})
 
 
 def _blocks(data, runs: Sequence[Run]):
@@ -182,29 +166,15 @@ def _check_comparable(run: Run, other: Run) -> None:
         )
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
 def _part(name: str) -> str:
     return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def _script() -> str:
-    return "\n".join(_plain(_part(f"{name}.js")) for name in SCRIPTS)
+    return "\n".join(stripped(_part(f"{name}.js")) for name in SCRIPTS)
 
 
 @functools.cache
 def _style() -> str:
-    return "\n".join(_plain(_part(f"{name}.css")) for name in STYLES)
-
-
-def _plain(code: str) -> str:
-    """The lines of a file without indentation and without comment lines, which are a sixth of a script."""
-    lines = [line.strip() for line in code.splitlines()]
-    return "\n".join(
-        line
-        for line in lines
-        if line and not line.startswith("//") and not (line.startswith("/*") and line.endswith("*/"))
-    )
+    return "\n".join(stripped(_part(f"{name}.css")) for name in STYLES)

@@ -17,7 +17,18 @@ import torch
 
 from ...common.errors import refuse
 
-__all__ = ["FAMILIES", "accepted", "families", "inputs", "model_class", "random_model", "tiny_config", "tiny_model"]
+__all__ = [
+    "FAMILIES",
+    "accepted",
+    "config_class",
+    "families",
+    "inputs",
+    "mappings",
+    "model_class",
+    "random_model",
+    "tiny_config",
+    "tiny_model",
+]
 
 LARGEST = 8_000_000  # parameters
 
@@ -114,15 +125,27 @@ FAMILIES = {
 
 
 def families() -> dict[str, tuple[str, Any]]:
-    """Every architecture by its model_type: (family, configuration class)."""
+    """Every architecture by its model_type: (family, configuration class). Loads all configurations: seconds."""
+    return {name: (FAMILIES[mapping], config_class(name)) for name, mapping in mappings().items()}
+
+
+def mappings() -> dict[str, str]:
+    """Every architecture by its model_type: the mapping with its model class. Loads nothing else."""
     from transformers.models.auto import configuration_auto, modeling_auto
 
-    found: dict[str, tuple[str, Any]] = {}
-    for mapping, family in FAMILIES.items():
+    found: dict[str, str] = {}
+    for mapping in FAMILIES:
         for name in getattr(modeling_auto, f"{mapping}_NAMES"):
             if name in configuration_auto.CONFIG_MAPPING_NAMES:
-                found.setdefault(name, (family, configuration_auto.CONFIG_MAPPING[name]))
+                found.setdefault(name, mapping)
     return found
+
+
+def config_class(name: str) -> Any:
+    """The configuration class of an architecture."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    return CONFIG_MAPPING[name]
 
 
 def tiny_config(kind: Any, like: Any = None, **more: Any):
@@ -176,9 +199,7 @@ def model_class(name: str):
     """The model class that represents the architecture."""
     from transformers.models.auto import modeling_auto
 
-    family, kind = families()[name]
-    mapping = next(mapping for mapping, known in FAMILIES.items() if known == family)
-    found = getattr(modeling_auto, mapping)[kind]
+    found = getattr(modeling_auto, mappings()[name])[config_class(name)]
     return found[0] if isinstance(found, tuple) else found
 
 

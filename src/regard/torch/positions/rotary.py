@@ -20,8 +20,8 @@ class Rotary(Position):
     x′₂ᵢ = x₂ᵢ cos − x₂ᵢ₊₁ sin, x′₂ᵢ₊₁ = x₂ᵢ₊₁ cos + x₂ᵢ sin; then q′·k′ depends on the positions only through their
     difference.
 
-    The angles are computed at each call in float32 (float64 for float64 `x`), also under autocast. Positions may be any
-    integers. The module has no parameters, and its state_dict is empty.
+    The angles are computed at each call in float32 (float64 for float64 `x`), also under autocast, from frequencies θᵢ
+    in float32. Positions may be any integers. The module has no parameters, and its state_dict is empty.
 
     Args:
         depth: D, the depth of queries and keys.

@@ -145,14 +145,34 @@ class Emitter:
             return code.fmul(converted[0], code.splat(inverse, count))
         return EMIT[node.name](self, *(code.splat(value, count) for value in converted))
 
+    def row(self, node: Read) -> tuple[Any, Any, Any, Any]:
+        """The address of a table, the byte offset of the row that is read, and size and stride of the last axis."""
+        pointer, sizes, strides = self._table(node)
+        values = [self.values[id(part)] for part in node.index[:-1]]
+        return pointer, self._offset(values, sizes, strides), sizes[-1], strides[-1]
+
+    def converted(self, node: Read, found):
+        """Elements of a table, as they are in memory, in the type of the expression."""
+        return self._converted(found, node.table.array.dtype, self._real(node), found.type.count)
+
+    def _table(self, node: Read) -> tuple[Any, list, list]:
+        return self.arguments.tables[next(i for i, known in enumerate(self.tables) if known is node.table)]
+
     def _read(self, node: Read, index: list):
-        code, number = self.code, next(i for i, known in enumerate(self.tables) if known is node.table)
-        pointer, sizes, strides = self.arguments.tables[number]
-        dtype = node.table.array.dtype
+        code, dtype = self.code, node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
         count = max((value.type.count for value in index if is_vector(value)), default=1)
+        pointer, sizes, strides = self._table(node)
+        offset = self._offset(index, sizes, strides)
+        found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
+        return self._converted(found, dtype, self._real(node), count)
+
+    def _offset(self, index: list, sizes: list, strides: list):
+        """The byte offset of an index of the first axes, which is clamped."""
+        code = self.code
+        count = max((value.type.count for value in index if is_vector(value)), default=1)
         offset: Any = ir.Constant(I64, 0)
-        for value, size, stride in zip(index, sizes, strides, strict=True):
+        for value, size, stride in zip(index, sizes, strides, strict=False):
             narrow = element(value)
             # Clamped in the width of the index, so that no index can be outside the table.
             top = code.sub(size, ir.Constant(I64, 1))
@@ -166,8 +186,7 @@ class Emitter:
             wide = code.sext(value, vector(I64, lanes)) if narrow != I64 else value
             part = code.mul(wide, code.splat(stride, lanes))
             offset = code.add(code.splat(offset, count), code.splat(part, count))
-        found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
-        return self._converted(found, dtype, self._real(node), count)
+        return offset
 
     def _real(self, node: Expr):
         return F64 if id(node) in self.deciding else self.real

@@ -110,6 +110,10 @@ class Code(ir.IRBuilder):
             first, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
         )
 
+    def tiled(self, value, times: int):
+        """A vector with the lanes of another several times."""
+        return self.shuffle(value, value, list(range(value.type.count)) * times)
+
     def shuffle(self, a, b, order: list[int]):
         return self.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
 

@@ -114,6 +114,7 @@ class _Backward:
             vectors=self.vectors,
             wide=spec.wide,
             room=self.room["room"].base,
+            squares=self.room["squares"].base,
             dropout=dropout,
         )
         self.tables = dict(enumerate(expressions.tables))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..code.formats import Format
 from .backward_parts.products import GRAIN
 from .backward_parts.table_sums import SPAN
+from .parts import table_tiles
 from .parts.tree import stack_entries
 
 __all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "padded", "regions", "scratch_bytes"]
@@ -40,6 +41,7 @@ class Specification:
     dropout: bool
     # The tables that need a gradient: their numbers, and whether tasks add to the gradients directly.
     tables: tuple[tuple[int, bool], ...]
+    squares: tuple[int, ...]  # bytes of an element of each table that is read in squares (parts/table_tiles.py)
 
 
 def fixed_slots(spec: Specification) -> tuple[str, ...]:
@@ -72,6 +74,7 @@ def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
         "state": (1, LINE),
         "spans": (1, -(-len(spec.tables) * SPAN // LINE) * LINE),
         "bits": (KEYS if spec.dropout else 0, W),
+        "squares": (1, table_tiles.room(spec.squares, W, LINE // size)),
     }
     if form.pairs:
         found |= {

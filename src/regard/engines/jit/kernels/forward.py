@@ -29,6 +29,7 @@ from ....language.expr import Const, Expr, Table
 from ..code.arguments import Block
 from ..code.ir import I32, I64, Code
 from ..code.target import Target
+from .parts import few_rows
 from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
@@ -76,7 +77,8 @@ class _Forward:
     def __init__(self, code: Code, arg: Block, tile: Tile, rules: Rules):
         self.code, self.arg, self.tile, self.rules = code, arg, tile, rules
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
-        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
+        widest = tile.form.target.lanes(tile.size)
+        self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit, widest=widest)
         self.keys, self.values = Keys(code, tile), Values(code, tile)
         self.dropout = None
         if tile.spec.dropout:
@@ -292,7 +294,8 @@ class _Forward:
             self.dropout.draw(first, count)
         steps = code.sdiv(code.add(count, code.index(1)), code.index(2)) if tile.form.pairs else count
         with code.if_else(self.careful) as (then, otherwise):
-            for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, add_values)):
+            usual = few_rows.add_values if tile.spec.few else add_values
+            for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, usual)):
                 with branch:
                     run.exponentiate(tile.s, count, mark, self.dropout, tile.form.pairs)
                     add(code, tile, run, self.values, steps)

@@ -22,10 +22,11 @@ from ...code.arguments import Block
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
 from ..parts.dropout import Dropout
+from ..parts.table_tiles import TableTiles
 from .products import Matrix, Multiplier, fold_lanes, sum_of_lanes
 from .table_sums import NO_SPAN
 
-__all__ = ["Expressions", "Pullback"]
+__all__ = ["Expressions", "Pullback", "roots"]
 
 
 class Expressions(NamedTuple):
@@ -40,12 +41,19 @@ class Expressions(NamedTuple):
     tables: list[Table]
 
 
+def roots(mask: Expr | None, score: Expr | None, partials: dict[Expr, Expr]) -> list[Expr]:
+    """Everything that is computed for a pair: mask, score, the partials, and the indices of reads with a gradient."""
+    indices = [part for leaf in partials if isinstance(leaf, Read) for part in leaf.index]
+    return [*([] if mask is None else [mask]), *([] if score is None else [score, *partials.values(), *indices])]
+
+
 class Pullback:
     """Mask, score and partial derivatives on lanes; parts that depend on the query alone are computed once per visit,
     parts that depend on the key alone once per key.
 
     gradients: per table that needs one the address of its gradient, float64. spans: per table the address of the first
     and the last byte offset that was added to, if they are needed. room: working memory for two vectors of float64.
+    squares: that of `TableTiles`.
     """
 
     def __init__(
@@ -58,6 +66,7 @@ class Pullback:
         vectors: int,
         wide: bool,
         room,
+        squares,
         dropout: Dropout | None,
     ):
         mask, score, partials, constants, tables = expressions
@@ -70,9 +79,7 @@ class Pullback:
         self.whole = I64 if wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
         decides = frozenset().union(*(deciding(root) for root in (score, *partials.values())))
-        self.rules = (
-            [] if score is None else [score, *partials.values(), *(part for read in self.reads for part in read.index)]
-        )
+        self.rules = roots(None, score, partials)
         self.parts = [
             (
                 Emitter(
@@ -91,6 +98,7 @@ class Pullback:
                 (self.real, self.rules, decides),
             )
         ]
+        self.squares = TableTiles(code, roots(mask, score, partials), lanes=self.lanes, vectors=vectors, memory=squares)
         self.gradients: dict[int, Any] = {}
         self.spans: dict[int, Any] = {}
 
@@ -115,6 +123,7 @@ class Pullback:
             for scope, (_, roots) in zip(scopes, self.parts, strict=True):
                 for root in roots:
                     scope.prepare(root)
+                    self.squares.open(number, scope, root)
             self.scopes.append(scopes)
         steps = [
             ir.Constant(vector(I32, lanes), [number * lanes + lane for lane in range(lanes)])
@@ -158,46 +167,61 @@ class Pullback:
             self.dropout.draw(code.add(base, first), code.sub(last, first))
         wide = vector(I64, self.lanes)
         spans = [code.whole(value, wide) for _ in self.spans for value in NO_SPAN]
-        with code.loop(first, last, 1, spans) as loop:
-            position = code.add(base, loop.index)
-            key = position if self.whole == I64 else code.trunc(position, self.whole)
-            s_at, dp_at, rows_at = (
-                tools.place(part, at) for part, at in ((scores, loop.index), (dp, loop.index), (rows, code.index(0)))
-            )
-            shared: list[dict] = [{} for _ in self.parts]
-            contributions: list[tuple[Any, Any, Any]] = []
-            for number, scopes in enumerate(self.scopes):
-                logit = tools.get(s_at, number)
-                logit = logit if self.score is None else code.fmul(logit, self.factor)
-                inner = [
-                    self._scope(scope, roots, key, known)
-                    for scope, (_, roots), known in zip(scopes, self.parts, shared, strict=True)
-                ]
-                rule = inner[1].scope(score=logit)
-                logit = logit if self.score is None else self._number(rule.value(self.score))
-                removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
-                if masked:
-                    removed = code.or_(removed, code.not_(code.splat(inner[0].value(self.parts[0][1][0]), self.lanes)))
-                kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
-                weight, slope = self._weight(logit, number, tools.get(dp_at, number), rows_at, rows.row, kept)
-                nothing = code.number(-0.0, weight)
-                self._put(code.select(removed, nothing, weight), p, loop.index, number)
+        wanted = [root for at, (_, some) in enumerate(self.parts) if at or masked for root in some]
 
-                def through(partial: Expr, slope=slope, removed=removed, rule=rule, nothing=nothing):
-                    """The gradient of a leaf, given ∂s'/∂leaf."""
-                    value = slope if _is_one(partial) else code.fmul(slope, self._number(rule.value(partial)))
-                    return code.select(removed, nothing, value)
+        def pull(begin, stop, spans: list) -> list:
+            """Some of the rows; returns the spans of tables."""
+            with code.loop(begin, stop, 1, spans) as loop:
+                position = code.add(base, loop.index)
+                key = position if self.whole == I64 else code.trunc(position, self.whole)
+                s_at, dp_at = (tools.place(part, loop.index) for part in (scores, dp))
+                rows_at = tools.place(rows, code.index(0))
+                shared: list[dict] = [{} for _ in self.parts]
+                contributions: list[tuple[Any, Any, Any]] = []
+                for number, scopes in enumerate(self.scopes):
+                    logit = tools.get(s_at, number)
+                    logit = logit if self.score is None else code.fmul(logit, self.factor)
+                    inner = [
+                        self._scope(scope, some if at or masked else [], (number, position, key), known)
+                        for at, (scope, (_, some), known) in enumerate(zip(scopes, self.parts, shared, strict=True))
+                    ]
+                    rule = inner[1].scope(score=logit)
+                    logit = logit if self.score is None else self._number(rule.value(self.score))
+                    removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
+                    if masked:
+                        removed = code.or_(
+                            removed, code.not_(code.splat(inner[0].value(self.parts[0][1][0]), self.lanes))
+                        )
+                    kept = None if self.dropout is None else self.dropout.factor(number, code.sub(loop.index, first))
+                    weight, slope = self._weight(logit, number, tools.get(dp_at, number), rows_at, rows.row, kept)
+                    nothing = code.number(-0.0, weight)
+                    self._put(code.select(removed, nothing, weight), p, loop.index, number)
 
-                kind = self.partials.get(the_score)
-                self._put(nothing if kind is None else through(kind), ds, loop.index, number)
-                for read in self.reads:
-                    contributions.append((read, self._offset(read, rule), through(self.partials[read])))
-            self._scatter(contributions)
-            loop.carry(*self._extended(loop.carried, contributions))
+                    def through(partial: Expr, slope=slope, removed=removed, rule=rule, nothing=nothing):
+                        """The gradient of a leaf, given ∂s'/∂leaf."""
+                        value = slope if _is_one(partial) else code.fmul(slope, self._number(rule.value(partial)))
+                        return code.select(removed, nothing, value)
+
+                    kind = self.partials.get(the_score)
+                    self._put(nothing if kind is None else through(kind), ds, loop.index, number)
+                    for read in self.reads:
+                        contributions.append((read, self._offset(read, rule), through(self.partials[read])))
+                self._scatter(contributions)
+                loop.carry(*self._extended(loop.carried, contributions))
+            return loop.result
+
+        if not self.squares.needed(wanted):
+            spans = pull(first, last, spans)
+        else:
+            with code.loop(first, last, self.lanes, spans) as some:
+                self.squares.load(code.add(base, some.index), wanted)
+                stop = code.smaller_int(code.add(some.index, code.index(self.lanes)), last)
+                some.carry(*pull(some.index, stop, some.carried))
+            spans = some.result
         for at, place in enumerate(self.spans.values()):
             for step, pick in enumerate((code.smaller_int, code.larger_int)):
                 edge = code.at(place, 8 * step)
-                found = fold_lanes(code, loop.result[2 * at + step], pick)
+                found = fold_lanes(code, spans[2 * at + step], pick)
                 code.put(pick(code.get(edge, I64, 8), found), edge, 8)
 
     def _put(self, value, matrix: Matrix, row, number: int) -> None:
@@ -209,12 +233,17 @@ class Pullback:
         place = code.at(tools.place(matrix, row), 2 * self.lanes * number)
         code.put(code.brain(value), place, 2 * self.lanes)
 
-    def _scope(self, scope: Emitter, roots: list[Expr], key, shared: dict) -> Emitter:
-        """The scope of a key; values that are the same for all lanes are computed for the first vector only."""
+    def _scope(self, scope: Emitter, roots: list[Expr], place: tuple[int, Any, Any], shared: dict) -> Emitter:
+        """The scope of a vector and a key; values that are the same for all lanes are computed for the first vector.
+
+        place: the vector, and the position of the key in 64 bits and in the width of integers.
+        """
+        number, position, key = place
         inner = scope.scope(key=key)
         known = set(inner.values)
         inner.values.update(shared)
         for root in roots:
+            inner.values.update(self.squares.elements(number, position, inner, root))
             inner.prepare(root)
         shared |= {name: value for name, value in inner.values.items() if name not in known and not is_vector(value)}
         return inner

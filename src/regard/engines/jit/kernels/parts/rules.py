@@ -7,6 +7,7 @@ and the rest for every pair. Masks compute floats in float64, so that a mask is 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from llvmlite import ir
 
@@ -14,9 +15,11 @@ from .....language.analysis import deciding
 from .....language.expr import Const, Expr, Table
 from ...code.emit import Emitter
 from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from . import few_rows
 from .panels import Keys
 from .products import multiply_keys
 from .softmax import Running
+from .table_tiles import TableTiles
 from .tile import Tile
 
 __all__ = ["Rules"]
@@ -55,6 +58,14 @@ class Rules:
         if score is not None:
             self.parts.append((emitter(tile.real, deciding(score)), score))
         self.mask, self.score = mask, score
+        self.tables = TableTiles(
+            code,
+            [root for _, root in self.parts],
+            lanes=tile.lanes,
+            vectors=tile.vectors,
+            memory=tile.memory["squares"],
+            folded=tile.spec.folded,
+        )
 
     def open(self, b, h, first) -> None:
         """Computes the parts that depend on the tile only: on batch, head, and the query position of every lane.
@@ -80,6 +91,7 @@ class Rules:
             scopes = [emitter.scope(batch=b, head=head, query=query) for emitter, _ in self.parts]
             for scope, (_, root) in zip(scopes, self.parts, strict=True):
                 scope.prepare(root)
+                self.tables.open(number, scope, root)
             self.per_vector.append(scopes)
 
     def scores(self, keys: Keys, run: Running, first, count, mixed) -> None:
@@ -87,7 +99,8 @@ class Rules:
         self.tile.enter_block(first)
         keys.stage(count)
         run.begin_block()
-        multiply_keys(self.code, self.tile, run, keys, count)
+        multiply = few_rows.multiply_keys if self.tile.spec.few else multiply_keys
+        multiply(self.code, self.tile, run, keys, count)
         self._decide(run, first, count, mixed)
 
     def _decide(self, run: Running, first, count, mixed) -> None:
@@ -106,8 +119,22 @@ class Rules:
     def _apply(self, run: Running, first, count, masked: bool) -> None:
         """Replaces S by score(S), and by -inf where the mask is false; recomputes the maximum of every lane."""
         code, tile = self.code, self.tile
-        nothing, factor = code.number(-math.inf, tile.type), tile.arg.factor("score_factor", tile.type)
-        with code.loop(code.index(0), count, 1, [nothing] * tile.vectors) as loop:
+        maxima = [code.number(-math.inf, tile.type)] * tile.vectors
+        roots = [root for _, root in self.parts if masked or root is not self.mask]
+        if not self.tables.needed(roots):
+            run.set_block_maximum(self._apply_to(first, (code.index(0), count), maxima, masked))
+            return
+        with code.loop(code.index(0), count, tile.lanes, maxima) as some:
+            self.tables.load(code.add(first, some.index), roots)
+            end = code.smaller_int(code.add(some.index, code.index(tile.lanes)), count)
+            some.carry(*self._apply_to(first, (some.index, end), some.carried, masked))
+        run.set_block_maximum(some.result)
+
+    def _apply_to(self, first, keys: tuple[Any, Any], maxima: list, masked: bool) -> list:
+        """The same for a range of the keys; returns the maximum of these and `maxima`."""
+        code, tile = self.code, self.tile
+        factor = tile.arg.factor("score_factor", tile.type)
+        with code.loop(keys[0], keys[1], 1, maxima) as loop:
             position = code.add(first, loop.index)
             key = position if self.whole == I64 else code.trunc(position, self.whole)
             place = tile.place(tile.s, loop.index)
@@ -126,6 +153,7 @@ class Rules:
                     scope = scopes[part].scope(key=key)
                     known = set(scope.values)
                     scope.values.update(shared[part])
+                    scope.values.update(self.tables.elements(number, position, scope, root))
                     scope.prepare(root)
                     shared[part] = {
                         name: value
@@ -140,7 +168,7 @@ class Rules:
                 tile.put(s, place, number)
                 seen.append(code.larger(loop.carried[number], s))
             loop.carry(*seen)
-        run.set_block_maximum(loop.result)
+        return loop.result
 
     def _logit(self, value):
         """A score in every lane."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from ...code import special
-from ...code.ir import Code, is_vector
+from ...code.ir import Code, is_vector, vector
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
@@ -43,14 +43,16 @@ def some_number(code: Code, maximum):
 class Running:
     """Rows of lanes in working memory: m, l, the block's maximum, α, and the shift (m, or 0 where that is -inf).
 
-    exponent: converts a difference of scores to base 2. unit: converts a score to nats (the scale, or 1).
+    exponent: converts a difference of scores to base 2. unit: converts a score to nats (the scale, or 1). widest: the
+    most lanes of a vector.
     """
 
     ROWS = ("maximum", "total", "seen", "alpha", "shift")
 
-    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit):
+    def __init__(self, code: Code, memory, lane_type, vectors: int, exponent, unit, *, widest: int = 1):
         self.code, self.memory, self.type, self.vectors = code, memory, lane_type, vectors
         self.unit, self.lanes = unit, lane_type.count
+        self.together = widest // self.lanes if vectors == 1 else 1  # keys in a vector of exponentials
         self.real = lane_type.element
         self.bytes = self.lanes * (4 if str(self.real) == "float" else 8)
         self.exponent = exponent, self._lowest(exponent)
@@ -126,6 +128,9 @@ class Running:
         """
         code, step = self.code, 2 if pairs else 1
         shifts = [self._get("shift", number) for number in range(self.vectors)]
+        if dropout is None and not pairs and not mark and self.together > 1:
+            self._exponentiate_together(scores, count)
+            return
         zero = code.number(0.0, self.type)
         if pairs:
             odd = code.icmp_signed("==", code.and_(count, code.index(1)), code.index(1))
@@ -151,6 +156,30 @@ class Running:
             loop.carry(*sums)
         for number in range(self.vectors):
             self._put("total", number, code.fadd(self._get("total", number), loop.result[number]))
+
+    def _exponentiate_together(self, scores, count) -> None:
+        """The same for several keys in a vector, if rows of scores are shorter than vectors; in the same order."""
+        code, several = self.code, self.together
+        wide = vector(self.real, self.lanes * several)
+        lanes = [list(range(step * self.lanes, (step + 1) * self.lanes)) for step in range(several)]
+        shift, exponent = self._get("shift", 0), self.exponent
+        shifts, wide_exponent = code.tiled(shift, several), tuple(code.tiled(each, several) for each in exponent)
+        whole = code.mul(code.sdiv(count, code.index(several)), code.index(several))
+        with code.loop(code.index(0), whole, several, [code.number(0.0, self.type)]) as loop:
+            place = self._in_row(scores, loop.index, 0)
+            s = code.get(place, wide, self.bytes)
+            p = special.softmax_exp2(code, code.fsub(s, shifts), *wide_exponent)
+            code.put(p, place, self.bytes)
+            total = loop.carried[0]
+            for order in lanes:
+                total = code.fadd(total, code.shuffle(p, p, order))
+            loop.carry(total)
+        with code.loop(whole, count, 1, loop.result) as rest:
+            place = self._in_row(scores, rest.index, 0)
+            p = special.softmax_exp2(code, code.fsub(code.get(place, self.type, self.bytes), shift), *exponent)
+            code.put(p, place, self.bytes)
+            rest.carry(code.fadd(rest.carried[0], p))
+        self._put("total", 0, code.fadd(self._get("total", 0), rest.result[0]))
 
     def _in_row(self, base, row, number: int):
         """The address of a vector of a row of scores."""

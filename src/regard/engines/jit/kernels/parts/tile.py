@@ -17,6 +17,7 @@ from ...code.arguments import Block
 from ...code.formats import LOST, Format
 from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import Target
+from . import table_tiles
 from .dropout import room
 
 __all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions", "state_bytes"]
@@ -48,6 +49,8 @@ class Specification:
     partial: bool = False  # the result is O, m and l, in the type of sums
     stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
+    few: int = 0  # the rows of the only tile, if they are few: keys and depths are in the lanes of its products
+    squares: tuple[int, ...] = ()  # bytes of an element of each table that is read in squares (table_tiles.py)
 
 
 def regions(spec: Specification, target: Target) -> dict[str, int]:
@@ -58,7 +61,9 @@ def regions(spec: Specification, target: Target) -> dict[str, int]:
         "q": steps(spec.D, form) * row,
         "s": BLOCK * row,
         "running": 5 * row,
+        "few": LINE if spec.few else 0,
         "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
+        "squares": table_tiles.room(spec.squares, spec.rows, spec.lanes),
         **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
     }
 
@@ -280,8 +285,8 @@ class Tile:
                 self.put(code.number(0.0, self.type), place, number)
 
     def store_output(self, base, rows_before) -> None:
-        """Stores Oᵀ as rows of out: by squares if all lanes have a row, by single elements otherwise; also what
-        rounding takes from them, if the caller has an array for it.
+        """Stores Oᵀ as rows of out, by squares and then by single elements; also what rounding takes from them, if the
+        caller has an array for it.
 
         rows_before: the rows before the tile, in that array.
         """
@@ -301,19 +306,19 @@ class Tile:
                 offset = code.add(code.mul(lane, width), code.mul(depth, code.index(LOST)))
                 code.put(self.form.lost(code, value, bits), code.at(lost, offset))
 
-        squares = spec.E // lanes * lanes if self.unit("out") else 0
+        squares = code.index(spec.E // lanes * lanes if self.unit("out") else 0)
         with code.loop(code.index(0), self.count, lanes) as group:
-            end = code.add(group.index, code.index(lanes))
-            full = code.icmp_signed("<=", end, self.count)
-            done = code.select(full, code.index(squares), code.index(0))
             rows = self._lane_rows("out", group.index)
-            with code.loop(code.index(0), done, lanes) as depth:
+            with code.loop(code.index(0), squares, lanes) as depth:
                 place = self.place(base, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
-                for lane, (row, value) in enumerate(zip(rows, code.transpose(columns), strict=True)):
-                    store(value, row, code.add(group.index, code.index(lane)), depth.index)
-            with code.loop(group.index, code.smaller_int(end, self.count)) as lane:
+                for step, (row, value) in enumerate(zip(rows, code.transpose(columns), strict=True)):
+                    number = code.add(group.index, code.index(step))
+                    with code.when(code.icmp_signed("<", number, self.count)):
+                        store(value, row, number, depth.index)
+            end = code.smaller_int(code.add(group.index, code.index(lanes)), self.count)
+            with code.loop(group.index, end) as lane:
                 row = self.lane_row("out", lane.index)
-                with code.loop(done, code.index(spec.E)) as depth:
+                with code.loop(squares, code.index(spec.E)) as depth:
                     value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
                     store(value, row, lane.index, depth.index)

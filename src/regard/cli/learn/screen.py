@@ -10,14 +10,14 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ..learn.chapter import Exercise
-from ..learn.checking.check import Checked
-from ..learn.screen import Stopped
-from .terminal import Console
+from ...learn.chapter import Exercise
+from ...learn.checking.check import Checked
+from ...learn.screen import Stopped
+from ..terminal import Console
 
 __all__ = ["Terminal"]
 
-WIDTH = 88  # columns of prose, at most
+WIDTH = 88  # columns of prose, at most; lines of code may be longer
 INDENT = (0, 0, 0, 4)
 
 
@@ -26,7 +26,7 @@ class Terminal:
 
     def __init__(self) -> None:
         self.console = Console()
-        self.console.width = min(self.console.width, WIDTH)
+        self.width = min(self.console.width, WIDTH)
 
     def heading(self, text: str) -> None:
         self.console.print()
@@ -34,7 +34,7 @@ class Terminal:
         self.console.print()
 
     def prose(self, markdown: str) -> None:
-        self.console.print(Markdown(markdown))
+        self.console.print(Markdown(markdown), width=self.width)
         self.console.print()
 
     def code(self, code: str, numbered: bool = False) -> None:
@@ -48,17 +48,17 @@ class Terminal:
 
     def output(self, text: str) -> None:
         for line in text.rstrip("\n").splitlines():
-            self.console.print(Padding(Text(line, "cyan"), INDENT), soft_wrap=True)
+            self.console.print(Padding(Text(line, "cyan"), INDENT))
         self.console.print()
 
     def note(self, text: str) -> None:
-        self.console.print(Text(text, "dim"))
+        self.console.print(Text(text, "dim"), width=self.width)
 
     def right(self, text: str) -> None:
-        self.console.print(Text(text, "bold green"))
+        self.console.print(Text(text, "bold green"), width=self.width)
 
     def wrong(self, text: str) -> None:
-        self.console.print(Text(text, "bold yellow"))
+        self.console.print(Text(text, "bold yellow"), width=self.width)
 
     def checked(self, result: Checked, exercise: Exercise) -> None:
         """What came out of a check: the problem, how to see it by hand, and the likely cause."""
@@ -73,7 +73,7 @@ class Terminal:
         console.print(Text(problem.what))
         for line in problem.details:
             for each in line.splitlines() or [""]:
-                console.print(Padding(Text(each), INDENT), soft_wrap=True)
+                console.print(Padding(Text(each), INDENT))
         if problem.mistakes and problem.kind != "tests":
             console.print()
             names = " and ".join(problem.mistakes)
@@ -111,6 +111,8 @@ class Terminal:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, show_header=False)
+        for column in zip(*rows):  # words to be typed, such as the names of files, are the last to be cut
+            table.add_column(no_wrap=not any(" " in str(cell) for cell in column), overflow="fold")
         for row in rows:
             table.add_row(*(Text(str(each)) for each in row))
         self.console.print(table)

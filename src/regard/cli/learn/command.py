@@ -9,8 +9,6 @@ import typer
 
 __all__ = ["learn"]
 
-ASK = "ask"
-
 
 def learn(
     words: Annotated[
@@ -41,24 +39,56 @@ def learn(
             "--read", help="Read a chapter's file as a learner would, without noting anything.", show_default=False
         ),
     ] = None,
+    own: Annotated[
+        Path | None,
+        typer.Option("--chapters", help="Add the chapters of a folder of your own.", show_default=False),
+    ] = None,
+    notebooks: Annotated[
+        Path | None, typer.Option(help="Write a Jupyter notebook per chapter into a folder.", show_default=False)
+    ] = None,
+    scripts: Annotated[
+        Path | None,
+        typer.Option(help="Write each result and claim as a script, with its output.", show_default=False),
+    ] = None,
+    grade: Annotated[bool, typer.Option("--grade", help="For teachers: grade the folders that are named.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(metavar="<chapters>", help="Chapters to grade or to write: 3,5-7.", show_default="all"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the grades as JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the grades as CSV.")] = False,
 ) -> None:
     """Learn self-attention: read, predict, run, write, and be checked.
 
-    Go on where you stopped:  regard learn
-    Check what you wrote:     regard learn --check, or regard learn --check 03_scores.py
+    `regard learn` goes on where you stopped. `regard learn --check` checks what you wrote, and
+    `regard learn --check 03_scores.py` the file that you name.
 
     Exit status: 0, 1 if a checked exercise is not right, 2 if something could not be run.
     """
-    from ..learn.course import Course
-    from .lesson_screen import Terminal
+    from ...learn.course import Course
+    from .screen import Terminal
+    from .words import parsed
 
     options = {
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
         "--reset": reset is not None, "--claim": claim is not None, "--read": preview is not None,
+        "--notebooks": notebooks is not None, "--scripts": scripts is not None, "--grade": grade,
     }  # fmt: skip
     chosen = [name for name, given in options.items() if given]
-    said = _parsed(words or [], check, chosen)
-    course = Course(said.folder, Terminal())
+    _refuse_unused(chosen, {"--only": only is not None, "--json": as_json, "--csv": as_csv})
+    screen = Terminal()
+    if grade or notebooks is not None or scripts is not None:
+        from .teach import printed_grades, selected, written
+
+        if grade and len(chosen) == 1:
+            form = "json" if as_json else "csv" if as_csv else "text"
+            printed_grades([Path(word) for word in words or []], own, only, screen, form)
+        else:
+            parsed(words or [], check, chosen)
+            written(notebooks, scripts, selected(own, only), screen)
+        return
+    said = parsed(words or [], check, chosen)
+    course = Course(said.folder, screen, own)
     if said.question is not None:
         course.ask(said.question)
     elif listed:
@@ -84,57 +114,19 @@ def learn(
         course.go_on(said.chapter)
 
 
-class _Said:
-    """What the words of the command mean."""
+def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
+    """Raises Refused for what only other options use, and for two formats at once."""
+    from ...common.errors import Reason, Refused
 
-    def __init__(self) -> None:
-        from ..learn.folder import USUAL
-
-        self.folder = USUAL
-        self.chapter: int | None = None
-        self.file: Path | None = None
-        self.question: str | None = None
-
-
-def _parsed(words: list[str], check: bool, chosen: list[str]) -> _Said:
-    """Folder, chapter, file or question. Raises `Refused` for anything else."""
-    from ..common.errors import Reason, Refused
-
-    said, reasons, folders = _Said(), [], []
-    if len(chosen) > 1:
-        given, expected = " ".join(chosen), "one of them"
-        reasons.append(Reason("two options that do different things", given=given, expected=expected, fix="run one"))
-    if ASK in words[:2] and not chosen:
-        words, question = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
-        said.question = " ".join(question)
-        if not said.question.strip():
-            fix = 'regard learn ask "Why is the scale a root?"'
-            reasons.append(Reason("no question", given="regard learn ask", expected="a question", fix=fix))
-    for word in words:
-        if word.isdecimal() and said.chapter is None:
-            said.chapter = int(word)
-        elif check and word.endswith(".py"):
-            said.file = Path(word)
-        else:
-            folders.append(word)
-    if len(folders) > 1:
-        given, expected = " ".join(folders), "one folder"
-        fix = 'a question of your own: regard learn ask "…"'
-        reasons.append(Reason("more than one folder", given=given, expected=expected, fix=fix))
-    option = "ask" if said.question is not None else "--check FILE" if said.file is not None else "".join(chosen[:1])
-    if said.chapter is not None and option in ("ask", "--check FILE", "--list", "--reset", "--claim", "--read"):
-        given, expected = f"{option} with {said.chapter}", f"{option} without the number of a chapter"
-        reasons.append(Reason("the number of a chapter has no use", given=given, expected=expected, fix="omit it"))
-    if folders and option in ("--claim", "--read"):
-        given, expected = f"{option} with {folders[0]}", f"{option} without a folder"
-        reasons.append(Reason("a folder has no use", given=given, expected=expected, fix="omit it"))
+    uses = {"--only": ("--grade", "--notebooks", "--scripts"), "--json": ("--grade",), "--csv": ("--grade",)}
+    reasons = [
+        Reason(f"{name} has no use", given=name, expected=f"{' or '.join(uses[name])} with it", fix=f"omit {name}")
+        for name, wanted in given.items()
+        if wanted and not set(uses[name]) & set(chosen)
+    ]
+    if given["--json"] and given["--csv"]:
+        reasons.append(
+            Reason("two formats", given="--json --csv", expected="one of them", fix="run one after the other")
+        )
     if reasons:
         raise Refused("learn", reasons)
-    here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))
-    if folders:
-        said.folder = Path(folders[0])
-    elif said.file is not None:
-        said.folder = said.file.parent
-    elif here:
-        said.folder = Path()
-    return said

@@ -1,0 +1,117 @@
+"""`regard cost model`: what a model costs: parameters, operations, bytes and time, from its configuration alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...common.errors import refuse
+from ...common.optional import requires_extra
+
+__all__ = ["model_cost"]
+
+
+def model_cost(
+    model: Annotated[
+        str, typer.Argument(help="An architecture (llama), a folder with config.json, a config.json, or a hub id.")
+    ],
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens of each sequence.", show_default="2048, or what the model allows")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Number of sequences.")] = 1,
+    phase: Annotated[
+        str, typer.Option(help="prefill, decode, train, or several of them, comma-separated.")
+    ] = "prefill",
+    dtype: Annotated[
+        str | None, typer.Option(help="Of weights and activations.", show_default="as in the configuration")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="For the time bound: here, a known machine (h100-sxm), or a machine file.")
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option(help="Memory (24GB): the longest context and the largest batch that fit it.")
+    ] = None,
+    over: Annotated[
+        str | None, typer.Option(help="Numbers of tokens (512,2048,8192): a line for each, with attention's share.")
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Run the model here with random weights: memory and time beside the bound."),
+    ] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Print a line for each part of each layer.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page (cost.html) that shows all of it for any tokens, batch and dtype.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what a model costs: parameters, operations, bytes, memory and time.
+
+    Every number is found from declared sizes (formula) and by running the model without data (counted). Exit status: 0,
+    1 if two numbers do not agree, 2 invalid arguments.
+    """
+    with requires_extra("cost", "hf"):
+        from ...ledger import Machine
+        from ...ledger.cost import PHASES, built, priced
+        from ...ledger.fit import fit as fitting
+        from ...ledger.fit import size
+        from ...ledger.over import lengths
+        from ...ledger.over import over as table
+        from ...ledger.report import report
+    from ..terminal import emit
+
+    phases = [each.strip() for each in phase.split(",")]
+    unknown = [each for each in phases if each not in PHASES]
+    if unknown:
+        expected = f"one or more of {', '.join(PHASES)}"
+        raise refuse("cost", "the phase is unknown", given=", ".join(unknown), expected=expected, fix="choose one")
+    if measure and machine not in (None, "here"):
+        expected, given = "--machine here, or no machine", f"--measure --machine {machine}"
+        raise refuse("cost", "only this machine can be measured", given=given, expected=expected, fix="leave one out")
+    wanted = [] if over is None else lengths(over)
+    if page is not None:
+        _check_page(page)
+    known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
+    subject = built(model, dtype)
+    found = [priced(subject, tokens, batch, each, machine=known) for each in phases]
+    if measure:
+        from ...ledger.measure import measured
+
+        found = [measured(subject, each) for each in found]
+    memory = None if fit is None else size(fit)
+    fits = [] if memory is None else [fitting(subject, memory, each.phase, each.tokens, batch) for each in found]
+    many = [[priced(subject, each, batch, one, machine=known) for each in wanted] for one in phases if wanted]
+    if as_json:
+        sizes = [[each.to_json() for each in costs] for costs in many]
+        costs = [each.to_json() for each in found]
+        emit(json.dumps({"costs": costs, "fits": [vars(each) for each in fits], "over": sizes}, indent=1))
+    else:
+        fitted = ["\n".join(map(str, fits))] if fits else []
+        emit("\n\n\n".join([*(report(each, layers) for each in found), *map(table, many), *fitted]))
+    if page is not None:
+        start = {"tokens": found[0].tokens, "batch": batch, "phase": phases[0], "dtype": found[0].dtype}
+        _write(page, model, start | {"memory": memory}, known)
+    if any(each.faults for each in found):
+        raise typer.Exit(1)
+
+
+def _write(path: Path, model: str, start: dict[str, Any], machine: Any) -> None:
+    """Writes the page, and says where."""
+    from ...ledger.page import page
+
+    path.write_text(page(model, start=start, machine=machine), encoding="utf-8")
+    typer.echo(f"Page written to {path}. Open it in a browser.", err=True)
+
+
+def _check_page(path: Path) -> None:
+    """Before a model runs: whether the page can be written."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise refuse(
+            "cost",
+            "the page cannot be written",
+            given=f"--page {path}: {'a folder' if path.is_dir() else f'no folder {path.parent}'}",
+            expected="a file in a folder that exists, such as cost.html",
+            fix="choose another path",
+        )

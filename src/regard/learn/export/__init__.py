@@ -1,0 +1,1 @@
+"""The course in other forms: notebooks and scripts, written from the chapters."""

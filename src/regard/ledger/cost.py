@@ -1,0 +1,260 @@
+"""Cost: parameters, operations, bytes and time of a model, from its configuration alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..common.errors import Reason, Refused, refuse
+from ..language.expr import Expr
+from .counting.attempts import ran
+from .counting.lines import attention_work, lines
+from .counting.passes import Pass
+from .machine import Machine
+from .memory import kept, memory
+from .model.build import Subject, subject
+from .model.files import held_in
+from .model.inputs import reads_tokens, unread
+from .model.quantized import Format, quantization, weight_bytes
+from .result import Columns, Line, Memory, ModelCost
+from .roofline import bound
+from .stand_ins.attention import AttentionCall
+
+__all__ = ["PHASES", "built", "cost", "longest", "passed", "priced"]
+
+PHASES = ("prefill", "decode", "train")
+MOST = 10**9  # tokens, and sequences: more is a typing error
+CROSS = re.compile(r"cross|encoder_attn|encdec", re.I)
+USUAL = 2048  # tokens, where none are given
+
+
+def cost(
+    model: Any,
+    *,
+    tokens: int | None = None,
+    batch: int = 1,
+    phase: str = "prefill",
+    mask: Expr | None = None,
+    dtype: str | torch.dtype | None = None,
+    machine: str | Path | Machine | None = None,
+) -> ModelCost:
+    """What a model costs: parameters, operations, bytes and memory of each part, from its configuration alone.
+
+    For n tokens in B sequences, a linear layer from a to b has a·b + b parameters and 2·a·b·n·B operations. Attention
+    has 2·(D + E)·pairs·H·B, where the pairs are those that its mask allows: n·(n + 1)/2 for a causal one. The backward
+    pass has as many operations for each gradient that it forms. The model is built on torch's meta device and runs
+    there once; no weights are read or allocated.
+
+    Args:
+        model: a torch module, a configuration of transformers (or a dict), the name of an architecture, a folder with
+            config.json, a config.json, or a hub id.
+        tokens: n, of each sequence; by default 2048, or fewer if the model allows fewer. Refused for models that read
+            no tokens.
+        batch: B, the number of sequences.
+        phase: "prefill" (one forward pass over n tokens), "decode" (one more token after n), or "train" (forward and
+            backward).
+        mask: a rule in place of the model's own in self-attention, such as `rg.causal() & rg.window(512)`.
+        dtype: of weights and activations; by default that of the configuration.
+        machine: for the time bound: "here" (measured), a known machine such as "h100-sxm", or a machine file.
+
+    Returns:
+        A `ModelCost`: `print` shows it; `.layers`, `.memory`, `.time`, `.faults` hold it; `.to_json()` is plain data.
+
+    Raises:
+        Refused: the model cannot be built or run without data, or an argument is impossible.
+
+    Source:
+        Vaswani et al. 2017, table 1; Kaplan et al. 2020, section 2.1, for the parts that both count.
+
+    Examples:
+        >>> import regard as rg
+        >>> found = rg.cost("gpt2", tokens=1024)
+        >>> found.parameters.counted, found.layers[0].attention.pairs
+        (124439808, 6297600)
+    """
+    known = machine if isinstance(machine, Machine) or machine is None else Machine.named(str(machine))
+    return priced(built(model, dtype), tokens, batch, phase, mask, known)
+
+
+def built(model: Any, dtype: str | torch.dtype | None = None) -> Subject:
+    """The model of a name, path, configuration or module, without data."""
+    return subject(model, _dtype(dtype))
+
+
+def _masked(path: str, call: AttentionCall, mask: Expr) -> AttentionCall:
+    """The call with another rule, unless its keys are those of another sequence."""
+    return replace(call, rule=mask, tensor=False, cached=kept(call)) if _takes_mask(path, call) else call
+
+
+def _takes_mask(path: str, call: AttentionCall) -> bool:
+    return call.rows + call.start == call.keys and not CROSS.search(path)
+
+
+def priced(
+    made: Subject,
+    tokens: int | None,
+    batch: int,
+    phase: str,
+    mask: Expr | None = None,
+    machine: Machine | None = None,
+) -> ModelCost:
+    """The cost of a model that is built."""
+    _check(tokens, batch, phase)
+    length = _length(made, tokens)
+    made, found, given = passed(made, length, batch, phase, mask)
+    table = lines(made.model, found, phase)
+    backward = _backward(table, found) if phase == "train" else Columns(0, 0)
+    held, parameters = _stored(made, memory(made.model, made.config, found, phase), table)
+    dtype = str(next((each.dtype for each in made.model.parameters()), torch.float32)).removeprefix("torch.")
+    return ModelCost(
+        name=made.name,
+        model=type(made.model).__name__,
+        phase=phase,
+        tokens=length,
+        batch=batch,
+        dtype=dtype,
+        parameters=parameters,
+        active=sum(line.active for line in table),
+        lines=table,
+        memory=held,
+        time=None if machine is None else bound(machine, made.model, found, phase, dtype),
+        backward=backward,
+        faults=tuple(_faults(table, held, parameters, backward)),
+        notes=tuple(_notes(made, found, given, table, length)),
+    )
+
+
+def _stored(made: Subject, held: Memory, table: tuple[Line, ...]) -> tuple[Memory, Columns]:
+    """Memory with the weights of a quantized format, and with what the files of a folder hold; and the parameters."""
+    parameters = Columns(
+        *(sum(getattr(line.parameters, name) or 0 for line in table) for name in ("formula", "counted"))
+    )
+    weights, form = held.weights, quantization(made.config)
+    if isinstance(form, Format):
+        weights = Columns(weight_bytes(made.model, form))
+    files = None if made.folder is None else held_in(made.folder)
+    if files is not None:
+        weights = replace(weights, measured=files.bytes)
+        parameters = parameters if form else replace(parameters, measured=files.numbers)
+    return replace(held, weights=weights), parameters
+
+
+def passed(
+    made: Subject, length: int, batch: int, phase: str, mask: Expr | None = None
+) -> tuple[Subject, Pass, dict[str, Any]]:
+    """What one pass of the model does, with the model as it ran, and what it was given."""
+    made, found, given = ran(made, length, batch, phase)
+    if mask is not None:
+        own = [call for path, call in found.attention if _takes_mask(path, call)]
+        if not own or any(not product.weight for product in found.forward):
+            raise refuse(
+                "cost",
+                "the mask cannot take the place of the model's own",
+                given=f"mask={mask!r} for {type(made.model).__name__}",
+                expected="a model all of whose attention is recognized as calls",
+                fix="leave out mask=, or count a model that uses transformers' interface",
+            )
+        found.attention = [(path, _masked(path, call, mask)) for path, call in found.attention]
+    return made, found, given
+
+
+def _backward(table: tuple[Line, ...], found: Pass) -> Columns:
+    """Operations of the backward pass: those of attention calls are known from their pairs, others are counted too."""
+    formula = sum(line.backward for line in table)
+    calls = sum(attention_work(call)[1] for _, call in found.attention)
+    calls += sum(line.backward for line in table if line.forward.counted is None)  # no product runs in a recurrence
+    counted = calls + sum(product.flops for product in found.backward)
+    return Columns(formula if all(line.forward.formula is not None for line in table) else None, counted)
+
+
+def _faults(table: tuple[Line, ...], held: Memory, parameters: Columns, backward: Columns) -> list[str]:
+    """Numbers that should agree and do not."""
+    faults = []
+    for line in table:
+        where = " ".join(filter(None, (line.stack, "" if line.layer is None else str(line.layer), line.part)))
+        for what, columns in (("parameters", line.parameters), ("operations", line.forward)):
+            if not columns.agree:
+                faults.append(f"{where}: {what}: formula {columns.formula:,}, counted {columns.counted:,}")
+    if not backward.agree:
+        faults.append(f"operations of the backward pass: formula {backward.formula:,}, counted {backward.counted:,}")
+    if not parameters.agree and parameters.measured is not None:
+        faults.append(f"parameters: counted {parameters.counted:,}, in the files {parameters.measured:,}")
+    if not held.kv_cache.agree:
+        faults.append(f"bytes of the cache: formula {held.kv_cache.formula:,}, allocated {held.kv_cache.counted:,}")
+    return faults
+
+
+def _notes(made: Subject, found: Pass, given: dict[str, Any], table: tuple[Line, ...], length: int) -> list[str]:
+    notes = []
+    limit = longest(made.config)
+    if limit is not None and length > limit:
+        notes.append(f"{length:,} tokens are more than the {limit:,} positions of the model")
+    if reads_tokens(made.model) and unread(made.model, given):
+        notes.append(f"run on tokens alone, without {' and '.join(unread(made.model, given))}")
+    form = quantization(made.config)
+    if isinstance(form, Format):
+        notes.append(f"weights are stored as {form.name}: their bytes are a formula")
+    elif form:
+        notes.append(f"the weights' format {form} is not known: bytes are those of weights that are not quantized")
+    if any(hasattr(module, "used") for module in made.model.modules()):
+        notes.append("its code chooses experts by values: the operations are confirmed on small models with data")
+    if any(call.tensor for _, call in found.attention):
+        notes.append("a mask is an array that has no values here: all pairs are counted in its layers")
+    kinds = {type(module).__name__.lower() for module in made.model.modules()}
+    parts = {line.part for line in table}
+    if not parts & {"attention", "states"} and any("attention" in kind for kind in kinds):
+        notes.append("no call of attention was recognized: its operations are not in the sums")
+    if any(line.part == "attention" and line.forward.value and not line.pairs for line in table):
+        notes.append(
+            "the model computes attention itself, outside transformers' interface: all pairs, as its code does"
+        )
+    return notes
+
+
+def _check(tokens: int | None, batch: int, phase: str) -> None:
+    reasons = []
+    for name, value in (("tokens", tokens), ("batch", batch)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and 1 <= value <= MOST):
+            expected = f"a whole number from 1 to {MOST:,}"
+            reasons.append(Reason(f"{name} cannot be used", given=repr(value), expected=expected, fix="correct it"))
+    if phase not in PHASES:
+        expected = f"one of {', '.join(PHASES)}"
+        reasons.append(Reason("the phase is unknown", given=repr(phase), expected=expected, fix="choose one"))
+    if reasons:
+        raise Refused("cost", reasons)
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if found is None and dtype is None:
+        return None
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        expected = "float32, bfloat16, float16 or another dtype of torch"
+        raise refuse("cost", "the dtype is unknown", given=repr(dtype), expected=expected, fix="choose one")
+    return found
+
+
+def _length(made: Subject, tokens: int | None) -> int:
+    if reads_tokens(made.model):
+        return tokens if tokens is not None else min(longest(made.config) or USUAL, USUAL)
+    if tokens is None:
+        return 1
+    raise refuse(
+        "cost",
+        "the model reads no tokens",
+        given=f"tokens={tokens} for {type(made.model).__name__}",
+        expected="no number of tokens: the configuration gives the size of the input",
+        fix="leave it out",
+    )
+
+
+def longest(config: Any) -> int | None:
+    """The most tokens that a configuration allows, if it says so."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    found = getattr(text, "max_position_embeddings", getattr(text, "n_positions", None))
+    return found if isinstance(found, int) and found > 0 else None

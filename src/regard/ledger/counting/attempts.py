@@ -1,0 +1,70 @@
+"""Attempts: the ways in which a model may run without data, tried in order until it does.
+
+A model's code may make tensors of its own, with values or without, and may compute with its mask in place of passing it
+on. So it is run with new tensors on the meta device and on the CPU; in training, with what chance decides (dropout,
+hidden stretches of sound) and without; if it computes with its mask, on its own attention code, which forms every pair;
+and if it chooses experts by values, with stand-ins for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...common.errors import Refused, first_line, refuse
+from ..model.build import Subject
+from ..model.inputs import candidates
+from ..stand_ins.routed import replace_routed
+from .confirm import confirm
+from .passes import Pass, run
+
+__all__ = ["ran"]
+
+WAYS = (("meta", True), ("meta", False), ("cpu", False))  # where new tensors are, whether modules are in training mode
+
+
+def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pass, dict[str, Any]]:
+    """The model as it ran, the pass, and its inputs, which are the first that the model accepts."""
+    failed: Exception | None = None
+    refused: Refused | None = None
+    for each in _ways(made):
+        for given in candidates(made.model, tokens, batch):
+            for device, training in WAYS if phase == "train" else WAYS[1:]:
+                try:
+                    with torch.device(device) if device == "meta" else nullcontext():
+                        return each, run(each.model, given, phase, training), given
+                except Refused as error:
+                    if error.where == "cost":
+                        raise  # it concerns the question, not the way
+                    failed = failed or error
+                    refused = refused or error
+                except Exception as error:  # third-party code may reject an input with any error
+                    failed = failed or error
+        if refused is None:
+            break
+    if refused is not None:
+        raise refused
+    if made.config is not None and replace_routed(made.model):
+        confirm(made)
+        given = next(candidates(made.model, tokens, batch))
+        with torch.device("meta"):
+            return made, run(made.model, given, phase), given
+    raise refuse(
+        "cost",
+        "the model cannot run without data",
+        given=f"{type(made.model).__name__}: {type(failed).__name__}: {first_line(failed or Exception())[:120]}",
+        expected="a model whose operations depend on shapes alone",
+        fix="pass the language model or the image model inside it",
+    ) from failed
+
+
+def _ways(made: Subject) -> Iterator[Subject]:
+    """The model as it is, and with its own attention code."""
+    yield made
+    if not made.own_attention:
+        made.model.set_attn_implementation("eager")
+        yield replace(made, own_attention=True)

@@ -1,0 +1,284 @@
+"""Passes: runs a model without data once, and notes what each of its modules does, reads and keeps."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from ...common.errors import refuse
+from ..stand_ins.attention import AttentionCall, noted
+from ..stand_ins.own import own_calls
+from ..stand_ins.recurrent import Noted, Recurrence
+from ..stand_ins.recurrent import noted as noted_states
+from ..stand_ins.sdpa import Sdpa
+from ..stand_ins.values import Unanswered
+from .modules import chosen_experts, flops, is_experts, is_known
+from .operations import Counter, Product
+
+__all__ = ["CACHES", "ModuleCall", "Pass", "cache_of", "held", "loss_of", "next_step", "run"]
+
+
+CACHES = ("past_key_values", "cache_params", "state")  # what models call what they keep for the next token
+
+
+@dataclass
+class ModuleCall:
+    """A call of a module that has parameters itself. path: its name in the model · flops: by its formula, forward ·
+    known: whether its kind is, so that the formula is certain · gradients: operations of those that its backward pass
+    forms, of its input and of its weights · reached: whether the backward pass comes to it.
+    """
+
+    path: str
+    flops: int
+    known: bool
+    gradients: int
+    reached: bool = False
+
+    @property
+    def backward(self) -> int:
+        """Operations of the backward pass."""
+        return self.gradients if self.reached else 0
+
+    def watch(self, out: Any) -> None:
+        """Notes whether a gradient comes to its result."""
+        results = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
+        for each in (*results, *(result._base for result in results)):  # a view may be written to, and is then another
+            if each is not None and each.grad_fn is not None:
+                each.grad_fn.register_prehook(self._reach)
+
+    def _reach(self, gradients: Any) -> None:
+        self.reached = True
+
+
+@dataclass
+class Pass:
+    """What was noted. forward, backward: products that ran · saved: bytes kept for the backward pass, by the module
+    that ran · layer_inputs: bytes that enter a layer that can be checkpointed · chosen: experts that a token meets ·
+    cache: bytes that the returned cache holds, keys and values first, then recurrent states · recurrences: with the
+    module that ran them.
+    """
+
+    modules: list[ModuleCall] = field(default_factory=list)
+    forward: list[Product] = field(default_factory=list)
+    backward: list[Product] = field(default_factory=list)
+    attention: list[tuple[str, AttentionCall]] = field(default_factory=list)
+    saved: dict[str, int] = field(default_factory=dict)
+    layer_inputs: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, int] = field(default_factory=dict)
+    cache: tuple[int, int] = (0, 0)
+    recurrences: list[tuple[str, Recurrence]] = field(default_factory=list)
+
+
+def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = True) -> Pass:
+    """One pass. phase: "prefill", "decode" (a second call, with one more token after the given ones) or "train" (with
+    the modules in the mode `training`).
+    """
+    found = Pass()
+    counter = Counter(model.named_parameters(remove_duplicate=False))
+    train = phase == "train"
+    model.train(train and training)
+    states = noted_states(model, lambda: counter.path)
+    with torch.set_grad_enabled(train), Unanswered(), states as recurrent:
+        if phase == "decode":
+            given = next_step(model, given)
+            recurrent.clear()
+        kept: dict[int, int] = {}
+
+        def own(call: AttentionCall) -> None:
+            found.attention.append((counter.path, call))
+
+        saving = _saving(model, found, counter, kept) if train else nullcontext()
+        names = {module: path for path, module in model.named_modules()}
+        with (
+            noted() as calls,
+            _watched(model, found, counter, train) as rows,
+            counter,
+            Sdpa(own),
+            own_calls(own),
+            saving,
+        ):
+            out = model(**given)
+            loss = loss_of(out) if train else None
+        found.forward, counter.products = counter.products, []
+        _add_convolutions(found, recurrent, counter)
+        _add_read(model, found, rows)
+        found.attention += [(names.get(module, ""), call) for module, call in calls]
+        if loss is not None and loss.requires_grad:
+            with counter:
+                loss.backward()
+            found.backward = counter.products
+    found.recurrences = recurrent.states
+    found.cache = held(*cache_of(out))
+    model.zero_grad(set_to_none=True)
+    return found
+
+
+def _add_convolutions(found: Pass, recurrent: Noted, counter: Counter) -> None:
+    """Convolutions that are called as functions, as calls of the modules that hold their weights."""
+    for weight, x, out in recurrent.convolutions:
+        path = counter.name_of(weight).rpartition(".")[0]
+        count = 2 * weight.shape[-1] * out.numel()
+        gradients = count * (x.requires_grad + weight.requires_grad)
+        found.modules.append(ModuleCall(path, count, True, gradients, out.requires_grad))
+
+
+def _add_read(model: nn.Module, found: Pass, rows: dict[str, int]) -> None:
+    """Linear layers whose weights another module reads: once for each row that this module is given."""
+    called = {call.path for call in found.modules}
+    for path, reader in {(each.weight.rpartition(".")[0], each.module) for each in found.forward if each.weight}:
+        module = model.get_submodule(path)
+        if path not in called and isinstance(module, nn.Linear):
+            count = 2 * module.in_features * module.out_features * rows.get(reader, 0)
+            learns = module.weight.requires_grad
+            found.modules.append(ModuleCall(path, count, True, count * (1 + learns), torch.is_grad_enabled()))
+
+
+def next_step(model: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of the next step: one token for each sequence, and the cache of a first call."""
+    first: Any = model(**given, use_cache=True) if "use_cache" in inspect.signature(model.forward).parameters else None
+    name, cache = cache_of(first)
+    if cache is None:
+        raise refuse(
+            "cost",
+            "the model has no cache",
+            given=f"phase='decode' for {type(model).__name__}",
+            expected="a model that writes token after token",
+            fix="choose the phase prefill or train",
+        )
+    step = {name: cache, "use_cache": True}
+    tokens = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
+    step[tokens] = given[tokens][:, :1]
+    if getattr(first, "encoder_last_hidden_state", None) is not None:
+        from transformers.modeling_outputs import BaseModelOutput
+
+        step["encoder_outputs"] = BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)
+    return step
+
+
+def loss_of(out: Any) -> torch.Tensor | None:
+    """A number that depends on every output."""
+    found, waiting = [], [out]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            found.append(each.sum())
+        elif isinstance(each, list | tuple | Mapping):
+            waiting += each.values() if isinstance(each, Mapping) else each
+    return torch.stack([each.float() for each in found]).sum() if found else None
+
+
+@contextmanager
+def _watched(model: nn.Module, found: Pass, counter: Counter, train: bool) -> Iterator[dict[str, int]]:
+    """Hooks on every module: which one runs, how many rows it is given, and what those with parameters do."""
+    stack: list[str] = []
+    rows: dict[str, int] = defaultdict(int)
+    handles = []
+
+    def enter(path: str) -> Any:
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            stack.append(path)
+            counter.path = path
+            rows[path] += _rows((args, kwargs))
+            if train and _layer(module):
+                size = sum(_size(each) for each in tree_leaves((args[:1], kwargs.get("hidden_states"))) if _kept(each))
+                found.layer_inputs[path] = found.layer_inputs.get(path, 0) + size
+
+        return before
+
+    def leave(path: str) -> Any:
+        def after(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+            stack.pop()
+            counter.path = stack[-1] if stack else ""
+            own = [each for each in module._parameters.values() if each is not None]
+            if own:
+                wanted = any(_kept(each) and each.requires_grad for each in tree_leaves((args, kwargs)))
+                learns = any(each.requires_grad for each in own)
+                if is_experts(module):
+                    found.chosen[path] = chosen_experts(module, args, kwargs)
+                count = int(flops(module, args, kwargs, out))
+                call = ModuleCall(path, count, is_known(module), count * (wanted + learns))
+                call.watch(out)
+                found.modules.append(call)
+
+        return after
+
+    for path, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(enter(path), with_kwargs=True))
+        handles.append(module.register_forward_hook(leave(path), with_kwargs=True))
+    try:
+        yield rows
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _saving(model: nn.Module, found: Pass, counter: Counter, kept: dict[int, int]) -> Any:
+    """Hooks on what is saved for the backward pass: each storage once, without parameters and buffers."""
+    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
+    alive: list[torch.Tensor] = []
+    by_module: dict[str, int] = defaultdict(int)
+    found.saved = by_module
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own and storage._cdata not in kept:
+            kept[storage._cdata] = storage.nbytes()
+            by_module[counter.path] += storage.nbytes()
+            alive.append(tensor)  # so that its storage is not given to another tensor
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+
+def _layer(module: nn.Module) -> bool:
+    """Whether transformers can checkpoint the module: keep its input only, and run it again."""
+    return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
+
+
+def _kept(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _rows(given: Any) -> int:
+    """Rows of the first tensor: all of its axes but the last, or of a table of tokens all."""
+    first = next((each for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.numel()), None)
+    if first is None:
+        return 0
+    return first.numel() // first.shape[-1] if first.is_floating_point() and first.ndim else first.numel()
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def cache_of(out: Any) -> tuple[str, Any]:
+    """(the argument that takes it, the cache that a model returned, or None)."""
+    found = ((name, getattr(out, name, None)) for name in CACHES)
+    return next(((name, cache) for name, cache in found if cache is not None), (CACHES[0], None))
+
+
+def held(name: str, cache: Any) -> tuple[int, int]:
+    """Bytes of the tensors that a cache holds: (keys and values, recurrent states)."""
+    sums, seen, waiting = [0, 0], set(), [(name, cache)]
+    while waiting:
+        name, value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            sums["state" in name] += _size(value) if value.is_floating_point() else 0
+        elif isinstance(value, dict):
+            waiting += [(name, each) for each in value.values()]
+        elif isinstance(value, list | tuple):
+            waiting += [(name, each) for each in value]
+        elif type(value).__module__.startswith("transformers.cache"):
+            waiting += vars(value).items()
+    return sums[0], sums[1]

@@ -1,0 +1,318 @@
+"""Machine: what a processor can do at most, from a file or measured here; the roofline of a model's cost."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..engines.hardware import cache_bytes, memory_bytes, processor
+
+__all__ = ["DTYPES", "Machine"]
+
+PAGE = "docs/reference/machine-files.md"
+SHIPPED = Path(__file__).parent / "machines"
+DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
+LARGEST_FILE = 1 << 16  # bytes; a machine file has some 500
+LONGEST_NAME = 100  # characters
+SHOWN = 60  # characters of a value in a message
+
+# What a number may be: lowest, highest, how it is written, and a number as a data sheet has it with the same in the
+# file. The limits reject numbers in TFLOP/s, GB/s or GB.
+LIMITS = {
+    "peak": (1e8, 1e18, "operations per second", "989 TFLOP/s is 989e12"),
+    "bandwidth": (1e8, 1e16, "bytes per second", "3350 GB/s is 3350e9"),
+    "memory": (1e8, 1e16, "bytes", "80 GB is 80e9"),
+    "cache": (1e3, 1e12, "bytes", "50 MB is 50e6"),
+}
+
+SIZES = (256, 512, 1024, 2048)  # rows of the square matrices that are multiplied
+SECONDS = 0.25  # for each size
+COPIED = 128 << 20  # bytes of an array that is copied; several times the largest cache if that is more
+COPIES = 6
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Peak rates and sizes of one processor.
+
+    A piece of work with F operations in a dtype and M bytes of memory traffic takes at least
+    max(F / peak, M / bandwidth) seconds, and F / peak where the bytes fit the cache.
+
+    Args:
+        name: what the machine is called.
+        peak: operations per second for each dtype, without sparsity; a multiply-add counts as two.
+        bandwidth: bytes per second between memory and processor, reading and writing together.
+        memory: bytes of memory.
+        cache: bytes of the largest cache. Traffic of data that fits is not limited by `bandwidth`.
+        where: "measured here", or the file.
+
+    Source:
+        Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", 2009.
+
+    Examples:
+        >>> card = Machine.named("h100-sxm")
+        >>> f"{card.name}: {card.rate('bfloat16') / card.bandwidth:.0f} operations per byte"
+        'NVIDIA H100 SXM: 295 operations per byte'
+        >>> card.bound(1e12, 1e9, "bfloat16") == 1e12 / card.peak["bfloat16"]
+        True
+    """
+
+    name: str
+    peak: dict[str, float]
+    bandwidth: float
+    memory: int
+    cache: int
+    where: str
+
+    @classmethod
+    def named(cls, text: str) -> Machine:
+        """The machine of a command line: "here", the name of a shipped file, or the path of a file.
+
+        >>> Machine.named("l4").where
+        'l4'
+        """
+        if text == "here":
+            return cls.here()
+        shipped = cls.shipped()
+        if text in shipped:
+            return cls._of(_load(SHIPPED / f"{text}.toml"), text)
+        if Path(text).suffix == ".toml" or Path(text).exists() or Path(text).name != text:
+            return cls.read(text)
+        raise refuse(
+            "machine",
+            "an unknown machine",
+            given=text[:SHOWN],
+            expected="here, the name of a known machine, or a machine file",
+            fix=did_you_mean(text, ["here", *shipped], PAGE),
+        )
+
+    @staticmethod
+    def shipped() -> list[str]:
+        """The names of the machines that regard knows."""
+        return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Machine:
+        """The machine of a TOML file. Refused, with every problem: unknown or missing fields, impossible numbers."""
+        return cls._of(_load(Path(path)), str(path))
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any], where: str) -> Machine:
+        reasons = list(_problems(fields)) or list(_order(fields))
+        if reasons:
+            raise Refused(f"machine file {where}", reasons)
+        peak = {dtype: float(rate) for dtype, rate in fields["peak"].items()}
+        sizes = {name: int(fields[name]) for name in ("memory", "cache")}
+        return cls(fields["name"], peak, float(fields["bandwidth"]), **sizes, where=where)
+
+    @classmethod
+    def here(cls, dtypes: Iterable[str] = ("float32", "bfloat16")) -> Machine:
+        """This machine's processor, measured with all threads of torch in a few seconds.
+
+        peak: the best of many products of square matrices by torch and of multiply-adds in registers.
+        bandwidth: the best of reading, copying, and adding large arrays. memory and cache: from the system.
+        """
+        dtypes = tuple(dtypes)
+        unknown = [dtype for dtype in dtypes if dtype not in DTYPES or dtype == "int8"]
+        if unknown or not dtypes:
+            known = [dtype for dtype in DTYPES if dtype != "int8"]
+            raise refuse(
+                "machine",
+                "a dtype that is not measured",
+                given=", ".join(unknown) or "nothing",
+                expected="dtypes of torch's matrix products on a CPU",
+                fix=did_you_mean((unknown or [""])[0], known, PAGE),
+            )
+        sizes = {"memory": memory_bytes(), "cache": cache_bytes()}
+        missing = [name for name, size in sizes.items() if size is None]
+        if missing:
+            raise refuse(
+                "machine",
+                "the system does not say all sizes",
+                given=f"no size of {' and '.join(missing)}",
+                expected="the sizes of memory and of the last cache",
+                fix=f"write a machine file ({PAGE}) and pass its path",
+            )
+        memory, cache = (int(size) for size in sizes.values() if size is not None)
+        return cls(processor(), _peaks_here(dtypes), _bandwidth(memory, cache), memory, cache, "measured here")
+
+    def rate(self, dtype: str) -> float:
+        """Operations per second in a dtype. Refused: a dtype that the machine's file does not have."""
+        if dtype not in self.peak:
+            raise refuse(
+                "machine",
+                "no peak for this dtype",
+                given=f"{dtype} on {self.name} ({self.where})",
+                expected=f"one of {', '.join(self.peak)}",
+                fix=f"add {dtype} to [peak] of a machine file, or choose another dtype",
+            )
+        return self.peak[dtype]
+
+    def bound(self, operations: float, moved: float, dtype: str, footprint: float | None = None) -> float:
+        """The least seconds for some operations in a dtype that move some bytes.
+
+        footprint: bytes of the distinct data, by default all bytes that are moved; up to `cache` they may never leave
+        the cache, and the time has no bound by memory.
+        """
+        fits = (moved if footprint is None else footprint) <= self.cache
+        return max(operations / self.rate(dtype), 0.0 if fits else moved / self.bandwidth)
+
+    def to_toml(self) -> str:
+        """The machine as the text of a machine file."""
+        lines = [f"name = {json.dumps(self.name, ensure_ascii=False)}"]
+        lines += [f"bandwidth = {float(self.bandwidth)!r}", f"memory = {self.memory}", f"cache = {self.cache}"]
+        return "\n".join([*lines, "", "[peak]", *(f"{dtype} = {float(rate)!r}" for dtype, rate in self.peak.items())])
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """The fields of a TOML file."""
+
+    def refused(given: str, fix: str = "check the path") -> Refused:
+        where, expected = "machine", f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
+        return refuse(where, "not a machine file", given=f"{path}: {given}", expected=expected, fix=fix)
+
+    try:
+        if not path.is_file():
+            raise refused("a folder" if path.is_dir() else "no such file")
+        if path.stat().st_size > LARGEST_FILE:
+            raise refused(f"{path.stat().st_size:,} bytes")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise refused(str(getattr(error, "strerror", None) or "not UTF-8")) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise refused(str(error)[:SHOWN], "correct the line, or copy a file of src/regard/ledger/machines") from error
+    except ValueError as error:
+        if isinstance(error, Refused):
+            raise
+        raise refused(f"a number that Python cannot read: {str(error)[:SHOWN]}", "write it as 1e12") from error
+
+
+def _problems(fields: dict[str, Any]) -> Iterator[Reason]:
+    """A reason for every field that is missing, unknown or impossible."""
+    known = ("name", "source", *LIMITS)
+    for name in fields.keys() - set(known):
+        yield _unknown("field", name, known)
+    for name in known:
+        if name in fields:
+            yield from _peaks(fields[name]) if name == "peak" else _field(name, fields[name])
+        elif name != "source":
+            what, expected = "a missing field", "name, bandwidth, memory, cache and [peak]"
+            yield Reason(what, given=f"no {name}", expected=expected, fix=f"add {name} ({PAGE})")
+
+
+def _order(fields: dict[str, Any]) -> Iterator[Reason]:
+    """Of sizes that are possible each."""
+    cache, memory = fields["cache"], fields["memory"]
+    if cache > memory:
+        given, expected = f"cache = {_shown(cache)}, memory = {_shown(memory)}", "a cache smaller than the memory"
+        yield Reason("a cache larger than the memory", given=given, expected=expected, fix="write both in bytes")
+
+
+def _field(name: str, value: Any) -> Iterator[Reason]:
+    if name in LIMITS:
+        yield from _number(name, name, value)
+    elif not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 5 * LONGEST_NAME:
+        expected = "one line of text"
+        yield Reason("not a text", given=f"{name} = {_shown(value)}", expected=expected, fix="write it in quotes")
+    elif name == "name" and len(value) > LONGEST_NAME:
+        given, expected = f"name = {_shown(value)}", f"at most {LONGEST_NAME} characters"
+        yield Reason("a name that is too long", given=given, expected=expected, fix="shorten it")
+
+
+def _peaks(value: Any) -> Iterator[Reason]:
+    if not isinstance(value, dict) or not value:
+        given = f"peak = {_shown(value)}"
+        expected = "a table of operations per second, by dtype"
+        yield Reason("no peaks", given=given, expected=expected, fix="write [peak], and below it float32 = 19.5e12")
+        return
+    for dtype, rate in value.items():
+        if dtype in DTYPES:
+            yield from _number(f"peak.{dtype}", "peak", rate)
+        else:
+            yield _unknown("dtype", dtype, DTYPES)
+
+
+def _number(field: str, kind: str, value: Any) -> Iterator[Reason]:
+    lowest, highest, unit, example = LIMITS[kind]
+    given, expected = f"{field} = {_shown(value)}", f"{unit}, from {lowest:g} to {highest:g}"
+    if not _is_number(value):
+        yield Reason("not a number", given=given, expected=expected, fix=f"write a number: {example}")
+    elif not lowest <= value <= highest:
+        what = "not a possible number"
+        yield Reason(what, given=given, expected=expected, fix=f"check the unit: {example}")
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> Reason:
+    known = list(known)
+    expected = ", ".join(known)
+    return Reason(f"an unknown {kind}", given=_shown(name), expected=expected, fix=did_you_mean(name, known, PAGE))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf  # not NaN either
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)[:SHOWN]
+
+
+def _peaks_here(dtypes: Iterable[str]) -> dict[str, float]:
+    """Operations per second of the fastest matrix product, or of multiply-adds in registers if they are faster."""
+    from ..engines import peak
+
+    registers = peak.measure(memory=False)
+    # Vectors convert float16, and multiply it as float32.
+    return {dtype: max(_fastest_product(dtype), 1e9 * registers.of(dtype)) for dtype in dtypes}
+
+
+def _fastest_product(dtype: str) -> float:
+    import torch
+
+    fastest = 0.0
+    for size in SIZES:
+        left, right = torch.randn(2, size, size).to(getattr(torch, dtype))
+        out = torch.empty_like(left)
+        seconds = _best(partial(torch.mm, left, right, out=out), within=SECONDS)
+        fastest = max(fastest, 2 * size**3 / seconds)
+        if 8 * seconds > SECONDS:
+            break  # the next size would take too long on this machine
+    return fastest
+
+
+def _bandwidth(memory: int, cache: int) -> float:
+    """Bytes per second of reading with all threads, of a copy, and of a sum of two arrays: the best of many tries."""
+    import torch
+
+    from ..engines import peak
+    from ..engines.jit.code.target import host
+    from ..engines.jit.run.threads import count
+
+    size = min(max(COPIED, 4 * cache), memory // 16)
+    one, other = torch.ones(2, size // 4)
+    out = torch.ones(size // 4)
+    copy = 2 * size / _best(lambda: out.copy_(one), COPIES)
+    triad = 3 * size / _best(lambda: torch.add(one, other, alpha=2.0, out=out), COPIES)
+    return max(copy, triad, peak.reading(count(), peak.shape(host())[0], size))
+
+
+def _best(work: Callable[[], object], tries: int = 300, within: float = math.inf) -> float:
+    """The fewest seconds of several tries, the first of which is not timed; at least one, then until time is up."""
+    end = time.perf_counter() + within
+    work()
+    seconds = math.inf
+    for _ in range(tries):
+        start = time.perf_counter()
+        work()
+        now = time.perf_counter()
+        seconds = min(seconds, now - start)
+        if now > end:
+            break
+    return seconds

@@ -1,0 +1,199 @@
+"""Model: builds a model without data from its configuration; no weights are read, and no memory is taken for them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...common.errors import Refused, did_you_mean, first_line, refuse
+from ...torch.hf.quiet import quiet
+from ...torch.hf.tiny_models import config_class, mappings, model_class
+from ..stand_ins import attention, experts
+
+__all__ = ["Subject", "subject"]
+
+MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would not end
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model without data. name: as it was given · config: its configuration, or None · own_attention: whether it
+    computes attention itself, outside transformers' interface · folder: where its weights are, or None.
+    """
+
+    name: str
+    model: nn.Module
+    config: Any
+    own_attention: bool
+    folder: Path | None = None
+
+
+def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
+    """The model to be counted. given: a model, a configuration, or the name of an architecture, a folder, a config.json
+    or a hub id, of which only the configuration is read.
+    """
+    attention.register()
+    experts.register()
+    if isinstance(given, nn.Module):
+        return _copied(given, dtype)
+    if isinstance(given, str | Path):
+        return _named(str(given), dtype)
+    if isinstance(given, dict):
+        return _built("configuration", _read(given, "a dict"), dtype)
+    if hasattr(given, "model_type"):
+        return _built(given.model_type or type(given).__name__, given, dtype)
+    raise refuse(
+        "cost",
+        "this is not a model",
+        given=f"{type(given).__name__}",
+        expected="a torch module, a configuration of transformers, or a name or path",
+        fix="pass the model itself or its config",
+    )
+
+
+def _named(name: str, dtype: torch.dtype | None) -> Subject:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path = path / "config.json"
+    if path.is_file():
+        found = _built(path.parent.resolve().name, _read(_json(path), str(path)), dtype)
+        return Subject(found.name, found.model, found.config, found.own_attention, path.parent)
+    if name in mappings():
+        return _built(name, config_class(name)(), dtype)
+    if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise refuse(
+            "cost",
+            "no such model",
+            given=repr(name),
+            expected="an architecture of transformers, a folder with config.json, a config.json, or a hub id",
+            fix=did_you_mean(name, sorted(mappings()), "regard models"),
+        )
+    import transformers
+
+    try:
+        with quiet():
+            config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, KeyError, ValueError, RuntimeError, ImportError) as error:
+        raise refuse(
+            "cost",
+            "the configuration cannot be loaded",
+            given=f"{name}: {first_line(error).rstrip('.')}",
+            expected="a model on the hub that transformers knows, with network or in its cache",
+            fix="check the name, or download its config.json and pass this file",
+        ) from error
+    return _built(name, config, dtype)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what, expected = f"{path}: {first_line(error)}", "a configuration of transformers as JSON"
+        raise refuse(
+            "cost", "the file cannot be read", given=what, expected=expected, fix="download it again"
+        ) from error
+    if not isinstance(found, dict):
+        what, expected = f"{path}: {type(found).__name__}", "a JSON object with model_type"
+        raise refuse("cost", "this is not a configuration", given=what, expected=expected, fix="pass config.json")
+    return found
+
+
+def _read(fields: dict[str, Any], where: str) -> Any:
+    """The configuration of some fields."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    kind = fields.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise refuse(
+            "cost",
+            "the type of the model is unknown" if kind else "the configuration does not say the type of the model",
+            given=f"model_type = {kind!r} in {where}",
+            expected="a model_type that transformers knows",
+            fix=did_you_mean(str(kind), sorted(CONFIG_MAPPING), "regard models"),
+        )
+    layers = fields.get("num_hidden_layers", fields.get("n_layer", 1))
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise refuse(
+            "cost",
+            "the configuration has too many layers",
+            given=f"{layers:,} layers in {where}",
+            expected=f"at most {MOST_LAYERS:,}",
+            fix="correct the number",
+        )
+    try:
+        with quiet():
+            return CONFIG_MAPPING[kind].from_dict(fields)
+    except Exception as error:  # third-party code, which checks fields in many ways
+        raise _unbuilt(f"{kind} in {where}", error) from error
+
+
+def _unbuilt(what: str, error: Exception) -> Refused:
+    return refuse(
+        "cost",
+        "no model can be built from the configuration",
+        given=f"{what}: {type(error).__name__}: {first_line(error)}",
+        expected="fields that fit together",
+        fix="correct this field",
+    )
+
+
+def _built(name: str, config: Any, dtype: torch.dtype | None) -> Subject:
+    import transformers
+
+    config = copy.deepcopy(config)
+    experts.set_on(config)
+    try:
+        kind = getattr(transformers, (getattr(config, "architectures", None) or [""])[0], None) or _class(config)
+        own = not kind._can_set_attn_implementation()
+        with quiet(), torch.device("meta"):
+            dtype = dtype or _dtype(config)
+            try:
+                model = kind._from_config(config, attn_implementation="eager" if own else attention.NAME, dtype=dtype)
+            except KeyError as error:  # its code knows a fixed list of implementations
+                if error.args != (attention.NAME,):
+                    raise
+                own, model = True, kind._from_config(config, attn_implementation="eager", dtype=dtype)
+    except Refused:
+        raise
+    except Exception as error:  # third-party code: a configuration may be wrong in any way
+        raise _unbuilt(name, error) from error
+    return Subject(name, model, config, own)
+
+
+def _class(config: Any) -> Any:
+    if config.model_type in mappings():
+        return model_class(config.model_type)
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    found = MODEL_MAPPING[type(config)]
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _dtype(config: Any) -> torch.dtype:
+    found = getattr(config, "dtype", None)
+    return found if isinstance(found, torch.dtype) else torch.float32
+
+
+def _copied(model: nn.Module, dtype: torch.dtype | None) -> Subject:
+    """A copy of a model without its data; the model stays as it is."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for name, each in (*module._parameters.items(), *module._buffers.items()):
+            if each is not None and id(each) not in memo:
+                kind = dtype if dtype is not None and each.is_floating_point() else each.dtype
+                made = torch.empty_like(each, device="meta", dtype=kind)
+                memo[id(each)] = nn.Parameter(made, each.requires_grad) if name in module._parameters else made
+    copied = copy.deepcopy(model, memo)
+    config = getattr(copied, "config", None)
+    own = True
+    if hasattr(copied, "set_attn_implementation") and type(copied)._can_set_attn_implementation():
+        experts.set_on(config)
+        copied.set_attn_implementation(attention.NAME)
+        own = False
+    return Subject(type(model).__name__, copied, config, own)

@@ -1,0 +1,269 @@
+"""Inputs without data for a model: tokens, images and sound in the sizes that its configuration names.
+
+A model is given what its `forward` requires. There are several forms of images and of sound, and only the model's code
+says which one it reads, so candidates are made in a fixed order, and the first that it accepts is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...common.errors import refuse
+
+__all__ = ["candidates", "reads_tokens", "unread"]
+
+TOKENS = ("input_ids", "decoder_input_ids", "tokens")
+MEDIA = ("pixel_values", "pixel_values_videos", "input_features", "input_values")
+SECOND = 16_000  # samples of sound
+
+
+def reads_tokens(model: Any) -> bool:
+    """Whether a model is given tokens, whose number one can choose."""
+    takes = inspect.signature(model.forward).parameters
+    return bool(set(TOKENS) & takes.keys()) or getattr(model, "config", None) is None
+
+
+def unread(model: Any, given: dict[str, Any]) -> list[str]:
+    """Images and sound that the model can be given, and was not."""
+    takes = inspect.signature(model.forward).parameters
+    return [name for name in MEDIA if name in takes and name not in given and not set(MEDIA) & given.keys()]
+
+
+def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
+    """What the model can be called with, the likeliest first. tokens: in each sequence; an encoder and its decoder read
+    as many each.
+    """
+    takes = inspect.signature(model.forward).parameters
+    sizes = _Sizes(getattr(model, "config", None), tokens, batch)
+    required = {
+        name
+        for name, each in takes.items()
+        if each.default is inspect.Parameter.empty and each.kind is not inspect.Parameter.VAR_KEYWORD
+    }
+    main = getattr(model, "main_input_name", "input_ids")
+    first = main if isinstance(main, str) else main[0]
+    forms = [*_forms(sizes)]
+    forms.sort(key=lambda form: first not in form)  # stable: the model's main input first
+    seen: list[dict[str, Any]] = []
+    if len(required) == 1 and sizes.configs == [None]:
+        yield {next(iter(required)): sizes.ids() if _embeds(model) else _features(model, sizes)}
+        return
+    for more in (required, set(EXTRAS)):
+        for form in forms:
+            given = {name: made for name, made in form.items() if name in takes}
+            if not given:
+                continue
+            given |= {
+                name: EXTRAS[name](sizes) for name in takes if name in more and name in EXTRAS and name not in given
+            }
+            if "decoder_input_ids" in takes:
+                given["decoder_input_ids"] = sizes.ids()
+            shapes = {name: getattr(each, "shape", None) for name, each in given.items()}
+            if required <= given.keys() and shapes not in seen:
+                seen.append(shapes)
+                yield given
+    if not seen:
+        raise refuse(
+            "cost",
+            "no inputs are known for the model",
+            given=f"{type(model).__name__}.forward({', '.join(list(takes)[:6])}, …)",
+            expected="a model that reads input_ids, pixel_values, input_features or input_values",
+            fix="pass the language model or the image model inside it",
+        )
+
+
+def _embeds(model: nn.Module) -> bool:
+    """Whether the first thing that a module does is to look up tokens."""
+    first = next((module for module in model.modules() if module._parameters), None)
+    return isinstance(first, nn.Embedding)
+
+
+def _features(model: nn.Module, sizes: _Sizes) -> torch.Tensor:
+    """Rows of numbers, as wide as the first linear layer or attention reads."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.MultiheadAttention):
+            width = module.in_features if isinstance(module, nn.Linear) else module.embed_dim
+            return sizes.zeros(sizes.tokens, width).to(next(module.parameters()).dtype)
+    return sizes.zeros(sizes.tokens)
+
+
+class _Sizes:
+    """Sizes of a configuration and its parts, and tensors of them."""
+
+    def __init__(self, config: Any, tokens: int, batch: int):
+        self.tokens, self.batch = tokens, batch
+        self.configs = [config]
+        for each in self.configs:
+            parts = [getattr(each, name, None) for name in getattr(each, "sub_configs", None) or ()]
+            self.configs += [part for part in parts if hasattr(part, "sub_configs")]
+
+    def __call__(self, *names: str, default: int) -> int:
+        """The first of these fields that the configuration or one of its parts has."""
+        for name in names:
+            for config in self.configs:
+                found = getattr(config, name, None)
+                found = found[0] if isinstance(found, list | tuple) and found else found
+                if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+                    return found
+        return default
+
+    def ids(self) -> torch.Tensor:
+        return torch.zeros(self.batch, self.tokens, dtype=torch.long, device="meta")
+
+    def zeros(self, *shape: int) -> torch.Tensor:
+        """Zeros of (batch, …)."""
+        return torch.zeros(self.batch, *shape, device="meta")
+
+    def image(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        channels = self("num_channels", "in_channels", "in_chans", default=3)
+        for config in self.configs:
+            found = getattr(config, "image_size", None)
+            if isinstance(found, list | tuple) and len(found) >= 2:
+                return channels, int(found[-2]), int(found[-1])
+            if isinstance(found, dict) and "height" in found:
+                return channels, found["height"], found["width"]
+        size = self("image_size", "img_size", "crop_size", default=224)
+        return channels, size, size
+
+    def frames(self) -> int:
+        """Frames of sound."""
+        return 2 * self("max_source_positions", default=1500)
+
+    def patch(self) -> tuple[int, int]:
+        """(numbers of a patch, side of a grid of patches)."""
+        side = self("patch_size", default=16)
+        merge = self("spatial_merge_size", "merge_size", default=2)
+        numbers = self.image()[0] * self("temporal_patch_size", default=1) * side * side
+        return numbers, 2 * merge * max(self("window_size", default=0) // (side * merge), 1)
+
+    def grid(self) -> torch.Tensor:
+        """(images, 3): frames, height and width in patches, with values."""
+        side = self.patch()[1]
+        return torch.tensor([[1, side, side]] * self.batch, device="cpu")
+
+    def patches(self) -> torch.Tensor:
+        numbers, side = self.patch()
+        return torch.zeros(self.batch * side * side, numbers, device="meta")
+
+
+def _forms(sizes: _Sizes) -> Iterator[dict[str, Any]]:
+    """Main inputs, alone and together."""
+    image = sizes.image()
+    frames = sizes("num_frames", "frames_per_clip", default=2)
+    text = {name: sizes.ids() for name in TOKENS}
+    video = sizes.zeros(frames, *image)
+    mels = sizes(
+        "num_mel_bins", "feature_size", "n_mels", "input_feat_per_channel", "mel_bins", "input_dim", default=80
+    )
+    hidden = sizes("feature_projection_input_dim", "input_size", "hidden_size", default=mels)
+    length = sizes.frames()
+    sounds = [{"input_features": sizes.zeros(*shape)} for shape in ((mels, length), (length, mels), (length, hidden))]
+    sounds.append({"input_features": sizes.zeros(1, length, mels)})
+    width = sizes("max_length", "spec_size", default=1024)
+    waves = [{"input_values": sizes.zeros(*shape)} for shape in ((SECOND,), (1, SECOND), (width, mels))]
+    images = [
+        *({"pixel_values": each} for each in (sizes.zeros(*image), video, sizes.zeros(2, *image))),
+        {"pixel_values_videos": video},
+    ]
+    if sizes("num_frames", default=0):
+        images = [images[1], images[0], *images[2:]]
+    grid = {"grid_thw": sizes.grid(), "image_grid_thw": sizes.grid()}
+    patches = [{"hidden_states": sizes.patches(), **grid}, {"pixel_values": sizes.patches(), **grid}]
+    side = sizes.patch()[1]
+    rows = sizes.zeros(side * side, sizes.patch()[0])
+    patches.append(
+        {"pixel_values": rows, **{name: EXTRAS[name](sizes) for name in ("spatial_shapes", "pixel_attention_mask")}}
+    )
+    patches.append({"pixel_values": rows, "pixel_position_ids": _corners(sizes)})
+    yield text
+    yield from images
+    yield from sounds
+    yield from waves
+    yield from patches
+    for other in (*images, *sounds, *waves, *patches):
+        yield text | other
+    for name, make in SERIES.items():
+        yield {name: make(sizes)}
+
+
+def _series(sizes: _Sizes) -> torch.Tensor:
+    return sizes.zeros(sizes("context_length", default=64), sizes("num_input_channels", default=1))
+
+
+def _flat(sizes: _Sizes) -> torch.Tensor:
+    return sizes.zeros(sizes("max_patches", "seq_len", default=64), 2 + sizes.patch()[0])
+
+
+def _states(sizes: _Sizes) -> torch.Tensor:
+    return sizes.zeros(sizes.tokens, sizes("hidden_size", default=32))
+
+
+def _mel(sizes: _Sizes) -> torch.Tensor:
+    return sizes.zeros(sizes.frames(), sizes("input_feat_size", "num_mel_bins", default=128))
+
+
+def _shown(sizes: _Sizes) -> torch.Tensor:
+    """Which frames of sound are real: all."""
+    return torch.ones(sizes.batch, sizes.frames(), dtype=torch.bool, device="meta")
+
+
+# Main inputs of a few models.
+SERIES: dict[str, Callable[[_Sizes], torch.Tensor]] = {
+    "past_values": _series,
+    "flattened_patches": _flat,
+    "audio_mel": _mel,
+    "states": lambda sizes: sizes.zeros(sizes.tokens, sizes("state_dim", default=17)),
+    "inputs": lambda sizes: sizes.zeros(SECOND),
+    "input": lambda sizes: sizes.ids(),
+    "hidden_states": _states,
+    "inputs_embeds": _states,
+    "query_embeds": _states,
+    "noise_embeds": _states,
+}
+
+
+def _places(sizes: _Sizes) -> torch.Tensor:
+    return torch.zeros(sizes.batch, sizes.tokens, 4, dtype=torch.long, device="meta")
+
+
+def _squares(sizes: _Sizes) -> torch.Tensor:
+    side = sizes.patch()[1]
+    return torch.tensor([[side, side]] * sizes.batch, device="cpu")
+
+
+def _corners(sizes: _Sizes) -> torch.Tensor:
+    """(x, y) of each patch."""
+    side = range(sizes.patch()[1])
+    return torch.tensor([[[x, y] for y in side for x in side]] * sizes.batch, device="cpu")
+
+
+# What some models need beside their main input.
+EXTRAS: dict[str, Callable[[_Sizes], Any]] = {
+    "input_ids": _Sizes.ids,
+    "bbox": _places,
+    "qformer_input_ids": _Sizes.ids,
+    "grid_thw": _Sizes.grid,
+    "image_grid_thw": _Sizes.grid,
+    "spatial_shapes": _squares,
+    "pixel_attention_mask": lambda sizes: torch.ones(
+        sizes.batch, sizes.patch()[1] ** 2, dtype=torch.bool, device="meta"
+    ),
+    "target_sizes": _squares,
+    "merge_sizes": lambda sizes: torch.ones(sizes.batch, dtype=torch.long, device="cpu"),
+    "input_features_mask": _shown,
+    "audio_mel_mask": lambda sizes: ~_shown(sizes),  # true where there is none
+    "visual_feats": lambda sizes: sizes.zeros(4, sizes("visual_feat_dim", default=2048)),
+    "visual_pos": lambda sizes: sizes.zeros(4, 4),
+    "actions": lambda sizes: sizes.zeros(sizes.tokens, sizes("act_dim", default=4)),
+    "rewards": lambda sizes: sizes.zeros(sizes.tokens, 1),
+    "returns_to_go": lambda sizes: sizes.zeros(sizes.tokens, 1),
+    "timesteps": _Sizes.ids,
+    "pixel_values": lambda sizes: sizes.zeros(*sizes.image()),
+    "input_values": lambda sizes: sizes.zeros(SECOND),
+}

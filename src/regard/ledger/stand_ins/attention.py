@@ -1,0 +1,169 @@
+"""Attention calls of a model whose tensors have no data: shapes and rules are noted, and nothing is computed.
+
+Two functions are registered with transformers under one name, as for every attention implementation: the attention
+and its mask. The attention saves for the backward pass what a streaming attention saves: q, k, v, the output, and one
+number per row.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ...language.expr import Expr
+from ...torch.hf.lazy_mask import LazyMask, lazy_mask
+
+__all__ = ["NAME", "AttentionCall", "noted", "register", "streaming"]
+
+NAME = "regard-ledger"
+_calls: ContextVar[list[tuple[torch.nn.Module, AttentionCall]] | None] = ContextVar("attention calls", default=None)
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call. batch, heads H, key_heads G, rows Q, keys K, depth D, value_depth E · rule: the mask, None for every
+    pair · start: the position of the first row · tensor: whether the mask is an array, which has no values here ·
+    itemsize: bytes of a number · window: how many keys back the layer looks, where it says so ·
+    cached: keys that the model's cache keeps, where `rule` is not the model's own.
+    """
+
+    batch: int
+    heads: int
+    key_heads: int
+    rows: int
+    keys: int
+    depth: int
+    value_depth: int
+    rule: Expr | None
+    start: int = 0
+    tensor: bool = False
+    itemsize: int = 4
+    window: int | None = None
+    cached: int | None = None
+
+    @property
+    def moved(self) -> int:
+        """Bytes of q, k, v and the output, each once."""
+        rows = self.heads * self.rows * (self.depth + self.value_depth)
+        keys = self.key_heads * self.keys * (self.depth + self.value_depth)
+        return self.batch * self.itemsize * (rows + keys)
+
+
+def register() -> None:
+    """Registers both functions with transformers; calling it again changes nothing."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, _mask)
+
+
+@contextmanager
+def noted() -> Iterator[list[tuple[torch.nn.Module, AttentionCall]]]:
+    """The calls inside the block, each with the module that made it."""
+    found: list[tuple[torch.nn.Module, AttentionCall]] = []
+    token = _calls.set(found)
+    try:
+        yield found
+    finally:
+        _calls.reset(token)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: LazyMask | torch.Tensor | None = None,
+    *,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' attention function: (B, H, Q, D), (B, G, K, D), (B, G, K, E) -> (B, Q, H, E), without values."""
+    from ...language.masks import causal
+
+    B, H, Q, D = query.shape
+    G, K, E = value.shape[1:]
+    rule, start, tensor = None, 0, False
+    if isinstance(attention_mask, LazyMask):
+        rule, start = attention_mask.rule, attention_mask.query_start
+    elif attention_mask is not None:
+        tensor = True
+    elif Q > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
+        rule = causal()  # as everywhere in transformers: a causal module without a mask
+    calls = _calls.get()
+    if calls is not None:
+        batch = max(B, key.shape[0])
+        size = query.element_size()
+        calls.append((module, AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, size, sliding_window)))
+    return streaming(query, key, value).transpose(1, 2), None
+
+
+def streaming(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """(B, H, Q, E) without values, of q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E)."""
+    return _Streaming.apply(q, k, v)
+
+
+class _Streaming(torch.autograd.Function):
+    """What a streaming attention saves, and the shapes of its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        batch = max(q.shape[0], k.shape[0])
+        out = q.new_zeros(batch, q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
+        lse = q.new_zeros(q.shape[:3], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        q, k, v, _, _ = ctx.saved_tensors
+        return tuple(torch.zeros_like(each) for each in (q, k, v))
+
+
+def _mask(*args: Any, mask_function: Any = None, attention_mask: Any = None, **kwargs: Any) -> LazyMask:
+    """The mask as an expression. No padding is passed in the ledger: a mask that a model makes itself is all true."""
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.is_meta:
+        attention_mask = None
+    with torch.device("cpu"), _disable_current_modes():  # positions have values, and nothing is counted
+        if mask_function is not None:
+            mask_function = _readable(mask_function)
+        return lazy_mask(*args, mask_function=mask_function, attention_mask=attention_mask, **kwargs)
+
+
+# What tensors of transformers' mask functions say about text without padding, images and packed sequences.
+VALUES = {"padding_mask": True, "block_sequence_ids": -1}
+
+
+def _readable(function: Any) -> Any:
+    """The mask function, with values for its tensors that have none here."""
+    if not isinstance(function, types.FunctionType) or not function.__closure__:
+        return function
+    held = dict(zip(function.__code__.co_freevars, (each.cell_contents for each in function.__closure__), strict=True))
+    meta = [name for name, each in held.items() if isinstance(each, torch.Tensor) and each.is_meta]
+    if meta and function.__qualname__.startswith("packed_sequence_mask_function"):
+        return lambda batch, head, query, key: query >= 0  # each row is one sequence
+    if meta and function.__qualname__.startswith("chunked_overlay"):
+        size = held["chunk_size"]
+        return lambda batch, head, query, key: key // size == query // size  # no padding comes before
+    if meta and function.__qualname__.startswith("remap_positions_for_packed_sequence"):
+        return _readable(held["mask_function"])
+    cells = []
+    for name, each in held.items():
+        if name in meta and name in VALUES:
+            each = torch.full(each.shape, VALUES[name], dtype=each.dtype)
+        elif isinstance(each, tuple):
+            each = tuple(map(_readable, each))
+        else:
+            each = _readable(each)
+        cells.append(types.CellType(each))
+    return types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
+    )

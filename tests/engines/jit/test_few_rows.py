@@ -1,0 +1,86 @@
+"""Few rows, whose products have keys and depths in their lanes: the bits of the same rows in a call with many."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.engines.jit.code.target import host, limited
+from regard.engines.jit.engine import specify
+from regard.engines.jit.kernels.parts.few_rows import MOST
+from regard.engines.jit.tiling import tiling
+from regard.language.problem import Problem
+from tests.support.engines import normal, same_bits
+from tests.support.machine import each_isa
+
+ROWS = 90  # of the whole call
+RULES = {
+    "dense": {},
+    "causal": {"mask": rg.causal()},
+    "window and softcap": {"mask": rg.causal() & rg.window(30), "score": rg.softcap(3.0)},
+    "sinks": {"sinks": np.linspace(-1, 1, 6, dtype=np.float32)},
+    "dropout": {"dropout": 0.3, "seed": 5},
+    "random": {"mask": (rg.key * 7 + rg.query * 3) % 5 != 0},
+}
+
+
+def of_rows(problem_of, rows, dtype):
+    """How many rows the specification of a call has in its few-rows products."""
+    problem = Problem.of(*problem_of(rows, dtype))
+    return specify(problem, tiling(problem), unit=(True,) * 4).few
+
+
+def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
+    return tuple(
+        normal(2, heads, count, depth, seed=seed + n).astype(dtype)
+        for n, (heads, count, depth) in enumerate([(H, rows, D), (G, K, D), (G, K, E)])
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("name", RULES)
+def test_few_rows_have_the_bits_of_many(name, dtype):
+    """Any part of the rows, by itself; keys that are no multiple of a vector, in several pieces too."""
+    for K, (D, E) in ((300, (64, 64)), (2311, (32, 128)), (17, (80, 16))):
+        q, k, v = arrays(ROWS, dtype, K=K, D=D, E=E)
+        many = rg.attention_with_lse(q, k, v, query_start=K - ROWS, engine="jit", **RULES[name])
+        for first, count in ((0, 1), (41, 2), (83, 5), (10, MOST), (10, MOST + 1)):
+            part = q[:, :, first : first + count]
+            few = rg.attention_with_lse(part, k, v, query_start=K - ROWS + first, engine="jit", **RULES[name])
+            for found, wanted in zip(few, many, strict=True):
+                same_bits(found, wanted[:, :, first : first + count])
+
+
+def test_where_they_are_used():
+    """Up to MOST rows, of all heads that share keys; depths that fill vectors; not where pairs are multiplied."""
+    import ml_dtypes
+
+    most = min(MOST, host().lanes(4))
+    assert [of_rows(arrays, rows, np.float32) for rows in (1, most, most + 1)] == [1, most, 0]
+    assert of_rows(lambda rows, dtype: arrays(rows, dtype, G=2), 1, np.float32) == 3
+    assert of_rows(lambda rows, dtype: arrays(rows, dtype, D=host().lanes(4) + 1), 1, np.float32) == 0
+    assert of_rows(lambda rows, dtype: arrays(rows, dtype, E=host().lanes(4) + 1), 1, np.float32) == 0
+    pairs = of_rows(arrays, 1, ml_dtypes.bfloat16)
+    assert pairs == (0 if "bf16" in host().isa else 1)
+
+
+@each_isa
+def test_on_every_instruction_set(isa):
+    """Vectors of other widths, and heads that share keys."""
+    with limited(isa):
+        for G in (6, 2):
+            q, k, v = arrays(ROWS, np.float32, G=G)
+            many = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
+            for first, count in ((0, 1), (57, 2), (57, 5), (57, MOST)):
+                part = q[:, :, first : first + count]
+                few = rg.attention(part, k, v, query_start=210 + first, mask=rg.causal(), engine="jit")
+                same_bits(few, many[:, :, first : first + count])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_masked_does_not_reach_few_rows(bad):
+    """Values of masked keys that are not finite, and keys."""
+    q, k, v = arrays(1, np.float32)
+    seen = rg.attention(q, k, v, mask=rg.key < 100, query_start=299, engine="jit")
+    k[:, :, 100:], v[:, :, 100:] = bad, bad
+
+    same_bits(rg.attention(q, k, v, mask=rg.key < 100, query_start=299, engine="jit"), seen)

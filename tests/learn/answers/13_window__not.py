@@ -1,0 +1,7 @@
+"""What is forbidden, and its opposite."""
+
+
+def window(query, key, width):
+    future = key > query
+    too_far = key <= query - width
+    return ~(future | too_far)

@@ -1,0 +1,296 @@
+"""`regard learn --grade`: 30 folders, whole, half done, empty, shown and damaged, and what is said of each exercise."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.common.errors import Refused
+from regard.learn.chapter import key_of
+from regard.learn.folder import combined
+from regard.learn.progress import changing
+from regard.learn.source import chapters, read_chapter
+from regard.learn.teacher.grades import grades
+from regard.learn.teacher.tables import COLUMNS, as_csv, of_chapters, summary
+
+from .chapter_files import HEAD, SCORES, chapter
+
+OTHER = "import numpy as np\n\n\ndef scores(a, b):\n    return np.einsum('id,jd->ij', a, b) * a.shape[1] ** -0.5\n"
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A chapter with one exercise."""
+    (tmp_path / "own").mkdir()
+    return [chapter(tmp_path / "own", SCORES)]
+
+
+def learner(folder: Path, course, code: str | bytes | None, **noted) -> Path:
+    """A folder with this file, and what its progress notes of the exercise."""
+    folder.mkdir(parents=True)
+    read, exercise = course[0], course[0].exercises[0]
+    if code is not None:
+        path = folder / read.file_of(exercise)
+        path.write_bytes(code if isinstance(code, bytes) else code.encode())
+    if noted:
+        with changing(folder) as progress:
+            progress.exercise(key_of(read, exercise)).update(noted)
+    return folder
+
+
+def test_thirty_folders(tmp_path, course):
+    """Each kind of folder is said to be what it is, whatever the others are; no folder is changed."""
+    exercise = course[0].exercises[0]
+    kinds = {
+        "right": (OTHER, {"tries": 3, "hints": 1}, ("passed", (), False, False)),
+        "shown": (exercise.solution, {"tries": 1, "shown": True}, ("passed", (), True, False)),
+        "copied": ("# mine\n" + exercise.solution, {}, ("passed", (), False, True)),
+        "no-scale": (exercise.wrong[0].code, {"tries": 2}, ("not right", ("scale-missing",), False, False)),
+        "own-mistake": (exercise.wrong[1].code, {}, ("not right", ("keys-not-transposed",), False, False)),
+        "no-python": ("def scores(:", {}, ("not right", (), False, False)),
+        "endless": ("while True: pass", {}, ("not right", (), False, False)),
+        "no-text": (b"\xff\xfe\x00def", {}, ("not right", (), False, False)),
+        "untouched": (exercise.start, {}, ("not begun", (), False, False)),
+        "empty": (None, {}, ("not begun", (), False, False)),
+    }
+    made = {}
+    for name, (code, noted, expected) in kinds.items():
+        for number in range(3):
+            path = learner(tmp_path / "class" / f"{name}{number}", course, code, **noted)
+            made[path] = (noted, expected)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    found = grades(list(made), course)
+
+    assert [each.folder for each in found] == list(made) and len(found) == 30
+    for each, (noted, expected) in zip(found, made.values()):
+        (grade,) = each.grades
+        assert (grade.result, grade.mistakes, grade.shown, grade.is_solution) == expected, each.name
+        assert (grade.tries, grade.hints) == (noted.get("tries", 0), noted.get("hints", 0))
+        assert bool(grade.problem) == (grade.result == "not right")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["{", "[]", '{"version": 9}', '{"version": 1, "exercises": [1]}', '{"version": 1, "answers": {"3/a": 7}}',
+     '{"version": 1, "exercises": {"3/scores": {"tries": "two"}}}', "\0\0"],
+)  # fmt: skip
+def test_a_damaged_progress_is_said_and_the_files_are_graded(tmp_path, course, damage):
+    """A learner's file counts even if the notes on it are lost; the course itself refuses such a file."""
+    folder = learner(tmp_path / "a", course, OTHER)
+    (folder / "progress.json").write_text(damage)
+
+    (found,) = grades([folder], course)
+
+    assert found.problem and found.grades[0].result == "passed"
+    result = CliRunner().invoke(app, ["learn", str(folder), "--list"])
+    assert result.exit_code and isinstance(result.exception, Refused)
+
+
+def test_folders_that_do_not_exist_are_named_before_anything_runs(tmp_path, course):
+    """All of them at once."""
+    folder = learner(tmp_path / "a", course, OTHER)
+    with pytest.raises(Refused, match="nothing to grade") as refused:
+        grades([folder, tmp_path / "b", tmp_path / "c"], course)
+    assert str(tmp_path / "b") in str(refused.value) and str(tmp_path / "c") in str(refused.value)
+    with pytest.raises(Refused, match="no folder"):
+        grades([], course)
+
+
+def test_the_file_of_those_who_know_counts(tmp_path, course):
+    """An exercise may be solved in the file of --fast; untouched, it counts for nothing."""
+    folder = tmp_path / "a"
+    path, _ = combined(folder, course[0])
+    assert grades([folder], course)[0].grades[0].result == "not begun"
+
+    path.write_text(OTHER)
+    assert grades([folder], course)[0].grades[0].result == "passed"
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path, course):
+    """It is not right, and says why."""
+    folder = learner(tmp_path / "a", course, None)
+    (folder / course[0].file_of(course[0].exercises[0])).mkdir()
+    assert "cannot be read" in grades([folder], course)[0].grades[0].problem
+
+
+def test_names_are_what_distinguishes_the_folders(tmp_path, course):
+    """The common beginning and end of the paths are left out; something is always left."""
+    many = [learner(tmp_path / name / "attention-course", course, None) for name in ("ann", "bob")]
+    assert [each.name for each in grades(many, course)] == ["ann", "bob"]
+    assert [each.name for each in grades(many[:1], course)] == ["attention-course"]
+
+
+def test_tables_have_a_row_for_each_learner(tmp_path, course):
+    """Text, CSV and JSON say the same; a name that a spreadsheet would compute does not begin with its sign."""
+    folders = [
+        learner(tmp_path / "=1+2", course, OTHER, tries=1),
+        learner(tmp_path / "b", course, course[0].exercises[0].wrong[0].code, tries=4, shown=True),
+    ]
+    found = grades(folders, course)
+    (number, rows), *others = of_chapters(found)
+
+    assert (number, others, len(rows)) == (3, [], 3)
+    assert rows[1][1] == "passed, 1 try" and rows[2][1] == "scale-missing, solution shown, 4 tries"
+    assert [row[1] for row in summary(found)] == ["passed", "1 of 1", "0 of 1"]
+    parsed = list(csv.DictReader(io.StringIO(as_csv(found), newline="")))
+    assert [tuple(row) for row in parsed] == [COLUMNS] * 2
+    assert [row["learner"] for row in parsed] == ["'=1+2", "b"] and parsed[1]["mistakes"] == "scale-missing"
+
+
+def test_the_command_prints_text_json_and_csv(tmp_path, monkeypatch):
+    """Chapters can be chosen; the numbers are those of the functions."""
+    course = [each for each in chapters() if each.number == 3]
+    monkeypatch.chdir(tmp_path)
+    for name in ("ann", "bob"):
+        learner(tmp_path / name, course, course[0].exercises[0].solution)
+
+    def run(*words):
+        return CliRunner().invoke(app, ["learn", "--grade", "ann", "bob", "--only", "3", *words])
+
+    text, as_json, table = run(), run("--json"), run("--csv")
+    assert (text.exit_code, as_json.exit_code, table.exit_code) == (0, 0, 0)
+    assert "Chapter 3" in text.output and "passed" in text.output
+    found = json.loads(as_json.stdout)
+    assert [each["name"] for each in found] == ["ann", "bob"] and {each["passed"] for each in found} == {1}
+    assert len(list(csv.DictReader(io.StringIO(table.stdout, newline="")))) == 2 * len(course[0].exercises)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--grade", "a", "--json", "--csv"], "two formats"),
+        (["--json"], "--json has no use"),
+        (["--only", "3"], "--only has no use"),
+        (["--grade", "a", "--only", "3-1"], "the chapters cannot be read"),
+        (["--grade", "a", "--only", "three"], "the chapters cannot be read"),
+        (["--grade", "a", "--only", "3-1000000000"], "the chapter does not exist"),
+        (["--grade", "--list"], "two options"),
+        (["--notebooks", "x", "y"], "a folder has no use"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(words, said):
+    """Nothing is run."""
+    result = CliRunner().invoke(app, ["learn", *words])
+    assert isinstance(result.exception, Refused) and said in str(result.exception)
+
+
+def test_a_chapter_of_ones_own(tmp_path):
+    """It is read, checked with its own mistakes, graded, and found again without being named."""
+    own = tmp_path / "own"
+    own.mkdir()
+    text = HEAD.replace("number = 3", "number = 70") + SCORES
+    (own / "70-mine.md").write_text(text, encoding="utf-8")
+    read = read_chapter(own / "70-mine.md")
+    folder = tmp_path / "learner"
+
+    first = CliRunner().invoke(app, ["learn", str(folder), "70", "--chapters", str(own)])
+    assert first.exit_code == 0 and "Exercise: scores" in first.output, first.output
+    path = folder / "70_scores.py"
+    path.write_text(read.exercises[0].wrong[1].code)
+    checked = CliRunner().invoke(app, ["learn", str(folder), "--check"])
+    assert checked.exit_code == 1 and "keys-not-transposed" in checked.output
+    path.write_text(OTHER)
+    assert CliRunner().invoke(app, ["learn", str(folder), "--check", str(path)]).exit_code == 0
+
+    words = ["learn", "--grade", str(folder), "--chapters", str(own), "--only", "70", "--json"]
+    (found,) = json.loads(CliRunner().invoke(app, words).stdout)
+    assert found["passed"] == 1 and found["grades"][0]["tries"] == 2
+
+    own.rename(tmp_path / "moved")
+    with pytest.raises(Refused, match="does not exist"):
+        CliRunner().invoke(app, ["learn", str(folder), "--list"], catch_exceptions=False)
+
+
+def test_chapters_that_cannot_be_added_are_refused(tmp_path):
+    """A folder without chapters, and two numbers that are equal."""
+    with pytest.raises(Refused, match="the folder has no chapter"):
+        chapters(tmp_path)
+    for name in ("03-a.md", "70-b.md", "70-c.md"):
+        (tmp_path / name).write_text(HEAD.replace("number = 3", f"number = {int(name[:2])}"), encoding="utf-8")
+    with pytest.raises(Refused) as refused:
+        chapters(tmp_path)
+    assert len(refused.value.reasons) == 2
+
+
+DESTROYS = {
+    "its folder": "import os, shutil\nshutil.rmtree(os.path.dirname(os.path.abspath(__file__)))\n",
+    "itself": "import os\nos.unlink(__file__)\n",
+    "what is around it": "import glob, os\nfor path in glob.glob('*.*'):\n    os.unlink(path)\n",
+    "by overwriting": "for name in ('helper.py', 'new.txt', __file__):\n    open(name, 'w').write('gone')\n",
+    "after forks": "import os\nos.fork(), os.fork()\nif os.path.exists(__file__):\n    open(__file__, 'w').close()\n",
+}
+
+
+@pytest.mark.parametrize("name", DESTROYS)
+def test_code_that_destroys_its_surroundings(name, tmp_path, monkeypatch, course):
+    """It does so in a copy: the learners' folders and the teacher's are as before, and so is every other grade."""
+    folders = [learner(tmp_path / each, course, DESTROYS[name] + OTHER) for each in ("a", "b")]
+    folders.append(learner(tmp_path / "c", course, "from helper import one\n" + OTHER))
+    for folder in folders:
+        (folder / "helper.py").write_text("one = 1\n")
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    (teacher / "grades.csv").write_text("mine")
+    monkeypatch.chdir(teacher)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    found = grades(folders, course)
+
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert found[0].grades == found[1].grades and found[2].grades[0].result == "passed"
+
+
+def test_folders_that_are_not_a_learners_are_said(tmp_path, course):
+    """Their exercises are not begun; why this may be an error of the teacher's is said of each."""
+    whole = learner(tmp_path / "class" / "whole", course, OTHER)
+    empty = learner(tmp_path / "class" / "empty", course, None)
+    begun = learner(tmp_path / "class" / "begun", course, None, tries=1)
+    other = learner(tmp_path / "class" / "other", course, None)
+    (other / "04_scores.py").write_text(OTHER)
+
+    found = grades([tmp_path / "class", whole, empty, begun, other], course)
+
+    assert [each.grades[0].result == "passed" for each in found] == [False, True, False, False, False]
+    said = [each.problem for each in found]
+    assert "some in " + str(other) in said[0] and "1 more" in said[0]
+    assert said[1] == said[3] == "" and "no file of the course" in said[2] and "04_scores.py" in said[4]
+    assert grades([other], course, course=[chapter(tmp_path, SCORES)])[0].problem == said[4]
+    everything = [each for each in chapters() if each.number in (3, 4)]
+    (other / "04_scores.py").rename(other / everything[1].file_of(everything[1].exercises[0]))
+    assert grades([other], everything[:1], course=everything)[0].problem == ""
+
+
+def test_a_file_among_the_folders_is_named(tmp_path, course):
+    """As `class/*` gives it; `class/*/` does not."""
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(Refused, match=r"(?s)notes\.txt is a file.*class/\*/"):
+        grades([tmp_path / "notes.txt", learner(tmp_path / "a", course, OTHER)], course)
+
+
+@pytest.mark.parametrize("solution", ["return q[99] @ k", "import os; os._exit(1)", "import sys; sys.exit()"])
+def test_a_chapter_that_fails_is_not_the_learners_error(tmp_path, solution):
+    """A solution of a teacher's own that cannot be run: nothing is checked, and the way to find it is named."""
+    (tmp_path / "own").mkdir()
+    own = [chapter(tmp_path / "own", SCORES.replace("return q @ k.T / q.shape[-1] ** 0.5", solution, 1))]
+
+    (grade,) = grades([learner(tmp_path / "a", own, OTHER)], own)[0].grades
+
+    assert grade.result == "not checked"
+    assert "the chapter's own cases or solution fail" in grade.problem and "regard.learn.proof" in grade.problem
+
+
+def test_all_problems_of_a_folder_of_chapters_are_said(tmp_path):
+    """Of each file that cannot be read, with its name; README.md is for people."""
+    (tmp_path / "README.md").write_text("# For teachers\n")
+    (tmp_path / "70-a.md").write_text("+++\nnumber = 70\n")
+    (tmp_path / "71-b.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(Refused) as refused:
+        chapters(tmp_path)
+    given = " ".join(reason.given for reason in refused.value.reasons)
+    assert "70-a.md" in given and "71-b.md" in given and "README.md" not in given

@@ -1,0 +1,88 @@
+"""Exercises in which a module is written: first cases can be computed by hand, problems say what is wrong."""
+
+import re
+
+import numpy as np
+import pytest
+
+from regard.learn.chapter import Exercise
+from regard.learn.checking.grading import Grading
+from regard.learn.checking.naming import explained
+from regard.learn.checking.problem import Problem
+from regard.learn.checking.values import plain
+from regard.learn.source import chapters
+
+pytest.importorskip("torch")
+WRITTEN = [chapter for chapter in chapters() if chapter.number in (7, 8)]  # later ones begin with a broken module
+MODULES = {each.name: each for chapter in WRITTEN for each in chapter.exercises if each.result and each.needs}
+
+
+@pytest.fixture(params=MODULES)
+def exercise(request) -> Exercise:
+    return MODULES[request.param]
+
+
+def failing(grading: Grading, code: str, folder) -> tuple[int, Problem]:
+    """The first case that an answer fails, and the problem, explained."""
+    path = folder / "answer.py"
+    path.write_text(code, encoding="utf-8")
+    assert grading.load(str(path)) is None
+    number, found = next((at, found) for at in range(len(grading.cases)) if (found := grading.case(at)))
+    return number, explained(found, grading)
+
+
+def test_listed_mistakes_can_be_seen_by_hand(exercise, tmp_path):
+    """The first case in which they fail has few whole numbers, parameters included."""
+    grading = Grading(exercise)
+    codes = {each.mistake: each.code for each in exercise.wrong}
+    for mistake in exercise.mistakes:
+        number, found = failing(grading, codes[mistake], tmp_path)
+        arrays = [each for each in map(plain, grading.cases[number].values()) if isinstance(each, np.ndarray)]
+
+        assert mistake in (*found.mistakes, *found.alike)
+        assert all(each.size <= 6 and (each == np.round(each)).all() for each in arrays), mistake
+
+
+def test_of_several_results_the_first_that_differs_is_shown(exercise, tmp_path):
+    """One of them by its name, with what was returned and what it must be."""
+    grading = Grading(exercise)
+    found = [failing(grading, each.code, tmp_path)[1] for each in exercise.wrong]
+    values = ["\n".join(each.details) for each in found if each.kind == "value"]
+
+    for details in values:
+        assert len(re.findall(r"^[\w. ]+: returned   ", details, re.M)) == 1
+        assert len(re.findall(r"^[\w. ]+: must be    ", details, re.M)) == 1
+        assert "{" not in details
+    assert values
+
+
+def test_the_start_is_no_known_mistake(exercise, tmp_path):
+    """A file in which nothing is written yet has a problem, and no mistake."""
+    _, found = failing(Grading(exercise), exercise.start, tmp_path)
+
+    assert found.what == "forward returns None: is there a `return`?"
+    assert found.mistakes == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("return (out, weights) if return_weights else out", "return out, weights", "forward returns the output alone"),
+        ("return (out, weights) if return_weights else out", "return out", "returns two results"),
+        ("return (out, weights) if return_weights else out", "out", "is there a `return`"),
+        ("self.W_q", "self.Wq", "the parameters are W_q, W_k, W_v and W_o"),
+    ],
+)
+def test_what_forward_returns_is_said_in_words(exercise, old, new, what, tmp_path):
+    """An error of the check itself, such as in unpacking, is never shown."""
+    assert old in exercise.solution
+    _, found = failing(Grading(exercise), exercise.solution.replace(old, new), tmp_path)
+
+    assert found.kind == "law" and what in found.what
+
+
+def test_a_missing_parameter_is_named(exercise, tmp_path):
+    """Beside what the module has."""
+    _, found = failing(Grading(exercise), exercise.solution.replace("self.W_k", "self.keys"), tmp_path)
+
+    assert "keys.weight" in found.details[-1] and found.details[-1].endswith("it lacks W_k.weight")

@@ -1,0 +1,58 @@
+"""Every architecture of transformers: each number of its cost is found in two ways, and both agree, as the docs say."""
+
+import pytest
+import transformers as T
+
+from regard.ledger import architectures
+from regard.ledger.architectures import compare
+from regard.torch.hf.tiny_models import families
+from tests import ROOT
+
+T.logging.set_verbosity_error()
+
+DOCS = ROOT / "docs" / "reference" / "cost-architectures.md"
+FEW = {
+    "llama": "agrees",
+    "llama4_text": "agrees",
+    "gpt2": "agrees",
+    "deepseek_v2": "agrees",
+    "gemma3_text": "agrees",
+    "jamba": "agrees",
+    "mamba2": "agrees",
+    "qwen3_next": "agrees",
+    "kimi_linear": "agrees",
+    "t5": "agrees",
+    "whisper": "agrees",
+    "vit": "agrees",
+    "bloom": "counted",
+    "clip": "counted",
+    "timm_wrapper": "refused",
+}
+
+
+def in_docs(name: str) -> str:
+    """The heading under which the architecture stands in the page."""
+    heading = ""
+    for line in DOCS.read_text(encoding="utf-8").splitlines():
+        heading = line[4:] if line.startswith("### ") else heading
+        cells = [part.strip().rstrip("°") for cell in line.strip("| ").split("|")[-1:] for part in cell.split(",")]
+        if heading and name in cells:
+            return heading
+    return "nowhere"
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_few(name):
+    """Attention of all kinds, recurrences, experts, an encoder and its decoder, images."""
+    row = compare(name)
+    assert row.result == FEW[name], row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(families())[::7])
+def test_every_seventh(name):
+    """The page says of each what is found; none differs. The page itself is made of all of them, in some minutes."""
+    row = compare(name)
+    assert row.result != "differs", row
+    assert row.reason or row.result == "agrees"
+    assert in_docs(name) == architectures.HEADINGS[row.result], row

@@ -1,0 +1,343 @@
+"""`rg.cost`: what is counted without data is what a model with data holds; what cannot be priced is refused."""
+
+import copy
+import json
+
+import pytest
+
+import regard as rg
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from regard.ledger.cost import built, priced  # noqa: E402
+from regard.ledger.measure import measured  # noqa: E402
+
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 99}
+KINDS = {
+    "llama": {"num_key_value_heads": 2},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": 16},
+    "gemma3_text": {"head_dim": 16, "num_key_value_heads": 1, "sliding_window": 8,
+                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+    "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0},
+    "mixtral": {"num_key_value_heads": 2, "num_local_experts": 4},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 64, "dropout": 0.0, "max_position_embeddings": 64},
+}  # fmt: skip
+
+
+def small(kind, **more):
+    own = {"vocab_size": 99} if kind == "gpt2" else SMALL
+    return {"model_type": kind, **own, **KINDS[kind], **more}
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_held_without_data_is_held_with_data(kind, phase):
+    """Parameters, weights and cache are equal, activations within 2 %; nothing disagrees."""
+    made = built(small(kind))
+    found = measured(made, priced(made, 40, 2, phase))
+
+    assert found.faults == ()
+    assert found.parameters.agree and found.memory.weights.agree
+    # Experts of transformers keep other arrays; torch's attention keeps a window as an array, and repeats keys for it.
+    if phase == "train" and kind not in ("mixtral", "mistral"):
+        assert found.memory.activations.measured == pytest.approx(found.memory.activations.counted, rel=0.02)
+    if phase != "train":
+        assert found.memory.kv_cache.agree and found.memory.kv_cache.measured, found.memory.kv_cache
+
+
+def test_a_window_keeps_what_the_next_token_sees():
+    """w − 1 rows of keys, at any length."""
+    keys = 3 * 2 * 2 * 16 * 4  # layers, keys and values, heads, depth, bytes
+
+    assert rg.cost(small("mistral"), tokens=10).memory.kv_cache.counted == 10 * keys
+    assert rg.cost(small("mistral"), tokens=500).memory.kv_cache.counted == 15 * keys
+    assert rg.cost(small("mistral"), tokens=500, phase="decode").memory.kv_cache.counted == 15 * keys
+
+
+def test_decode_reads_one_row():
+    """One token sees all tokens before it and itself."""
+    found = rg.cost(small("llama"), tokens=40, phase="decode", batch=3)
+
+    assert found.layers[1].attention.pairs == 3 * 4 * 41
+    assert found.linear.counted == 3 * (rg.cost(small("llama"), tokens=1).linear.counted)
+
+
+def test_tokens_and_batch_are_linear_in_products():
+    """Twice the sequences are twice the operations of everything."""
+    one, two = (rg.cost(small("qwen3"), tokens=30, batch=batch, phase="train") for batch in (1, 2))
+
+    assert (two.linear.counted, two.attention.counted) == (2 * one.linear.counted, 2 * one.attention.counted)
+    assert two.memory.activations.counted == pytest.approx(2 * one.memory.activations.counted, rel=0.01)
+
+
+def test_checkpoints():
+    """With checkpoints less is held than without, and more than the inputs of the layers."""
+    found = rg.cost(small("llama"), tokens=64, phase="train").memory
+
+    assert 3 * 64 * 64 * 4 < found.checkpointed < found.activations.counted
+
+
+def test_experts():
+    """A token uses two of four experts, and all of them are parameters; the router is formed once."""
+    found = rg.cost(small("mixtral"), tokens=10)
+    expert = 3 * 64 * 96
+
+    assert found.parameters.counted - found.active == 3 * 2 * expert
+    assert sum(line.forward.counted for line in found.lines if line.part == "experts") == 3 * 10 * 2 * (
+        2 * expert + 64 * 4
+    )
+
+
+def test_a_mask_replaces_the_models_own():
+    """In self-attention of an encoder–decoder, and not between the two."""
+    config = {"model_type": "bart", "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 99}
+    config |= {f"{part}_attention_heads": 2 for part in ("encoder", "decoder")}
+    config |= {f"{part}_ffn_dim": 32 for part in ("encoder", "decoder")}
+    found = rg.cost(config, tokens=20, mask=rg.causal() & rg.window(5))
+
+    assert [layer.attention.pairs for layer in found.layers] == [2 * (5 * 20 - 10), 2 * (5 * 20 - 10) + 2 * 20 * 20]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", torch.float16])
+def test_dtype(dtype):
+    """Bytes follow the dtype, operations do not."""
+    found, usual = rg.cost(small("llama"), tokens=8, dtype=dtype, phase="train"), rg.cost(small("llama"), tokens=8)
+    size = 4 if dtype == "float32" else 2
+
+    assert found.memory.weights.counted == size * found.parameters.counted
+    assert found.memory.optimizer == (8 if size == 4 else 12) * found.parameters.counted
+    assert found.forward == usual.forward
+
+
+def test_a_model_stays_as_it_is():
+    """A module with data is copied without it: no hook, no dtype, no implementation of it is changed."""
+    config = transformers.LlamaConfig(**{name: value for name, value in small("llama").items() if name != "model_type"})
+    model = transformers.LlamaForCausalLM(config).train()
+    before = copy.deepcopy(model.state_dict())
+    found = rg.cost(model, tokens=16, phase="decode", dtype="bfloat16")
+
+    assert found.parameters.counted == sum(each.numel() for each in model.parameters())
+    assert model.training and model.config._attn_implementation == "sdpa" and model.dtype == torch.float32
+    assert not model._forward_hooks and not model.model.layers[0]._forward_pre_hooks
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+class Plain(torch.nn.Module):
+    """A model in plain torch: tokens, one attention, tied output."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.mix = torch.nn.Embedding(50, 16), torch.nn.Linear(16, 48, bias=False)
+        self.head = torch.nn.Linear(16, 50, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, idx):
+        q, k, v = self.mix(self.tokens(idx)).view(*idx.shape, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head(out.transpose(1, 2).flatten(2))
+
+
+def test_a_plain_module():
+    """Attention by torch's function, tied weights once, and no configuration."""
+    found = rg.cost(Plain(), tokens=10, batch=2, phase="train")
+
+    assert found.parameters.counted == found.parameters.formula == 50 * 16 + 16 * 48
+    assert found.attention.counted == 2 * 2 * (8 + 8) * 2 * 55
+    assert found.linear.formula == found.linear.counted == 2 * 20 * (16 * 48 + 16 * 50)
+    assert found.faults == () and {line.part for line in found.lines} >= {"embedding", "attention", "head"}
+
+
+class Twice(torch.nn.Linear):
+    """A layer that multiplies twice: its declared sizes do not say so."""
+
+    def forward(self, x):
+        return super().forward(x) + super().forward(2 * x)
+
+
+def test_meta_a_formula_that_is_wrong_is_a_fault():
+    """What ran is compared with what is declared, line by line, and backward."""
+    found = rg.cost(torch.nn.Sequential(torch.nn.Linear(8, 8), Twice(8, 8)), tokens=4, phase="train")
+
+    assert len(found.faults) == 2
+    assert "operations: formula 512, counted 1,024" in found.faults[0]
+    assert "backward" in found.faults[1]
+
+
+def test_json_is_complete():
+    """Every number, as plain data."""
+    found = rg.cost(small("llama"), tokens=12, phase="train", machine="h100-sxm", dtype="bfloat16")
+    read = json.loads(json.dumps(found.to_json()))
+
+    assert read["parameters"]["counted"] == found.parameters.counted
+    assert read["flops"] == found.flops and read["time"]["bound"] == found.time.bound > 0
+    assert sum(line["forward"]["counted"] for line in read["lines"]) == found.forward.counted
+
+
+REFUSED = {
+    "no tokens": ({"tokens": 0}, "tokens cannot be used"),
+    "a text": ({"tokens": "many"}, "tokens cannot be used"),
+    "true": ({"batch": True}, "batch cannot be used"),
+    "10¹² tokens": ({"tokens": 10**12}, "tokens cannot be used"),
+    "a phase": ({"phase": "training"}, "the phase is unknown"),
+    "a dtype": ({"dtype": "int8"}, "the dtype is unknown"),
+    "a machine": ({"machine": "h10"}, "an unknown machine"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_impossible_arguments_are_refused(name):
+    """Before anything is built."""
+    arguments, what = REFUSED[name]
+
+    with pytest.raises(rg.Refused, match=what):
+        rg.cost(small("llama"), **{"tokens": 8, **arguments})
+
+
+DAMAGED = {
+    "not a model": (3, "this is not a model"),
+    "no such name": ("lama", "did you mean 'llama'"),
+    "no such file": ("./missing/config.json", "no such model"),
+    "no type": ({"hidden_size": 8}, "does not say the type"),
+    "a type that nobody knows": ({"model_type": "lamma"}, "did you mean 'llama'"),
+    "a list as type": ({"model_type": ["llama"]}, "type of the model is unknown"),
+    "heads that do not divide": (small("gpt2", n_head=5), "no model can be built"),
+    "no heads": (small("llama", num_attention_heads=0), "no model can be built"),
+    "a text as a size": (small("llama", hidden_size="64"), "no model can be built"),
+    "a negative size": (small("llama", vocab_size=-5), "no model can be built"),
+    "a billion layers": (small("llama", num_hidden_layers=10**9), "too many layers"),
+    "image model with tokens": ("vit", "reads no tokens"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_configurations_are_refused(name):
+    """With the reason and a way out, never with a traceback of others' code."""
+    given, what = DAMAGED[name]
+
+    with pytest.raises(rg.Refused, match=what) as refused:
+        rg.cost(given, tokens=8)
+    assert all(reason.given and reason.expected and reason.fix for reason in refused.value.reasons)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1, 2]", "null", '{"model_type": "llama"', "\x00\xff"])
+def test_damaged_files_are_refused(text, tmp_path):
+    """Half a file, no object, no text."""
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+
+    for given in (path, tmp_path, str(path)):
+        with pytest.raises(rg.Refused, match=r"cannot be read|not a configuration"):
+            rg.cost(given, tokens=8)
+
+
+def test_no_layers():
+    """A model of an embedding, a norm and a head."""
+    found = rg.cost(small("llama", num_hidden_layers=0), tokens=8)
+
+    assert found.layers == [] and found.linear.counted == 2 * 8 * 64 * 99 and found.memory.kv_cache.counted == 0
+
+
+def test_encoders_have_no_decode_phase():
+    """Nothing is kept for a next token."""
+    with pytest.raises(rg.Refused, match="the model has no cache"):
+        rg.cost({"model_type": "bert"}, tokens=8, phase="decode")
+
+
+def test_a_folder_is_measured_by_its_files(tmp_path):
+    """Parameters and bytes of the safetensors files, tied weights once; a damaged file is refused."""
+    config = {name: value for name, value in small("llama", tie_word_embeddings=True).items() if name != "model_type"}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).to(torch.float16).save_pretrained(tmp_path)
+    found = rg.cost(tmp_path, tokens=8)
+
+    assert found.dtype == "float16" and found.faults == ()
+    assert found.parameters.measured == found.parameters.counted
+    assert found.memory.weights.measured == found.memory.weights.counted
+    (tmp_path / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(rg.Refused, match="not a safetensors file"):
+        rg.cost(tmp_path, tokens=8)
+
+
+def test_files_that_lack_weights_are_a_fault(tmp_path):
+    """The files hold two layers, the configuration says three."""
+    config = {name: value for name, value in small("llama").items() if name != "model_type"}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**config | {"num_hidden_layers": 2})).save_pretrained(
+        tmp_path
+    )
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"num_hidden_layers": 3}))
+
+    assert any("in the files" in fault for fault in rg.cost(tmp_path, tokens=8).faults)
+
+
+LAYER = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96  # weights of the linear layers of one small llama layer
+QUANTIZED = {
+    "gptq": ({"bits": 4, "group_size": 32}, 3 * (LAYER / 2 + LAYER / 32 * 2.5 + 4 * (6 * 64 + 96))),
+    "awq": ({"bits": 4, "group_size": 32}, 3 * (LAYER / 2 + LAYER / 32 * 2.5)),
+    "fp8": ({"weight_block_size": [32, 32]}, 3 * (LAYER + LAYER / 32**2 * 4)),
+    "bitsandbytes": ({"load_in_4bit": True}, 3 * (LAYER / 2 + LAYER / 64 * 4)),
+}
+
+
+@pytest.mark.parametrize("method", QUANTIZED)
+def test_quantized_weights(method):
+    """Linear layers in the bytes of the format, everything else as before; operations do not change."""
+    fields, expected = QUANTIZED[method]
+    plain = rg.cost(small("llama"), tokens=8, dtype="float16")
+    found = rg.cost(small("llama", quantization_config={"quant_method": method, **fields}), tokens=8, dtype="float16")
+
+    assert found.memory.weights.formula == expected + 2 * (plain.parameters.counted - 3 * LAYER)
+    assert found.forward == plain.forward and any("stored as" in note for note in found.notes)
+
+
+def test_an_unknown_format_is_said():
+    """No bytes are invented for it."""
+    found = rg.cost(small("llama", quantization_config={"quant_method": "strange"}), tokens=8)
+
+    assert any("strange is not known" in note for note in found.notes)
+
+
+def test_a_model_of_regard():
+    """Its attention is noted with its window, in plain torch modules without a configuration of transformers."""
+    from regard.models import LanguageModel
+    from regard.models.config import Config
+
+    model = LanguageModel(Config(vocabulary=256, d_model=64, heads=4, kv_heads=2, layers=3, window=32))
+    found = rg.cost(model, tokens=64, phase="train")
+
+    pairs = 32 * 64 - 32 * 31 // 2
+    assert [layer.attention.pairs for layer in found.layers] == [4 * pairs] * 3
+    assert found.attention.counted == 3 * 4 * pairs * 2 * (16 + 16)
+    assert found.faults == () and found.notes == ()
+
+
+def test_attention_that_is_not_recognized_is_said():
+    """A module with the word in its name that makes no known call."""
+
+    class MyAttention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mix = torch.nn.Linear(8, 8)
+
+        def forward(self, x):
+            return torch.special.expit(self.mix(x)).cumsum(1)
+
+    found = rg.cost(torch.nn.Sequential(MyAttention()), tokens=4)
+
+    assert any("no call of attention was recognized" in note for note in found.notes)
+
+
+def test_a_mask_changes_the_work_and_not_the_cache():
+    """The model's own cache keeps what it kept; nothing disagrees."""
+    found, usual = (rg.cost(small("llama"), tokens=64, mask=mask) for mask in (rg.causal() & rg.window(8), None))
+
+    assert found.faults == () and found.memory.kv_cache == usual.memory.kv_cache
+    assert found.layers[0].attention.pairs == 4 * (8 * 64 - 28)
+
+
+def test_a_mask_that_cannot_be_used_is_refused():
+    """Bloom computes its attention itself: a rule would have no effect."""
+    with pytest.raises(rg.Refused, match="cannot take the place"):
+        rg.cost({"model_type": "bloom", "hidden_size": 32, "n_layer": 1, "n_head": 2, "vocab_size": 99}, tokens=8,
+                mask=rg.causal())  # fmt: skip

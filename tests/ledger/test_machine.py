@@ -1,0 +1,225 @@
+"""Machine: the files that are shipped, what is refused, and the measurement of this machine."""
+
+import time
+
+import numpy as np
+import pytest
+
+from regard.common.errors import Refused
+from regard.engines.hardware import cache_bytes, memory_bytes
+from regard.ledger.machine import DTYPES, LIMITS, SHIPPED, Machine
+
+GOOD = {"name": "'a card'", "bandwidth": "1e12", "memory": "80e9", "cache": "50_000_000"}
+
+
+def written(tmp_path, peak="float32 = 1e13", **fields):
+    """A machine file with these fields; None leaves one out."""
+    lines = [f"{name} = {value}" for name, value in (GOOD | fields).items() if value is not None]
+    path = tmp_path / "card.toml"
+    path.write_text("\n".join([*lines, "[peak]", peak]), encoding="utf-8")
+    return path
+
+
+def refusal(path):
+    with pytest.raises(Refused) as caught:
+        Machine.read(path)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", Machine.shipped())
+def test_a_shipped_machine(name):
+    """It is found by name, its file names a source, and narrower numbers are not slower."""
+    machine = Machine.named(name)
+
+    assert machine.where == name and {"float32", "bfloat16", "float16"} <= machine.peak.keys()
+    assert 'source = "' in (SHIPPED / f"{name}.toml").read_text(encoding="utf-8")
+    assert machine.peak.get("int8", np.inf) >= machine.peak["float16"]
+    assert machine.peak["float32"] <= machine.peak["bfloat16"] == machine.peak["float16"]
+
+
+def test_dense_rates_of_data_sheets():
+    """Without sparsity, with which the data sheets of H100 and L4 have twice as much."""
+    rates = {name: Machine.named(name).rate("bfloat16") / 1e12 for name in Machine.shipped()}
+
+    assert rates == {
+        "a100-80gb": 312,
+        "apple-m3-max": 14.3,
+        "h100-sxm": 989.4,
+        "h200": 989.4,
+        "l4": 121,
+        "rtx-4090": 165.2,
+    }
+
+
+def test_a_file_is_read(tmp_path):
+    """Whole numbers and floats are taken; the path is kept."""
+    path = written(tmp_path, peak="bfloat16 = 989e12\nint8 = 1978_000_000_000_000")
+
+    machine = Machine.read(path)
+
+    assert machine == Machine.named(str(path))
+    assert machine == Machine("a card", {"bfloat16": 989e12, "int8": 1978e12}, 1e12, 80 * 10**9, 50_000_000, str(path))
+
+
+def test_what_is_written_is_read(tmp_path):
+    """Any machine that is valid is the same after to_toml and read."""
+    rng = np.random.default_rng(0)
+    for number in range(50):
+
+        def draw(kind):
+            low, high, *_ = LIMITS[kind]
+            return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+        names = rng.permutation(DTYPES)[: rng.integers(1, 6)]
+        memory = int(draw("memory"))
+        cache = min(int(draw("cache")), memory)
+        text = "".join(rng.permutation(list("aé\"'\\[]#=🂡 x")))
+        path = tmp_path / f"{number}.toml"
+        peak = {str(name): draw("peak") for name in names}
+        machine = Machine(f"m{text}", peak, draw("bandwidth"), memory, cache, str(path))
+        path.write_text(machine.to_toml(), encoding="utf-8")
+
+        assert Machine.read(path) == machine
+
+
+@pytest.mark.parametrize("field", ["bandwidth", "memory", "cache", "peak"])
+@pytest.mark.parametrize("value", ["0", "-1e12", "nan", "inf", "true", "'1e12'", "1e30", "[1e12]", "1" * 400, "3.35"])
+def test_an_impossible_number_is_refused(tmp_path, field, value):
+    """Not a number, or none that a machine can have: the field, what was written and the unit are named."""
+    path = written(tmp_path, peak=f"float32 = {value}") if field == "peak" else written(tmp_path, **{field: value})
+
+    (reason,) = refusal(path).reasons
+
+    assert reason.given.startswith(f"{'peak.float32' if field == 'peak' else field} = ")
+    assert LIMITS[field][2] in reason.expected and LIMITS[field][3] in reason.fix
+
+
+def test_every_problem_is_listed(tmp_path):
+    """Unknown and missing fields and dtypes, texts that are numbers: all in one refusal."""
+    path = written(
+        tmp_path, name="7", bandwith="1e12", bandwidth=None, memory="80", peak="bflaot16 = 1e12\nfloat32 = 67"
+    )
+
+    refused = refusal(path)
+
+    assert sorted(reason.what for reason in refused.reasons) == [
+        "a missing field",
+        "an unknown dtype",
+        "an unknown field",
+        "not a possible number",
+        "not a possible number",
+        "not a text",
+    ]
+    assert "did you mean 'bandwidth'?" in str(refused) and "did you mean 'bfloat16'?" in str(refused)
+
+
+def test_wording(tmp_path):
+    """A rate in TFLOP/s is the likely mistake, and the message says how to write it."""
+    path = written(tmp_path, peak="float32 = 67")
+
+    assert str(refusal(path)) == (
+        f"machine file {path}: not a possible number\n"
+        "  given     peak.float32 = 67\n"
+        "  expected  operations per second, from 1e+08 to 1e+18\n"
+        "  fix       check the unit: 989 TFLOP/s is 989e12"
+    )
+
+
+@pytest.mark.parametrize("peak", ["", "[peak.float32]\nx = 1"])
+def test_no_peaks(tmp_path, peak):
+    """A table without a rate, and a table where a number is expected."""
+    assert refusal(written(tmp_path, peak=peak)).reasons
+
+
+def test_a_cache_is_smaller_than_the_memory(tmp_path):
+    """Both in range, but in the wrong order."""
+    (reason,) = refusal(written(tmp_path, cache="2e11", memory="1e11")).reasons
+
+    assert reason.what == "a cache larger than the memory"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"name = ", b"a = 1\na = 2", b"{}", b"x" * 70000, b"a=" + b"[" * 9000, b"n = " + b"9" * 5000],
+)
+def test_a_damaged_file_is_refused(tmp_path, content):
+    """Not UTF-8, not TOML, repeated, too large, nested too deep, numbers too long."""
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+
+    (reason,) = refusal(path).reasons
+
+    assert reason.what == "not a machine file" and str(path) in reason.given
+
+
+@pytest.mark.parametrize("text", ["missing.toml", "folder/missing", "."])
+def test_a_path_that_is_no_file(tmp_path, monkeypatch, text):
+    """Missing files and folders are refused as paths."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match="not a machine file"):
+        Machine.named(text)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("h100-smx", "h100-sxm"), ("a100-80g", "a100-80gb"), ("hre", "here")])
+def test_an_unknown_name(text, meant):
+    """The closest known name is proposed."""
+    with pytest.raises(Refused, match=f"did you mean '{meant}'"):
+        Machine.named(text)
+
+
+def test_a_dtype_without_a_peak():
+    """The card's dtypes are listed; nothing is assumed."""
+    with pytest.raises(Refused, match="one of float32, bfloat16, float16"):
+        Machine.named("rtx-4090").bound(1.0, 1.0, "float64")
+
+
+def test_the_bound_is_a_roofline():
+    """The larger of the two times; data within the cache have no time of memory."""
+    machine = Machine("m", {"float32": 1e12}, 1e10, 10**10, 10**6, "test")
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        operations, moved = np.exp(rng.uniform(0, 30, 2))
+        inside = machine.bound(operations, moved, "float32", footprint=machine.cache)
+        outside = machine.bound(operations, moved, "float32", footprint=machine.cache + 1)
+
+        assert inside == operations / 1e12
+        assert outside == max(operations / 1e12, moved / 1e10)
+        assert machine.bound(operations, moved, "float32") == (inside if moved <= machine.cache else outside)
+
+
+@pytest.mark.slow
+def test_this_machine_is_measured():
+    """Products that are timed afterwards are not faster than the peak, within the noise of a shared machine."""
+    torch = pytest.importorskip("torch")
+
+    machine = Machine.here()
+
+    assert machine.where == "measured here" and machine.peak.keys() == {"float32", "bfloat16"}
+    assert machine.memory == memory_bytes() and machine.cache == cache_bytes() < machine.memory
+    left, right = torch.randn(2, 700, 700)
+    start = time.perf_counter()
+    for _ in range(10):
+        left @ right
+    assert (time.perf_counter() - start) / 10 > 0.5 * machine.bound(2 * 700**3, 12 * 700**2, "float32")
+    assert 1e8 < machine.bandwidth < 1e14
+
+
+@pytest.mark.parametrize("dtypes", [(), ("int8",), ("float32", "flaot16")])
+def test_dtypes_that_are_not_measured(dtypes):
+    """Refused before anything is measured."""
+    with pytest.raises(Refused, match="a dtype that is not measured"):
+        Machine.here(dtypes)
+
+
+def test_the_last_cache_counts_once(tmp_path):
+    """Cores that share a part of the last level list the same part; instructions have no data."""
+    for core in range(4):
+        rows = [(1, "Data", "48K", f"{core}"), (1, "Instruction", "32K", f"{core}"), (2, "Unified", "1M", f"{core}")]
+        rows.append((3, "Unified", "32768K", "0-1" if core < 2 else "2-3"))
+        for number, row in enumerate(rows):
+            folder = tmp_path / f"cpu{core}" / "cache" / f"index{number}"
+            folder.mkdir(parents=True)
+            for name, value in zip(("level", "type", "size", "shared_cpu_list"), row, strict=True):
+                (folder / name).write_text(f"{value}\n")
+
+    assert cache_bytes(tmp_path) == 64 << 20
