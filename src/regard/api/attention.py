@@ -6,9 +6,9 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.call_hooks import watched, without_data
 from ..common.compiled import outside_programs
-from ..common.interception import intercepted
+from ..common.interception import compiling, intercepted
 from ..common.types import ArrayLike, ArrayT, Engine, Index
-from ..engines import dispatch
+from ..engines import direct, dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
@@ -75,9 +75,12 @@ def attention(
         >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
         [1.0, 0.0, 0.0]
     """
-    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
+    given = mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start
+    found = None if compiling() else direct.attend(q, k, v, *given, engine)
+    if found is not None:
+        return found
     call = _recorded if _is_recorded(q) else _call
-    return call(q, k, v, arguments, engine)[0]
+    return call(q, k, v, Arguments(*given), engine)[0]
 
 
 def attention_with_lse(

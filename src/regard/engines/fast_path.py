@@ -18,6 +18,7 @@ from ..common.caching import Memo
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem
+from . import direct
 from .choice import choose
 
 __all__ = ["attend"]
@@ -141,7 +142,10 @@ def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     recipe = jit.recipe_of(problem, room, 0) if known else None
     extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
-    return Kind(recipe, extents, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
+    kind = Kind(recipe, extents, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
+    if recipe is not None and out is None and type(q) is not np.ndarray:
+        direct.remember((q, k, v, *arguments, engine), kind, jit.threads.count())
+    return kind
 
 
 def _extent(array) -> int:

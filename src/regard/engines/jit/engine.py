@@ -33,6 +33,7 @@ __all__ = [
     "Prepared",
     "Saved",
     "aligned",
+    "block_of",
     "fill",
     "keep",
     "needs_64_bits",
@@ -169,9 +170,7 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
     addresses: of q, k, v and out. sums: receives lse, top and total. held: objects to keep alive during the call. rest:
     further slots by name.
     """
-    block = recipe.block.copy()
-    counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
-    block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
+    block = block_of(recipe, sums)
     parts = None
     if recipe.room:
         parts = aligned(recipe.room, sums.dtype)
@@ -181,6 +180,14 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
     for name, value in (rest or {}).items():
         block[FIXED.index(name)] = slot(value)
     launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
+
+
+def block_of(recipe: Recipe, sums: np.ndarray) -> np.ndarray:
+    """The argument block of one call, without the addresses of q, k, v and out; sums receives lse, top and total."""
+    block = recipe.block.copy()
+    counters, top, step = address(block) + 8 * recipe.slots, address(sums), sums.strides[0]
+    block[_NEXT], block[_LEFT], block[_SUMS] = counters, counters + 8, (top, top + step, top + 2 * step)
+    return block
 
 
 def recipe_of(problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False) -> Recipe:

@@ -19,11 +19,13 @@ from ....common.caching import lock
 from . import disk, special
 from .target import Target
 
-__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "sources"]
+__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_functions", "sources"]
 
-# C library functions that machine code may call besides those of special.py: for threads that wait (run/pool.py).
+# C library functions that machine code may call besides those of special.py: for threads that wait
+# (run/pool.py), and for direct calls (run/direct_code.py).
 SYSTEM = (
     "clock_gettime",
+    "memcmp",
     "pthread_cond_broadcast",
     "pthread_cond_timedwait",
     "pthread_cond_wait",
@@ -45,6 +47,13 @@ class Kernel:
         self.engine = engine  # owns the code
         self.address = engine.get_function_address(name)
         self.call = self.SIGNATURE(self.address)
+
+
+def python_functions(names: tuple[str, ...]) -> None:
+    """Registers functions of Python's C interface that machine code may call (run/direct_code.py)."""
+    initialize()
+    for name in names:
+        llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
 
 
 @functools.cache

@@ -1,0 +1,205 @@
+"""Direct calls: a call of torch like an earlier one goes from its tensors to its kernel in machine code.
+
+Python needs longer to check a call of a few rows than the kernel needs to compute it. `attend` is a function in machine
+code with a table of calls that have been checked (jit/run/direct_code.py); it makes what is not in the table, or
+intercepted, or needs gradients, the caller's task. Tensors are read by DLPack's C exchange interface: without it, or
+without CPython and its lock, every call is checked in Python (fast_path.py), with the same results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import sys
+import sysconfig
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from ..common.arrays import address
+from ..common.caching import lock
+from ..common.call_hooks import watchers
+
+__all__ = ["attend", "remember"]
+
+CALLS = 64  # in the table; another one takes the place of the oldest
+ADDRESSES = Struct("4q")
+
+
+def attend(*call) -> Any:
+    """The output of a call (q, k, v, *Arguments, engine) like one in the table; None for any other. Replaced by machine
+    code when the first call is remembered.
+    """
+    return None
+
+
+def remember(call: tuple, kind, threads: int) -> None:
+    """Enters a call that has been checked, for calls without gradients whose rules read no arrays.
+
+    kind: what `fast_path` keeps of it; its recipe is for this number of threads.
+    """
+    global attend
+    if any(getattr(rule, "tables", ()) for rule in call[3:5]):
+        return
+    table = _table()
+    if table is None:
+        return
+    table.remember(call, kind, threads)
+    attend = table.attend
+
+
+@functools.cache
+def _table() -> _Table | None:
+    """The table of this process; None where a call cannot be read in machine code."""
+    torch = sys.modules["torch"]
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    if exchange is None or not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
+        return None
+    read = _reader(exchange)
+    return _Table(torch, read) if read else None
+
+
+def _reader(exchange) -> int:
+    """The address of `dltensor_from_py_object_no_sync` in a DLPackExchangeAPI of version 1; 0 in another version."""
+    python = ctypes.pythonapi
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))(exchange)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+    words = pointer(exchange, name)
+    if ctypes.c_uint32.from_address(words).value != 1:
+        return 0
+    return ctypes.c_void_p.from_address(words + 40).value or 0
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+METH_FASTCALL = 0x80
+
+
+class _Table:
+    """The memory that the machine code reads, and the owners of what it points to."""
+
+    def __init__(self, torch, read: int):
+        from .jit.code import build, target
+        from .jit.run import direct_code as code
+
+        self.code, self.lock = code, lock()
+        self.held: list[Any] = [None] * CALLS
+        self.number = 0  # calls remembered so far
+        self.entries = np.zeros((CALLS, code.KEY + len(code.ENTRY)), np.int64)
+        self.rooms: dict[str, np.ndarray] = {}
+        interception = torch._C
+        level, profiler = torch.autograd.forward_ad, torch.autograd.profiler
+        conditions = (
+            (interception._are_functorch_transforms_active, None, False),
+            (interception._len_torch_dispatch_stack, None, 0),
+            (interception._is_tracing, None, False),
+            (level, "_current_level", -1),
+            (profiler, "_is_profiler_enabled", False),
+            (target, "_forced", None),
+            (watchers.__len__, None, 0),
+        )
+        self.conditions = conditions
+        triples = [[id(thing), 0 if name is None else id(name), id(expected)] for thing, name, expected in conditions]
+        self.triples = np.array(triples, np.int64)
+        objects = {
+            "none": None,
+            "false": False,
+            "float": float,
+            "tensor": torch.Tensor,
+            "parameter": torch.nn.Parameter,
+            "requires_grad": "requires_grad",
+            "grad_enabled": torch.is_grad_enabled,
+            "is_neg": torch.Tensor.is_neg,
+            "storage": torch.Tensor.untyped_storage,
+            "offset": torch.Tensor.storage_offset,
+            "new_empty": torch.Tensor.new_empty,
+        }
+        self.objects = objects
+        words = {name: id(thing) for name, thing in objects.items()}
+        words |= {"count": 0, "latest": 0, "entries": address(self.entries), "read": read}
+        words |= {"conditions": len(conditions), "first": address(self.triples)}
+        self.words = np.array([words[name] for name in code.TABLE], np.int64)
+        build.python_functions(code.PYTHON)
+        self.machine_code = build.compiled("direct call", target.host(), code.write, "attend")
+        self.methods: list[_Method] = []
+        self.attend = self._function("attend")
+        self.describe = self._function("describe")
+
+    def _function(self, name: str):
+        """A function of the machine code as an object of Python."""
+        pointer = self.machine_code.engine.get_function_address(name)
+        method = _Method(name.encode(), pointer, METH_FASTCALL, None)
+        self.methods.append(method)
+        make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        return make(ctypes.addressof(method), address(self.words), None)
+
+    def remember(self, call: tuple, kind, threads: int) -> None:
+        """Enters a call, in the place of an equal one if there is one."""
+        key = self.describe(*call)
+        if key is None:
+            return
+        recipe, words = kind.recipe, np.frombuffer(key, np.int64)
+        known = np.flatnonzero((self.entries[:, : len(words)] == words).all(1))
+        with self.lock:
+            place = int(known[0]) if len(known) else self.number % CALLS
+            values, held = self._entry(kind, recipe, threads)
+            self.entries[place] = 0  # no call is like it while it is written
+            self.entries[place, len(words) :] = [values[name] for name in self.code.ENTRY]
+            self.entries[place, : len(words)] = words
+            self.held[place] = call[3:], held
+            self.number += not len(known)
+            self.words[self.code.TABLE.index("count")] = min(self.number, CALLS)
+
+    def _entry(self, kind, recipe, threads: int) -> tuple[dict[str, int], tuple]:
+        """The words of an entry, and the owners of what they point to."""
+        from .jit.engine import block_of
+
+        values = dict.fromkeys(self.code.ENTRY, 0)
+        values |= zip(("extent_q", "extent_k", "extent_v"), kind.extents)
+        values["shape"] = id(kind.out)
+        if recipe.workers > 1 or recipe.room:
+            launch = functools.partial(_launch, kind, threads)
+            return values | {"launch": id(launch)}, (kind, launch)
+        size = math.prod(kind.sums) * kind.real.itemsize
+        sums, scratch = self._room("sums", size), self._room("scratch", recipe.ready.scratch)
+        block = block_of(recipe, sums[:size].view(kind.real).reshape(kind.sums))
+        values |= {
+            "kernel": recipe.ready.kernel.address,
+            "block": address(block),
+            "counter": address(block) + 8 * recipe.slots,
+            "scratch": address(scratch),
+        }
+        return values, (kind, block, sums, scratch)
+
+    def _room(self, name: str, size: int) -> np.ndarray:
+        """Memory that all entries use, because one call runs at a time; entries keep the room that they know."""
+        from .jit.engine import aligned
+
+        room = self.rooms.get(name)
+        if room is None or len(room) < size:
+            room = self.rooms[name] = aligned(max(size, 1 << 16), np.dtype(np.uint8))
+        return room
+
+
+def _launch(kind, threads: int, addresses: bytes):
+    """Runs a call on several threads; something other than None if their number is not that of the recipe."""
+    from . import jit
+
+    if jit.threads.count() != threads:
+        return threads
+    jit.run(kind.recipe, ADDRESSES.unpack(addresses), np.empty(kind.sums, kind.real), ())
+    return None

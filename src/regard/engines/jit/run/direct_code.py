@@ -1,0 +1,311 @@
+"""The direct call as machine code: from the tensors of a call like an earlier one to its kernel, without Python.
+
+    attend(q, k, v, rule and numbers …)     the output, or None: this is no call like an earlier one
+    describe(q, k, v, rule and numbers …)   the key of such a call as bytes, or None: it has to go through Python
+
+Both are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
+(direct.py), an integer. A tensor is read by DLPack's C exchange interface, which torch implements.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ..code.arguments import FIXED
+from ..code.ir import F64, I32, I64, PTR, Code
+from .pool import ENDLESS
+
+__all__ = ["AXES", "CONDITION", "ENTRY", "GIVEN", "KEY", "TABLE", "PYTHON", "write"]
+
+# Functions of Python's C interface that the code calls.
+PYTHON = (
+    "PyBytes_FromStringAndSize",
+    "PyErr_Clear",
+    "PyFloat_AsDouble",
+    "PyLong_AsLongLong",
+    "PyLong_AsVoidPtr",
+    "PyObject_CallNoArgs",
+    "PyObject_CallOneArg",
+    "PyObject_GetAttr",
+    "PyObject_Size",
+    "PyObject_Vectorcall",
+    "Py_DecRef",
+    "Py_IncRef",
+)
+
+GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
+OTHERS = GIVEN - 3
+AXES = 5  # most axes of a tensor
+LAYOUT = 1 + 2 * AXES  # axes and dtype in one word, shape, strides
+KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
+
+# Words of the table, of an entry after its key, and of a condition.
+TABLE = (
+    "count", "latest", "entries", "read", "none", "false", "float", "tensor", "parameter", "conditions", "first",
+    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty",
+)  # fmt: skip
+ENTRY = "extent_q", "extent_k", "extent_v", "shape", "kernel", "block", "counter", "scratch", "launch"
+CONDITION = "object", "name", "expected"
+
+TYPE = 8  # the offset of an object's type in CPython
+DATA, DEVICE, KIND, SHAPE, STRIDES, OFFSET, TENSOR = 0, 8, 16, 24, 32, 40, 48  # in a DLTensor; KIND: axes and dtype
+CPU = 1  # the number of the device
+
+
+def write() -> ir.Module:
+    """The module with both functions."""
+    module = ir.Module("regard")
+    for writer, name in ((_Attend, "attend"), (_Describe, "describe")):
+        writer(ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), name)).write()
+    return module
+
+
+class _Call(Code):
+    """What both functions have in common: the key. Whatever does not fit leads to `missed`, where None is returned."""
+
+    def __init__(self, function: ir.Function):
+        super().__init__(function.append_basic_block("entry"))
+        self.args = function.args
+        self.missed = function.append_basic_block("missed")
+        self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
+        self.data = self.alloca(I64, 3)
+        self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
+
+    def python(self, name: str, gives, *args):
+        """A call of Python's C interface."""
+        return self.external(name, gives, *args)
+
+    def word(self, pointer, number, type=I64):
+        """A word of a block of memory."""
+        offset = 8 * number if isinstance(number, int) else self.mul(number, self.index(8))
+        return self.get(self.at(pointer, offset), type, 8)
+
+    def known(self, name: str, type=PTR):
+        """A word of the table."""
+        return self.word(self.table, TABLE.index(name), type)
+
+    def given(self, number: int):
+        return self.word(self.args[1], number, PTR)
+
+    def unless(self, condition) -> None:
+        """Goes on if the condition is false, otherwise to `missed`."""
+        after = self.append_basic_block("after")
+        self.cbranch(condition, self.missed, after)
+        self.position_at_end(after)
+
+    def same(self, a, b):
+        """Whether two objects are the same one."""
+        return self.icmp_unsigned("==", self.ptrtoint(a, I64), self.ptrtoint(b, I64))
+
+    def dropped(self, value):
+        """An object that is only compared: its reference is given back. Without an object the call is missed."""
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), self.index(0)))
+        self.python("Py_DecRef", ir.VoidType(), value)
+        return value
+
+    def describe(self) -> None:
+        """Writes the key, and the addresses of the data of q, k and v."""
+        self.unless(self.icmp_signed("!=", self.args[2], self.index(GIVEN)))
+        for place in range(KEY):
+            self.put(self.index(0), self.at(self.key, 8 * place), 8)
+        for number in range(OTHERS):
+            self._argument(number)
+        for number in range(3):
+            self._layout(number)
+
+    def _argument(self, number: int) -> None:
+        value, place = self.given(3 + number), self.at(self.key, 8 * number)
+        is_float = self.same(self.get(self.at(value, TYPE), PTR, 8), self.known("float"))
+        with self.if_else(is_float) as (yes, no):
+            with yes:
+                bits = self.bitcast(self.python("PyFloat_AsDouble", F64, value), I64)
+                self.put(bits, place, 8)
+                which = self.at(self.key, 8 * OTHERS)
+                self.put(self.or_(self.get(which, I64, 8), self.index(1 << number)), which, 8)
+            with no:
+                self.put(self.ptrtoint(value, I64), place, 8)
+
+    def _layout(self, number: int) -> None:
+        """A plain tensor on the CPU, with its numbers in memory as they are."""
+        tensor = self.given(number)
+        kind = self.get(self.at(tensor, TYPE), PTR, 8)
+        plain = self.or_(self.same(kind, self.known("tensor")), self.same(kind, self.known("parameter")))
+        self.unless(self.not_(plain))
+        negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
+        self.unless(self.not_(self.same(negative, self.known("false"))))
+        status = self.call(_Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR])), [tensor, self.tensor])
+        self.unless(self.icmp_signed("!=", status, self.index(0, I32)))
+        self.unless(self.icmp_signed("!=", self.get(self.at(self.tensor, DEVICE), I64, 8), self.index(CPU)))
+        data = self.add(self.get(self.at(self.tensor, DATA), I64, 8), self.get(self.at(self.tensor, OFFSET), I64, 8))
+        self.put(data, self.at(self.data, 8 * number), 8)
+        start = OTHERS + 1 + number * LAYOUT
+        kind = self.get(self.at(self.tensor, KIND), I64, 8)
+        self.put(kind, self.at(self.key, 8 * start), 8)
+        axes = self.and_(kind, self.index(2**32 - 1))
+        self.unless(self.icmp_unsigned(">", axes, self.index(AXES)))
+        shape, strides = (self.get(self.at(self.tensor, place), PTR, 8) for place in (SHAPE, STRIDES))
+        with self.loop(self.index(0), axes) as each:
+            place = self.at(self.key, self.mul(self.add(each.index, self.index(start + 1)), self.index(8)))
+            self.put(self.word(shape, each.index), place, 8)
+            self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
+
+    def finish(self) -> None:
+        """None, without an exception."""
+        self.position_at_end(self.missed)
+        self.python("PyErr_Clear", ir.VoidType())
+        none = self.known("none")
+        self.python("Py_IncRef", ir.VoidType(), none)
+        self.ret(none)
+
+
+class _Describe(_Call):
+    """`describe`."""
+
+    def write(self) -> None:
+        self.describe()
+        self.ret(self.python("PyBytes_FromStringAndSize", PTR, self.key, self.index(8 * KEY)))
+        self.finish()
+
+
+class _Attend(_Call):
+    """`attend`."""
+
+    def write(self) -> None:
+        self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
+        self._conditions()
+        self.describe()
+        entry = self._found()
+        for number in range(3):
+            self._usable(number, entry)
+        self._run(entry)
+        self.finish()
+
+    def _conditions(self) -> None:
+        """Nothing else looks at calls of torch: a condition is a function without arguments, or an attribute, and the
+        object that it has to be.
+        """
+        first = self.known("first")
+        with self.loop(self.index(0), self.known("conditions", I64)) as each:
+            condition = self.at(first, self.mul(each.index, self.index(8 * len(CONDITION))))
+            thing, name, expected = (self.word(condition, number, PTR) for number in range(len(CONDITION)))
+            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), self.index(0))) as (calls, reads):
+                with calls:
+                    called, when_called = self.python("PyObject_CallNoArgs", PTR, thing), self.block
+                with reads:
+                    read, when_read = self.python("PyObject_GetAttr", PTR, thing, name), self.block
+            found = self.phi(PTR)
+            found.add_incoming(called, when_called)
+            found.add_incoming(read, when_read)
+            self.unless(self.not_(self.same(self.dropped(found), expected)))
+
+    def _found(self):
+        """The entry with this key: the search begins after the latest, because models repeat their calls in order."""
+        count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
+        size = 8 * (KEY + len(ENTRY))
+        found = self.append_basic_block("found")
+        with self.loop(self.index(0), count) as each:
+            number = self.urem(self.add(self.add(latest, each.index), self.index(1)), count)
+            entry = self.inttoptr(self.add(entries, self.mul(number, self.index(size))), PTR)
+            after = self.append_basic_block("after")
+            self.cbranch(self.icmp_signed("==", self._compared(entry), self.index(0, I32)), found, after)
+            self.position_at_end(after)
+        self.branch(self.missed)
+        self.position_at_end(found)
+        self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
+        return self.at(entry, 8 * KEY)
+
+    def _compared(self, entry):
+        """0 if the entry has this key."""
+        return self.external("memcmp", I32, entry, self.key, self.index(8 * KEY))
+
+    def part(self, entry, name: str, type=I64):
+        return self.word(entry, ENTRY.index(name), type)
+
+    def _usable(self, number: int, entry) -> None:
+        """The tensor needs no gradient, and its storage has all of its elements: FSDP frees the storage of tensors."""
+        tensor, false = self.given(number), self.known("false")
+        needs = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
+        with self.when(self.not_(self.same(needs, false))):
+            enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
+            self.unless(self.not_(self.same(enabled, false)))
+        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), self.index(0)))
+        start = self.python("PyLong_AsLongLong", I64, offset)
+        self.python("Py_DecRef", ir.VoidType(), offset)
+        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), self.index(0)))
+        size = self.python("PyObject_Size", I64, storage)
+        self.python("Py_DecRef", ir.VoidType(), storage)
+        bits = self.and_(self.lshr(self.word(self.key, OTHERS + 1 + number * LAYOUT), self.index(40)), self.index(255))
+        start = self.mul(start, self.lshr(bits, self.index(3)))
+        extent = self.part(entry, ENTRY[number])
+        self.unless(self.icmp_signed("<", size, self.add(start, extent)))
+        data = self.word(self.data, number)
+        self.unless(self.icmp_unsigned("==", data, self.index(0)))
+
+    def _run(self, entry) -> None:
+        """Makes the output, and runs the kernel here, or by `launch` if there is one."""
+        arguments, shape = self.alloca(PTR, 4), self.part(entry, "shape", PTR)
+        self.put(self.given(0), arguments, 8)
+        self.put(shape, self.at(arguments, 8), 8)
+        nothing = ir.Constant(PTR, None)
+        self.python("Py_IncRef", ir.VoidType(), shape)
+        out = self.python("PyObject_Vectorcall", PTR, self.known("new_empty"), arguments, self.index(2), nothing)
+        self.python("Py_DecRef", ir.VoidType(), shape)
+        self._failed(out)
+        # Making an object may run the garbage collector, and so anything, that enters another call in this place.
+        differs = self.icmp_signed("!=", self._compared(self.at(entry, -8 * KEY)), self.index(0, I32))
+        with self.when(differs):
+            self.python("Py_DecRef", ir.VoidType(), out)
+        self.unless(differs)
+        status = self.call(_Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR])), [out, self.tensor])
+        unread = self.icmp_signed("!=", status, self.index(0, I32))
+        with self.when(unread):
+            self.python("Py_DecRef", ir.VoidType(), out)
+        self.unless(unread)
+        addresses = [self.word(self.data, number) for number in range(3)]
+        addresses.append(
+            self.add(self.get(self.at(self.tensor, DATA), I64, 8), self.get(self.at(self.tensor, OFFSET), I64, 8))
+        )
+        launch = self.part(entry, "launch", PTR)
+        with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
+            self._launch(launch, addresses, out, arguments)
+        block = self.part(entry, "block", PTR)
+        for name, address in zip(("q", "k", "v", "out"), addresses, strict=True):
+            self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
+        self.put(self.index(0), self.part(entry, "counter", PTR), 8)
+        kernel = _Callee(self.part(entry, "kernel", PTR), ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]))
+        self.call(kernel, [block, self.part(entry, "scratch", PTR), self.index(ENDLESS)])
+        self.ret(out)
+
+    def _launch(self, launch, addresses, out, arguments) -> None:
+        """`launch(addresses)`: None if it ran the kernel; anything else: the call is missed."""
+        for place, address in enumerate(addresses):
+            self.put(address, self.at(arguments, 8 * place), 8)
+        size = self.index(8 * len(addresses))
+        packed = self.python("PyBytes_FromStringAndSize", PTR, arguments, size)
+        self._failed(packed, out)
+        self.python("Py_IncRef", ir.VoidType(), launch)
+        answer = self.python("PyObject_CallOneArg", PTR, launch, packed)
+        self.python("Py_DecRef", ir.VoidType(), launch)
+        self.python("Py_DecRef", ir.VoidType(), packed)
+        self._failed(answer, out)
+        self.python("Py_DecRef", ir.VoidType(), answer)
+        with self.when(self.same(answer, self.known("none"))):
+            self.ret(out)
+        self.python("Py_DecRef", ir.VoidType(), out)
+        self.branch(self.missed)
+
+    def _failed(self, found, out=None) -> None:
+        """If a function raised, the call raises the same."""
+        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), self.index(0))):
+            if out is not None:
+                self.python("Py_DecRef", ir.VoidType(), out)
+            self.ret(ir.Constant(PTR, None))
+
+
+class _Callee:
+    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
+
+    def __init__(self, pointer, function_type: ir.FunctionType):
+        self.get_reference, self.function_type = pointer.get_reference, function_type
