@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import os
 import sys
 import sysconfig
 from struct import Struct
@@ -25,6 +26,7 @@ from ..common.call_hooks import watchers
 __all__ = ["attend", "remember"]
 
 CALLS = 64  # in the table; another one takes the place of the oldest
+LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
 ADDRESSES = Struct("4q")
 
 
@@ -93,6 +95,7 @@ class _Table:
     def __init__(self, torch, read: int):
         from .jit.code import build, target
         from .jit.run import direct_code as code
+        from .jit.run import threads
 
         self.code, self.lock = code, lock()
         self.held: list[Any] = [None] * CALLS
@@ -108,6 +111,7 @@ class _Table:
             (level, "_current_level", -1),
             (profiler, "_is_profiler_enabled", False),
             (target, "_forced", None),
+            (threads, "limits", 0),
             (watchers.__len__, None, 0),
         )
         self.conditions = conditions
@@ -125,6 +129,7 @@ class _Table:
             "storage": torch.Tensor.untyped_storage,
             "offset": torch.Tensor.storage_offset,
             "new_empty": torch.Tensor.new_empty,
+            "get_threads": torch.get_num_threads,
         }
         self.objects = objects
         words = {name: id(thing) for name, thing in objects.items()}
@@ -166,33 +171,70 @@ class _Table:
 
     def _entry(self, kind, recipe, threads: int) -> tuple[dict[str, int], tuple]:
         """The words of an entry, and the owners of what they point to."""
-        from .jit.engine import block_of
+        from .jit.engine import block_of, parts_of
+        from .jit.run.launch import Arena
+        from .jit.run.threads import crew
 
+        alone = recipe.workers == 1 and not recipe.room
         values = dict.fromkeys(self.code.ENTRY, 0)
         values |= zip(("extent_q", "extent_k", "extent_v"), kind.extents)
         values["shape"] = id(kind.out)
-        if recipe.workers > 1 or recipe.room:
+        size = math.prod(kind.sums) * kind.real.itemsize
+        if not alone and size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE:
             launch = functools.partial(_launch, kind, threads)
             return values | {"launch": id(launch)}, (kind, launch)
-        size = math.prod(kind.sums) * kind.real.itemsize
-        sums, scratch = self._room("sums", size), self._room("scratch", recipe.ready.scratch)
+        sums = self._room("sums", size) if alone else np.empty(size, np.uint8)
         block = block_of(recipe, sums[:size].view(kind.real).reshape(kind.sums))
+        fresh = recipe.block[recipe.slots :].copy()
         values |= {
             "kernel": recipe.ready.kernel.address,
             "block": address(block),
-            "counter": address(block) + 8 * recipe.slots,
-            "scratch": address(scratch),
+            "counters": address(block) + 8 * recipe.slots,
         }
-        return values, (kind, block, sums, scratch)
+        fresh[0] = 0
+        values |= {"fresh": address(fresh), "size": fresh.nbytes}
+        held = kind, block, sums, fresh
+        if alone:
+            scratch = self._room("scratch", recipe.ready.scratch)
+            return values | {"scratch": address(scratch)}, (*held, scratch)
+        parts = parts_of(recipe, block, kind.real)
+        arena = Arena.of(recipe.ready.scratch, recipe.workers)
+        arena.fill(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers)
+        team, number = crew(recipe.workers - 1), sys.modules["torch"].get_num_threads()
+        values |= {
+            "threads": id(number),
+            "workers": recipe.workers - 1,
+            "share": ctypes.cast(team.share, ctypes.c_void_p).value or 0,
+            "first": team.first,
+            "bell": team.bell,
+            "job": arena.address,
+        }
+        return values, (*held, parts, arena, team, number)
 
     def _room(self, name: str, size: int) -> np.ndarray:
-        """Memory that all entries use, because one call runs at a time; entries keep the room that they know."""
+        """Memory that all calls on one thread use, because they hold Python's lock; entries keep the room that they
+        know.
+        """
         from .jit.engine import aligned
 
         room = self.rooms.get(name)
         if room is None or len(room) < size:
             room = self.rooms[name] = aligned(max(size, 1 << 16), np.dtype(np.uint8))
         return room
+
+    def forget(self) -> None:
+        """Forgets all calls."""
+        self.words[self.code.TABLE.index("count")] = self.number = 0
+
+
+def _forget() -> None:
+    """A forked child has other threads."""
+    if _table.cache_info().currsize and (table := _table()) is not None:
+        table.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _launch(kind, threads: int, addresses: bytes):

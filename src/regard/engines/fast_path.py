@@ -140,10 +140,11 @@ def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
     ]
     known = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
-    recipe = jit.recipe_of(problem, room, 0) if known else None
+    tensors = type(q) is not np.ndarray
+    recipe = jit.recipe_of(problem, room, 0, tensors=tensors) if known else None
     extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
     kind = Kind(recipe, extents, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
-    if recipe is not None and out is None and type(q) is not np.ndarray:
+    if recipe is not None and out is None and tensors:
         direct.remember((q, k, v, *arguments, engine), kind, jit.threads.count())
     return kind
 

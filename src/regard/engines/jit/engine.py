@@ -36,7 +36,9 @@ __all__ = [
     "block_of",
     "fill",
     "keep",
+    "least_work",
     "needs_64_bits",
+    "parts_of",
     "prepare",
     "recipe_of",
     "rules",
@@ -51,6 +53,7 @@ __all__ = [
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
+SMALL_FOR_TEAM = 150_000  # the same where torch's threads poll for work (about 3 µs)
 
 
 class Prepared(NamedTuple):
@@ -171,10 +174,7 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
     further slots by name.
     """
     block = block_of(recipe, sums)
-    parts = None
-    if recipe.room:
-        parts = aligned(recipe.room, sums.dtype)
-        block[_PARTS] = address(parts)
+    parts = parts_of(recipe, block, sums.dtype)
     for place, where in zip(_ARRAYS, addresses):
         block[place] = where
     for name, value in (rest or {}).items():
@@ -190,7 +190,23 @@ def block_of(recipe: Recipe, sums: np.ndarray) -> np.ndarray:
     return block
 
 
-def recipe_of(problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False) -> Recipe:
+def parts_of(recipe: Recipe, block: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """Working memory for pieces of keys, entered in the block; None where keys are not split."""
+    if not recipe.room:
+        return None
+    parts = aligned(recipe.room, dtype)
+    block[_PARTS] = address(parts)
+    return parts
+
+
+def least_work(tensors: bool) -> int:
+    """Multiply-adds below which a call takes a single thread. tensors: a call of torch, after other calls of torch."""
+    return SMALL_FOR_TEAM if tensors and threads.has_team() else SMALL
+
+
+def recipe_of(
+    problem: Problem, out: np.ndarray, sink_count: int, partial: bool = False, *, tensors: bool = False
+) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
@@ -224,7 +240,7 @@ def recipe_of(problem: Problem, out: np.ndarray, sink_count: int, partial: bool 
         np.append(block, counters),
         len(block),
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
-        workers=1 if work(problem, found) < SMALL else min(threads.count(), tiles * pieces),
+        workers=1 if work(problem, found) < least_work(tensors) else min(threads.count(), tiles * pieces),
     )
 
 

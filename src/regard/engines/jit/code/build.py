@@ -26,6 +26,7 @@ __all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_fun
 SYSTEM = (
     "clock_gettime",
     "memcmp",
+    "memcpy",
     "pthread_cond_broadcast",
     "pthread_cond_timedwait",
     "pthread_cond_wait",

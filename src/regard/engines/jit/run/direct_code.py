@@ -13,14 +13,17 @@ from llvmlite import ir
 
 from ..code.arguments import FIXED
 from ..code.ir import F64, I32, I64, PTR, Code
-from .pool import ENDLESS
+from .pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
 
 __all__ = ["AXES", "CONDITION", "ENTRY", "GIVEN", "KEY", "TABLE", "PYTHON", "write"]
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
     "PyBytes_FromStringAndSize",
+    "PyErr_CheckSignals",
     "PyErr_Clear",
+    "PyEval_RestoreThread",
+    "PyEval_SaveThread",
     "PyFloat_AsDouble",
     "PyLong_AsLongLong",
     "PyLong_AsVoidPtr",
@@ -42,14 +45,19 @@ KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by i
 # Words of the table, of an entry after its key, and of a condition.
 TABLE = (
     "count", "latest", "entries", "read", "none", "false", "float", "tensor", "parameter", "conditions", "first",
-    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty",
+    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "get_threads",
 )  # fmt: skip
-ENTRY = "extent_q", "extent_k", "extent_v", "shape", "kernel", "block", "counter", "scratch", "launch"
+ENTRY = (
+    "extent_q", "extent_k", "extent_v", "shape", "kernel", "block", "counters", "fresh", "size", "scratch",
+    "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
+)  # fmt: skip
 CONDITION = "object", "name", "expected"
 
 TYPE = 8  # the offset of an object's type in CPython
 DATA, DEVICE, KIND, SHAPE, STRIDES, OFFSET, TENSOR = 0, 8, 16, 24, 32, 40, 48  # in a DLTensor; KIND: axes and dtype
 CPU = 1  # the number of the device
+PAST = 2**62  # a counter beyond every task
+RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 
 
 def write() -> ir.Module:
@@ -270,12 +278,62 @@ class _Attend(_Call):
         launch = self.part(entry, "launch", PTR)
         with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
             self._launch(launch, addresses, out, arguments)
+        job = self.part(entry, "job", PTR)
+        alone = self.icmp_unsigned("==", self.ptrtoint(job, I64), self.index(0))
+        with self.when(alone):
+            self._fill(entry, addresses)
+            block, scratch = self.part(entry, "block", PTR), self.part(entry, "scratch", PTR)
+            self.call(_Callee(self.part(entry, "kernel", PTR), RUN), [block, scratch, self.index(ENDLESS)])
+            self.ret(out)
+        self._share(entry, job, addresses, out)
+
+    def _fill(self, entry, addresses) -> None:
+        """The argument block of the call: addresses, and the counters as they are before a call."""
         block = self.part(entry, "block", PTR)
         for name, address in zip(("q", "k", "v", "out"), addresses, strict=True):
             self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
-        self.put(self.index(0), self.part(entry, "counter", PTR), 8)
-        kernel = _Callee(self.part(entry, "kernel", PTR), ir.FunctionType(ir.VoidType(), [PTR, PTR, I64]))
-        self.call(kernel, [block, self.part(entry, "scratch", PTR), self.index(ENDLESS)])
+        counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
+        self.external("memcpy", PTR, counters, fresh, self.part(entry, "size"))
+
+    def _share(self, entry, job, addresses, out) -> None:
+        """Runs the kernel on several threads, without Python's lock; a signal is handled between slices of the call.
+        What the entry points to is one call's: another thread that makes the same call meanwhile is missed.
+        """
+        nothing = self.index(0)
+        busy = self.at(entry, 8 * ENTRY.index("busy"))
+        unlike = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
+        unlike = self.not_(self.same(unlike, self.part(entry, "threads", PTR)))
+        taken = self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), nothing))
+        with self.when(taken):
+            self.python("Py_DecRef", ir.VoidType(), out)
+        self.unless(taken)
+        self.put(self.index(1), busy, 8)
+        self._fill(entry, addresses)
+        self.put(self.part(entry, "workers"), self.at(job, HELPERS), 8)
+        self.put(self.index(1), self.at(job, LEFT), 8)
+        for place in (ENTERED, PENDING):
+            self.put(nothing, self.at(job, place), 8)
+        share = _Callee(self.part(entry, "share", PTR), RUN)
+        first, bell = self.part(entry, "first", PTR), self.part(entry, "bell")
+        room = self.alloca(I64)
+        self.put(nothing, room, 8)
+
+        def slice_of_time():
+            state = self.python("PyEval_SaveThread", PTR)
+            self.call(share, [job, first, bell])
+            self.python("PyEval_RestoreThread", ir.VoidType(), state)
+            return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), nothing)
+
+        with self.repeat(lambda go: go, [slice_of_time()]) as again:
+            raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), self.index(0, I32))
+            with self.when(raised):  # no thread starts a further task, and all are awaited: they write to `out`
+                self.put(self.index(1), room, 8)
+                self.put(self.index(PAST), self.part(entry, "counters", PTR), 8)
+            again.carry(slice_of_time())
+        self.put(nothing, busy, 8)
+        with self.when(self.icmp_signed("!=", self.get(room, I64, 8), nothing)):
+            self.python("Py_DecRef", ir.VoidType(), out)
+            self.ret(ir.Constant(PTR, None))
         self.ret(out)
 
     def _launch(self, launch, addresses, out, arguments) -> None:

@@ -11,7 +11,7 @@ from ....common.arrays import address
 from ..code.build import Kernel
 from . import pool, threads
 
-__all__ = ["launch"]
+__all__ = ["Arena", "launch"]
 
 JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
 LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))
@@ -29,6 +29,17 @@ class Arena:
         self.job = self.memory.data[start : start + pool.JOB].cast("q")
         self.kept: tuple = ()
 
+    @classmethod
+    def of(cls, scratch_bytes: int, workers: int) -> Arena:
+        """An arena for this many threads."""
+        return cls(pool.JOB + workers * _stride(scratch_bytes))
+
+    def fill(self, kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int) -> None:
+        """Writes the job of a call."""
+        stride = _stride(scratch_bytes)
+        JOB.pack_into(self.job, 0, kernel.address, address(block), self.address + pool.JOB, stride, workers - 1, 1)
+        self.job[ENTERED] = self.job[PENDING] = 0
+
 
 _free: list[Arena] = []  # most recently used last, because it is likely to be in the cache
 _busy: set[Arena] = set()  # the arena of an interrupted call stays here, because a worker may still write to it
@@ -41,12 +52,10 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
     block contains addresses; the memory is kept alive by `kept` until no worker can access it, even if the call is
     interrupted.
     """
-    stride = -(-scratch_bytes // pool.LINE) * pool.LINE
-    arena = _arena(pool.JOB + workers * stride)
+    arena = _arena(pool.JOB + workers * _stride(scratch_bytes))
     crew = threads.crew(workers - 1)
     arena.kept = kernel, block, kept
-    JOB.pack_into(arena.job, 0, kernel.address, address(block), arena.address + pool.JOB, stride, workers - 1, 1)
-    arena.job[ENTERED] = arena.job[PENDING] = 0
+    arena.fill(kernel, block, scratch_bytes, workers)
     try:
         _busy.add(arena)
         while arena.job[LEFT]:
@@ -73,6 +82,11 @@ def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
     while arena.job[LEFT]:
         ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST
         crew.share(arena.address, crew.first, crew.bell)
+
+
+def _stride(scratch_bytes: int) -> int:
+    """The bytes from one thread's working memory to the next."""
+    return -(-scratch_bytes // pool.LINE) * pool.LINE
 
 
 def _arena(size: int) -> Arena:

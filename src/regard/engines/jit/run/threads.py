@@ -22,9 +22,10 @@ from ..code import build
 from ..code.target import host
 from . import pool
 
-__all__ = ["Crew", "Team", "count", "crew", "limit"]
+__all__ = ["Crew", "Team", "count", "crew", "has_team", "limit"]
 
 _limit = threading.local()
+limits = 0  # in force, in any thread
 
 
 def count() -> int:
@@ -46,10 +47,14 @@ class limit:
         self.threads = threads
 
     def __enter__(self):
+        global limits
+        limits += 1
         self.before = getattr(_limit, "threads", None)
         _limit.threads = self.threads
 
     def __exit__(self, *exc):
+        global limits
+        limits -= 1
         _limit.threads = self.before
 
 
@@ -115,11 +120,8 @@ _growing = lock()
 def crew(wanted: int) -> Crew | Team:
     """The threads of this process: at least `wanted` besides the calling one."""
     global _crew
-    torch = sys.modules.get("torch")
-    if wanted and torch is not None and not _forked and hasattr(torch, "get_num_threads"):
-        threads = torch.get_num_threads()
-        if threads > wanted and (team := _team(torch.__file__, threads)):
-            return team
+    if wanted and (team := _of_torch()) is not None and team.bell > wanted:
+        return team
     if _crew is None or _crew.size < wanted:
         with _growing:
             if _crew is None:
@@ -127,6 +129,19 @@ def crew(wanted: int) -> Crew | Team:
             if _crew.size < wanted:
                 _crew.grow(wanted)
     return _crew
+
+
+def has_team() -> bool:
+    """Whether torch has threads that poll for work."""
+    return _of_torch() is not None
+
+
+def _of_torch() -> Team | None:
+    torch = sys.modules.get("torch")
+    if torch is None or _forked or not hasattr(torch, "get_num_threads"):
+        return None
+    threads = torch.get_num_threads()
+    return _team(torch.__file__, threads) if threads > 1 else None
 
 
 @functools.cache
