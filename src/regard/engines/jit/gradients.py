@@ -21,7 +21,7 @@ from .code.arguments import factors, leaves, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import SMALL, Prepared, Saved, aligned, needs_64_bits, rules
+from .engine import SMALL, Prepared, Saved, needs_64_bits, rules
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .hidden import as_planned
 from .kernels import backward
@@ -42,9 +42,11 @@ from .run import threads
 from .run.launch import launch
 from .tiling import PLAN_KEYS
 
-__all__ = ["kept", "pull_back"]
+__all__ = ["kept", "pull_back", "recipe_of", "run"]
 
-LINE, CROWDED = 8, 128  # float64 per cache line; rows a multiple of CROWDED apart collide in the cache
+OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
+
+LINE, CROWDED = 64, 128  # bytes of a cache line; rows of float64 a multiple of CROWDED apart collide in the cache
 NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 
 
@@ -52,7 +54,9 @@ class Recipe(NamedTuple):
     """The part that all calls of a kind have in common: everything except the addresses of the arrays.
 
     block: the argument block, in which addresses are filled in. place: the index of each slot by name. grid: tiles of
-    queries, and blocks of positions. units: tiles of keys.
+    queries, and blocks of positions. tasks: of each phase.
+    room: the bytes of a call's working memory, which is zero before the call; within: the offset of each part of it;
+    inside: the slots of these parts, whose contents in `block` are offsets. outside: the slots of `OUTSIDE`.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
     """
 
@@ -60,7 +64,11 @@ class Recipe(NamedTuple):
     block: np.ndarray
     place: dict[str, int]
     grid: Grid
-    units: int
+    tasks: tuple[int, int, int]
+    room: int
+    within: dict[str, int]
+    inside: np.ndarray
+    outside: np.ndarray
     workers: int
     apart: list[Table]
     held: tuple
@@ -101,8 +109,6 @@ def _run(
     problem: Problem, saved: Saved, dout, dlse, *, tables: dict[Table, np.ndarray], rest: np.ndarray, found: dict
 ) -> None:
     """Runs the kernel, phase by phase; the gradients are added to `found` and `tables`, and `rest` is filled."""
-    B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
-    real = problem.real
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
     kind = (
         *(part for array in arrays.values() for part in (array.shape, array.strides)),
@@ -114,27 +120,11 @@ def _run(
         threads.count(),
         host(),
     )
-    recipe = _recipes((problem.mask, problem.score), kind, lambda: _recipe(problem, arrays, list(tables)))
-    ready, tiles, rows, blocks = recipe.ready, recipe.grid.tiles, recipe.ready.spec.rows, recipe.grid.numbers
-    numbers = sum(table.array.size for table in recipe.apart)
-    totals = np.zeros((len(blocks), numbers))
-    # The numbers of tasks started; the progress of each task; finished and flushed (`OrderedAdds`, `TableSums`).
-    counters = np.zeros(len(PHASES) + B * G * (recipe.units + 1) + len(blocks), np.int64)
-    given: dict[str, Any] = {
-        **arrays,
-        "top": saved.sums[1],
-        "total": saved.sums[2],
-        "lost": 0 if saved.lost is None else saved.lost,
-        "rest": rest,
-        "dlse": np.zeros((B, H, Q), real) if dlse is None else np.ascontiguousarray(dlse, real),
-        "softmax": aligned(B * H * tiles * 3 * rows, real),
-        "work": _zeros(B * H * tiles * padded(D, Format(problem.dtype.name, host())) * rows, real),
-        "progress": counters[len(PHASES) :],
-        "finished": counters[len(PHASES) + B * G * recipe.units :],
-        "flushed": counters[-len(blocks) :],
-        "totals": totals,
-        "copies": np.zeros(numbers * recipe.workers),
-    }
+    recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, arrays, list(tables)))
+    ready, numbers = recipe.ready, sum(table.array.size for table in recipe.apart)
+    given: dict[str, Any] = {"rest": rest}
+    if dlse is not None:
+        given["dlse"] = np.ascontiguousarray(dlse, problem.real)
     offset = 0
     for table, (number, direct) in zip(_numbered(ready, tables), ready.spec.tables, strict=True):
         given[f"gradient{number}"] = tables[table] if direct else 8 * offset
@@ -142,20 +132,37 @@ def _run(
         offset += 0 if direct else table.array.size
     if problem.dropout is not None:
         given |= dropout.slots(problem.dropout)
-    block = recipe.block.copy()
-    for name, value in given.items():
-        block[recipe.place[name]] = slot(value)
-    for phase, tasks in enumerate((B * H * tiles, B * G * recipe.units, B * H * tiles)):
-        block[recipe.place["next"]] = address(counters) + 8 * phase
-        block[recipe.place["tasks"]], block[recipe.place["phase"]] = tasks, phase
-        launch(ready.kernel, block, ready.scratch, recipe.workers, (problem, saved, given, recipe))
+    sums, lost = saved.sums, 0 if saved.lost is None else address(saved.lost)
+    outside = *map(address, arrays.values()), address(sums[1]), address(sums[2]), lost
+    room = run(recipe, outside, (problem, saved, found), given)
+    blocks = recipe.grid.numbers
+    totals = room[recipe.within["totals"] :][: 8 * len(blocks) * numbers].view(np.float64).reshape(len(blocks), numbers)
     total = merged(blocks, totals) if numbers else totals[0]
     for table in recipe.apart:
         tables[table][...] = total[: table.array.size].reshape(table.array.shape)
         total = total[table.array.size :]
 
 
-def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
+def run(recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, Any] | None = None) -> np.ndarray:
+    """Runs a call of a known kind, phase by phase, and returns its working memory.
+
+    outside: the addresses of `OUTSIDE`. held: objects to keep alive during the call. given: further slots by name.
+    """
+    room = _zeros(recipe.room)
+    block, start = recipe.block.copy(), address(room)
+    block[recipe.inside] += start
+    block[recipe.outside] = outside
+    for name, value in (given or {}).items():
+        block[recipe.place[name]] = slot(value)
+    next_task, task_count, phase_number = (recipe.place[name] for name in ("next", "tasks", "phase"))
+    for phase, tasks in enumerate(recipe.tasks):
+        block[next_task] = start + recipe.within["counters"] + 8 * phase
+        block[task_count], block[phase_number] = tasks, phase
+        launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, room, given, held))
+    return room
+
+
+def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     rows = _rows(problem, wanted)
@@ -197,32 +204,60 @@ def _recipe(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]
             (f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True
         )
     names = fixed_slots(ready.spec)
-    block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
     place = {name: number for number, name in enumerate(names)}
+    within, room = _working_memory(problem, ready.spec, laid, units, workers, given["numbers"])
+    given |= {name: offset for name, offset in within.items() if name in place}
+    block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
+    tiles = B * H * laid.tiles
     return Recipe(
         ready=ready,
         block=block,
         place=place,
         grid=laid,
-        units=units,
+        tasks=(tiles, B * G * units, tiles),
+        room=room,
+        within=within,
+        inside=np.array([place[name] for name in within if name in place]),
+        outside=np.array([place[name] for name in OUTSIDE]),
         workers=workers,
         apart=apart,
         held=tuple(given.values()),
     )
 
 
+def _working_memory(problem: Problem, spec: Specification, laid: Grid, units: int, workers: int, numbers: int):
+    """The offset of each part of a call's working memory, each on a cache line, and the size of all."""
+    B, H, G, Q, D = (problem.dims[name] for name in "BHGQD")
+    size, blocks = problem.real.itemsize, len(laid.numbers)
+    sizes = {
+        "counters": 8 * len(PHASES),  # tasks started
+        # The progress of each task; finished and flushed (`OrderedAdds`, `TableSums`).
+        "progress": 8 * B * G * units,
+        "finished": 8 * B * G,
+        "flushed": 8 * blocks,
+        "totals": 8 * blocks * numbers,
+        "copies": 8 * numbers * workers,
+        "rest": B * H * Q * size,
+        "dlse": B * H * Q * size,
+        "softmax": B * H * laid.tiles * 3 * spec.rows * size,
+        "work": B * H * laid.tiles * padded(D, Format(problem.dtype.name, host())) * spec.rows * size,
+    }
+    ends = np.cumsum([-(-bytes // LINE) * LINE for bytes in sizes.values()]).tolist()
+    return dict(zip(sizes, [0, *ends])), ends[-1]
+
+
 def _spaced(shape: tuple[int, ...]) -> np.ndarray:
     """Zeros whose rows are not a power of two apart: a tile writes to a column, whose entries would otherwise share a
     cache set.
     """
-    apart = shape[-1] + (LINE if shape[-1] % CROWDED == 0 else 0)
+    apart = shape[-1] + (LINE // 8 if shape[-1] % CROWDED == 0 else 0)
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
 
 
-def _zeros(count: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros that begin on a cache line; untouched pages are not allocated."""
-    room = np.zeros(count * dtype.itemsize + 64, np.uint8)
-    return room[-room.ctypes.data % 64 :][: count * dtype.itemsize].view(dtype)
+def _zeros(size: int) -> np.ndarray:
+    """Zero bytes that begin on a cache line; untouched pages are not allocated."""
+    room = np.zeros(size + LINE, np.uint8)
+    return room[-address(room) % LINE :][:size]
 
 
 def _numbered(ready: Prepared, tables) -> list[Table]:
