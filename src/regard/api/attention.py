@@ -192,7 +192,7 @@ def attention_weights(
 
 @watched("regard.attention")
 def _call(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse: bool = False) -> Any:
-    return dispatch.attend(q, k, v, arguments, engine, lse=lse, differentiate=_differentiate)
+    return dispatch.attend(q, k, v, arguments, engine, lse=lse, autograd=_AUTOGRAD)
 
 
 def _is_recorded(q: Any) -> bool:
@@ -212,8 +212,18 @@ def _recorded(q: Any, k: Any, v: Any, arguments: Arguments, engine: str, *, lse:
     return recorded(q, k, v, arguments, engine)
 
 
-def _differentiate(*call) -> tuple[Any, Any]:
+def _checked(*call) -> tuple[Any, Any]:
     """The call as an operator of torch, which registers it with autograd."""
     from . import torch_operator
 
     return torch_operator.attend(*call)
+
+
+def _again(*call) -> Any:
+    """A call of a known kind, registered with autograd."""
+    from . import torch_operator
+
+    return torch_operator.again(*call)
+
+
+_AUTOGRAD = dispatch.Autograd(_checked, _again)

@@ -50,22 +50,26 @@ class Saved(NamedTuple):
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
 ) -> tuple[Any, ...]:
     """(out,) or, with `lse`, (out, lse) of one call, with the leading axes of the caller's arrays.
 
-    out: an array for the result, (B, H, Q, E) with any strides, in a call without gradients. differentiate: the
-    function for a call that requires gradients, (problem, q, k, v, sinks, engine) -> (out, lse); None rejects such
-    calls.
+    out: an array for the result, (B, H, Q, E) with any strides, in a call without gradients. autograd: a
+    `fast_path.Autograd` for calls that require gradients; None rejects them.
     """
-    differentiable = differentiate is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
-    if not differentiable and arguments.sinks is None and arguments.seed is None and not arguments.dropout:
-        found = fast_path.attend(q, k, v, arguments, engine, lse=lse, out=out)
-        if found is not None:
-            return found
-    problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=differentiate is not None)
-    if differentiable or (differentiate is not None and requires_gradients(problem.score)):
-        return differentiate(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
+    differentiable = autograd is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
+    if arguments.sinks is None and arguments.seed is None and not arguments.dropout:
+        if not differentiable:
+            found = fast_path.attend(q, k, v, arguments, engine, lse=lse, out=out, autograd=autograd)
+            if found is not None:
+                return found
+        elif not lse and not _tables(arguments):
+            kind, _ = fast_path.known(q, k, v, arguments, engine, autograd=autograd)
+            if kind is not None and kind.even:
+                return (autograd.again(kind, q, k, v),)
+    problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=autograd is not None)
+    if differentiable or (autograd is not None and requires_gradients(problem.score)):
+        return autograd.checked(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
     found = solve(problem, engine, None if out is None else read_array(out, "out"))
     lead = leading(problem)
     return tuple([like(q, each.reshape(*lead, *each.shape[2:])) for each in found[: 1 + lse]])
@@ -222,6 +226,11 @@ def requires_gradients(*given) -> bool:
             if is_tensor(source) and source.requires_grad:
                 return sys.modules["torch"].is_grad_enabled()
     return False
+
+
+def _tables(arguments: Arguments) -> bool:
+    """Whether a rule reads arrays, or may do so."""
+    return any(getattr(rule, "tables", rule is not None) for rule in arguments[:2])
 
 
 def leading(problem: Problem) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..common.arrays import address
 from ..common.caching import lock
 from ..common.call_hooks import watchers
 
-__all__ = ["attend", "remember"]
+__all__ = ["attend", "layout", "remember"]
 
 CALLS = 64  # in the table; another one takes the place of the oldest
 LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
@@ -37,19 +38,26 @@ def attend(*call) -> Any:
     return None
 
 
-def remember(call: tuple, kind, threads: int) -> None:
-    """Enters a call that has been checked, for calls without gradients whose rules read no arrays.
-
-    kind: what `fast_path` keeps of it; its recipe is for this number of threads.
+def layout(*tensors) -> bytes | None:
+    """The addresses of seven plain tensors on the CPU, then their layouts; None if one is not. Replaced by machine code
+    as `attend` is.
     """
-    global attend
+    return None
+
+
+def remember(call: tuple, kind, differentiate: Callable | None) -> None:
+    """Enters a call that has been checked, if its rules read no arrays.
+
+    kind: what `fast_path` keeps of it. differentiate: (kind, q, k, v) -> the output of a call that needs gradients.
+    """
+    global attend, layout
     if any(getattr(rule, "tables", ()) for rule in call[3:5]):
         return
     table = _table()
     if table is None:
         return
-    table.remember(call, kind, threads)
-    attend = table.attend
+    table.remember(call, kind, differentiate)
+    attend, layout = table.attend, table.layout
 
 
 @functools.cache
@@ -140,7 +148,7 @@ class _Table:
         self.machine_code = build.compiled("direct call", target.host(), code.write, "attend")
         self.methods: list[_Method] = []
         self.attend = self._function("attend")
-        self.describe = self._function("describe")
+        self.describe, self.layout = self._function("describe"), self._function("layout")
 
     def _function(self, name: str):
         """A function of the machine code as an object of Python."""
@@ -152,16 +160,19 @@ class _Table:
         )
         return make(ctypes.addressof(method), address(self.words), None)
 
-    def remember(self, call: tuple, kind, threads: int) -> None:
+    def remember(self, call: tuple, kind, differentiate: Callable | None) -> None:
         """Enters a call, in the place of an equal one if there is one."""
         key = self.describe(*call)
         if key is None:
             return
-        recipe, words = kind.recipe, np.frombuffer(key, np.int64)
+        words = np.frombuffer(key, np.int64)
         known = np.flatnonzero((self.entries[:, : len(words)] == words).all(1))
         with self.lock:
             place = int(known[0]) if len(known) else self.number % CALLS
-            values, held = self._entry(kind, recipe, threads)
+            values, held = self._entry(kind)
+            if differentiate is not None and kind.even:
+                held = held, (again := functools.partial(differentiate, kind))
+                values["differentiate"] = id(again)
             self.entries[place] = 0  # no call is like it while it is written
             self.entries[place, len(words) :] = [values[name] for name in self.code.ENTRY]
             self.entries[place, : len(words)] = words
@@ -169,19 +180,19 @@ class _Table:
             self.number += not len(known)
             self.words[self.code.TABLE.index("count")] = min(self.number, CALLS)
 
-    def _entry(self, kind, recipe, threads: int) -> tuple[dict[str, int], tuple]:
+    def _entry(self, kind) -> tuple[dict[str, int], tuple]:
         """The words of an entry, and the owners of what they point to."""
         from .jit.engine import block_of, parts_of
         from .jit.run.launch import Arena
         from .jit.run.threads import crew
 
+        recipe = kind.recipe
         alone = recipe.workers == 1 and not recipe.room
         values = dict.fromkeys(self.code.ENTRY, 0)
-        values |= zip(("extent_q", "extent_k", "extent_v"), kind.extents)
         values["shape"] = id(kind.out)
         size = math.prod(kind.sums) * kind.real.itemsize
         if not alone and size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE:
-            launch = functools.partial(_launch, kind, threads)
+            launch = functools.partial(_launch, kind)
             return values | {"launch": id(launch)}, (kind, launch)
         sums = self._room("sums", size) if alone else np.empty(size, np.uint8)
         block = block_of(recipe, sums[:size].view(kind.real).reshape(kind.sums))
@@ -237,11 +248,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _launch(kind, threads: int, addresses: bytes):
+def _launch(kind, addresses: bytes):
     """Runs a call on several threads; something other than None if their number is not that of the recipe."""
     from . import jit
 
-    if jit.threads.count() != threads:
-        return threads
+    if jit.threads.count() != kind.threads:
+        return kind.threads
     jit.run(kind.recipe, ADDRESSES.unpack(addresses), np.empty(kind.sums, kind.real), ())
     return None

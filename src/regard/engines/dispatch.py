@@ -14,9 +14,11 @@ from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import ENGINES, Explained, choose, why_not
 from .cpu import Saved, attend_partly, divide, keep, merge_states, pull_back, push_forward, solve
+from .fast_path import Autograd
 
 __all__ = [
     "ENGINES",
+    "Autograd",
     "Explained",
     "Saved",
     "attend",
@@ -45,11 +47,11 @@ def _home(q) -> Any:
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
 ) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
     attend = _home(q).attend
-    return attend(q, k, v, arguments, engine, lse=lse, out=out, where=where, differentiate=differentiate)
+    return attend(q, k, v, arguments, engine, lse=lse, out=out, where=where, autograd=autograd)
 
 
 def weights(q, k, arguments: Arguments, rows, keys):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
+from struct import Struct
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -15,18 +17,22 @@ import numpy as np
 
 from ..common.arrays import address, as_tensor, read_array
 from ..common.caching import Memo
+from ..common.dtypes import row_of
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem
 from . import direct
 from .choice import choose
 
-__all__ = ["attend"]
+__all__ = ["Autograd", "Kind", "attend", "keep", "known", "learn", "pull_back"]
 
 
 class Kind(NamedTuple):
     """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
     to the end of its last, the shapes of out, lse and the kernel's sums, and the dtype of the sums.
+
+    even: q, k and v have the same leading axes. threads: that its recipe is for. backward: the recipes of its backward
+    pass, by the layout of the tensors.
     """
 
     recipe: Any
@@ -35,46 +41,125 @@ class Kind(NamedTuple):
     lse: tuple[int, ...]
     sums: tuple[int, ...]
     real: np.dtype
+    arguments: Arguments
+    engine: str
+    even: bool
+    threads: int
+    backward: dict[bytes, Any]
+
+    def problem(self, q, k, v) -> Problem:
+        """The checked call."""
+        return Problem.of(q, k, v, **self.arguments._asdict(), gradients=True)
+
+
+class Autograd(NamedTuple):
+    """How calls are differentiated. checked: (problem, q, k, v, sinks, engine) -> (out, lse), for any call. again:
+    (kind, q, k, v) -> out, for a call of a known kind.
+    """
+
+    checked: Callable[..., tuple[Any, Any]]
+    again: Callable[..., Any]
 
 
 _kinds: Memo[Kind] = Memo(64)
 
-# Types of arguments that may take the fast path; built once, because they are checked in every call.
+# Built once, because they are used in every call: types of arguments that may take the fast path.
+ADDRESSES = Struct("7q")  # at the beginning of what `direct.layout` returns
 RULE, NUMBER, WHOLE = (Expr, NoneType), (float, int, NoneType), (int, NoneType)
 
 
-def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None) -> tuple | None:
+def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None, autograd=None) -> tuple | None:
     """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if the fast path does not apply.
 
-    q, k, v: arrays, or tensors on the CPU. out: an array for the result, (B, H, Q, E) with any strides.
+    q, k, v: arrays, or tensors on the CPU. out: an array for the result, (B, H, Q, E) with any strides. autograd: for
+    later calls of the same kind that need gradients.
     """
     arrays = (q, k, v) if out is None else (q, k, v, out)
-    layout = _layout(arrays)
-    if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
-        return None
-    mask, score, scale, query_start = arguments[:4]
-    starts = batch_start, head_start = arguments[-2:]
-    if type(scale) not in NUMBER or type(query_start) not in WHOLE:
-        return None
-    if type(batch_start) not in WHOLE or type(head_start) not in WHOLE:
-        return None
-    if not (isinstance(mask, RULE) and isinstance(score, RULE)):
-        return None
-    jit = _jit()
-    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host())
-    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out))
-    pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
-    if pointers is None:
+    kind, pointers = known(q, k, v, arguments, engine, out=out, autograd=autograd)
+    if kind is None:
         return None
     if out is None:
         out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
         pointers.append(_address(out))
     sums = np.empty(kind.sums, kind.real)
-    jit.run(kind.recipe, tuple(pointers), sums, (arrays, out))
+    _jit().run(kind.recipe, tuple(pointers), sums, (arrays, out))
     if not lse:
         return (out,)
     found = sums[0].reshape(kind.lse)
     return out, found if type(q) is np.ndarray else as_tensor(found)
+
+
+def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> tuple:
+    """(kind, addresses of the arrays), or (None, None) if the fast path does not apply."""
+    nothing = None, None
+    arrays = (q, k, v) if out is None else (q, k, v, out)
+    layout = _layout(arrays)
+    if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
+        return nothing
+    mask, score, scale, query_start = arguments[:4]
+    starts = batch_start, head_start = arguments[-2:]
+    if type(scale) not in NUMBER or type(query_start) not in WHOLE:
+        return nothing
+    if type(batch_start) not in WHOLE or type(head_start) not in WHOLE:
+        return nothing
+    if not (isinstance(mask, RULE) and isinstance(score, RULE)):
+        return nothing
+    jit = _jit()
+    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host())
+    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out=out, autograd=autograd))
+    pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
+    return nothing if pointers is None else (kind, pointers)
+
+
+# ---- calls that need gradients ---------------------------------------------------------------------------------------
+
+LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
+
+
+def keep(kind: Kind, q, k, v) -> tuple:
+    """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `jit.Saved` describes them."""
+    out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=row_of(kind.real).torch)
+    kept, rest = (out, sums), None
+    if q.itemsize == 2:
+        lost = q.new_empty(kind.out, dtype=sys.modules["torch"].int16)
+        kept, rest = (out, sums, lost), {"lost": lost.data_ptr()}
+    addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
+    _jit().run(kind.recipe, addresses, sums.numpy(), (q, k, v, kept), rest)
+    return kept
+
+
+def pull_back(kind: Kind, *tensors) -> tuple | None:
+    """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
+    words = direct.layout(*tensors[:5], *tensors[-2:])
+    recipe = None if words is None else kind.backward.get(words[ADDRESSES.size :])
+    jit = _jit()
+    if recipe is None or jit.threads.count() != kind.threads:
+        return None
+    q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)
+    found = tuple([tensor.new_zeros(tensor.shape) for tensor in tensors[:3]])
+    step = tensors[4].nbytes // 3
+    gradients = [each.data_ptr() for each in found]
+    rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
+    jit.pull_back_again(recipe, (q, k, v, out, dout, *gradients, *rest), (tensors, found))
+    return found
+
+
+def learn(kind: Kind, problem: Problem, *tensors) -> None:
+    """Keeps the recipe of a backward pass that was checked, if it read the tensors (q, k, v, *kept, dout) in place."""
+    (*_, out, sums), dout, words = tensors[:5], tensors[-1], direct.layout(*tensors[:5], *tensors[-2:])
+    if words is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
+        return
+    B, H, Q, E = (problem.dims[name] for name in "BHQE")
+    out, dout = (read_array(each, "attention").reshape(B, H, Q, E) for each in (out, dout))
+    read = problem.q, problem.k, problem.v, out, dout
+    given = ADDRESSES.unpack_from(words)
+    if [address(each) for each in read] == [*given[:4], given[-1]]:
+        shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
+        arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
+        kind.backward[words[ADDRESSES.size :]] = _jit().backward_recipe(problem, arrays, [], tensors=True)
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
 
 
 def _layout(arrays) -> tuple | None:
@@ -129,7 +214,7 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
+def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd) -> Kind:
     """The checks of a call, and its recipe; the recipe is None where the checks had to copy an array."""
     jit = _jit()
     problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
@@ -138,14 +223,26 @@ def _kind(q, k, v, arguments: Arguments, engine: str, out) -> Kind:
     copied = [_address(array) for array in (q, k, v)] != [
         array.ctypes.data for array in (problem.q, problem.k, problem.v)
     ]
-    known = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
+    usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     tensors = type(q) is not np.ndarray
-    recipe = jit.recipe_of(problem, room, 0, tensors=tensors) if known else None
+    recipe = jit.recipe_of(problem, room, 0, tensors=tensors) if usable else None
     extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
-    kind = Kind(recipe, extents, (*problem.lead, Q, E), (*problem.lead, Q), (3, B, H, Q), problem.real)
+    kind = Kind(
+        recipe,
+        extents,
+        out=(*problem.lead, Q, E),
+        lse=(*problem.lead, Q),
+        sums=(3, B, H, Q),
+        real=problem.real,
+        arguments=arguments,
+        engine=engine,
+        even=q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
+        threads=jit.threads.count(),
+        backward={},
+    )
     if recipe is not None and out is None and tensors:
-        direct.remember((q, k, v, *arguments, engine), kind, jit.threads.count())
+        direct.remember((q, k, v, *arguments, engine), kind, autograd and autograd.again)
     return kind
 
 

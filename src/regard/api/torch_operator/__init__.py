@@ -1,12 +1,14 @@
 """Attention as an operator of torch.
 
 eager       calls outside every transform of torch, with autograd
+again       the same for calls like an earlier one
 operator    `torch.ops.regard.attention`, its backward pass and its forward-mode derivative, on each device
 transforms  the operator under autograd, torch.func and torch.compile
 record      calls that torch compiles, transforms or traces, as that one operator
 """
 
+from .again import again
 from .eager import attend
 from .record import recorded
 
-__all__ = ["attend", "recorded"]
+__all__ = ["again", "attend", "recorded"]

@@ -23,9 +23,9 @@ __all__ = ["attend", "explained", "statistics", "weights"]
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", differentiate=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
 ) -> tuple[torch.Tensor, ...]:
-    """(out,) or (out, lse) of one call; torch's autograd computes the gradients, so `differentiate` is not used.
+    """(out,) or (out, lse) of one call; torch's autograd computes the gradients, so `autograd` is not used.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)

@@ -12,16 +12,20 @@ run/        running a kernel on several threads
 from .code.target import description, host
 from .engine import Recipe, Saved, keep, recipe_of, run, solve, tile_shape, why_not
 from .gradients import kept, pull_back
+from .gradients import recipe_of as backward_recipe
+from .gradients import run as pull_back_again
 from .run import threads
 
 __all__ = [
     "Recipe",
     "Saved",
+    "backward_recipe",
     "description",
     "host",
     "keep",
     "kept",
     "pull_back",
+    "pull_back_again",
     "recipe_of",
     "run",
     "solve",

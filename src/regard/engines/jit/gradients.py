@@ -21,10 +21,11 @@ from .code.arguments import factors, leaves, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import SMALL, Prepared, Saved, needs_64_bits, rules
+from .engine import Prepared, Saved, least_work, needs_64_bits, rules
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .hidden import as_planned
 from .kernels import backward
+from .kernels.backward_parts.products import GRAIN
 from .kernels.backward_parts.pullback import Expressions, roots
 from .kernels.backward_specification import (
     ARRAYS,
@@ -162,7 +163,7 @@ def run(recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, 
     return room
 
 
-def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table]) -> Recipe:
+def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table], *, tensors: bool = False) -> Recipe:
     """The recipe for all calls of the same kind as this one."""
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     rows = _rows(problem, wanted)
@@ -170,7 +171,7 @@ def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Tabl
     seen = plan(from_tile(as_planned(problem), laid.lead), rows, PLAN_KEYS)
     ready = _prepare(problem, rows, arrays, wanted)
     units = -(-K // KEYS)
-    workers = 1 if _work(problem, seen) < SMALL else min(threads.count(), B * G * units)
+    workers = 1 if _work(problem, seen) < least_work(tensors) else min(threads.count(), B * G * units)
     apart = [
         table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct
     ]
@@ -277,6 +278,8 @@ def _rows(problem: Problem, wanted: list[Table]) -> int:
     target = host()
     lanes = target.lanes(Format(problem.dtype.name, target).size)
     most, least = lanes * target.tile.query_vectors, 2 * lanes
+    if not wanted and lanes >= GRAIN and _in_half(problem, least):
+        return lanes
     if least >= min(most, problem.dims["Q"]):
         return least
     # The contributions of a tile to an entry of a table are added key by key.
@@ -287,6 +290,12 @@ def _rows(problem: Problem, wanted: list[Table]) -> int:
         if int((seen.runs[:, 1] - seen.runs[:, 0]).sum(dtype=np.int64)) < NARROW * most * seen.order.size:
             return least
     return most
+
+
+def _in_half(problem: Problem, rows: int) -> bool:
+    """Whether the rows of every batch entry are in one half of a chain of `rows`, of which the other half adds nothing."""
+    first = problem.query_start % rows
+    return bool((first // (rows // 2) == (first + problem.dims["Q"] - 1) // (rows // 2)).all())
 
 
 def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:

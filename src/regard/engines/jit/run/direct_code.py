@@ -2,8 +2,9 @@
 
     attend(q, k, v, rule and numbers …)     the output, or None: this is no call like an earlier one
     describe(q, k, v, rule and numbers …)   the key of such a call as bytes, or None: it has to go through Python
+    layout(tensors …)                       addresses and layouts of seven tensors as bytes, or None likewise
 
-Both are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
+They are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
 (direct.py), an integer. A tensor is read by DLPack's C exchange interface, which torch implements.
 """
 
@@ -12,10 +13,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ..code.arguments import FIXED
-from ..code.ir import F64, I32, I64, PTR, Code
+from ..code.ir import F64, I1, I32, I64, PTR, Code
 from .pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
 
-__all__ = ["AXES", "CONDITION", "ENTRY", "GIVEN", "KEY", "TABLE", "PYTHON", "write"]
+__all__ = ["AXES", "CONDITION", "ENTRY", "GIVEN", "KEY", "PYTHON", "TABLE", "TENSORS", "write"]
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
@@ -40,6 +41,7 @@ GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
 OTHERS = GIVEN - 3
 AXES = 5  # most axes of a tensor
 LAYOUT = 1 + 2 * AXES  # axes and dtype in one word, shape, strides
+TENSORS = 7  # of `layout`: q, k, v, out, sums, lost, dout
 KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
 
 # Words of the table, of an entry after its key, and of a condition.
@@ -48,7 +50,7 @@ TABLE = (
     "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "extent_q", "extent_k", "extent_v", "shape", "kernel", "block", "counters", "fresh", "size", "scratch",
+    "shape", "differentiate", "kernel", "block", "counters", "fresh", "size", "scratch",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
 CONDITION = "object", "name", "expected"
@@ -61,22 +63,22 @@ RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 
 
 def write() -> ir.Module:
-    """The module with both functions."""
+    """The module with all functions."""
     module = ir.Module("regard")
-    for writer, name in ((_Attend, "attend"), (_Describe, "describe")):
+    for writer, name in ((_Attend, "attend"), (_Describe, "describe"), (_Layout, "layout")):
         writer(ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), name)).write()
     return module
 
 
 class _Call(Code):
-    """What both functions have in common: the key. Whatever does not fit leads to `missed`, where None is returned."""
+    """What the functions have in common. Whatever does not fit leads to `missed`, where None is returned."""
 
     def __init__(self, function: ir.Function):
         super().__init__(function.append_basic_block("entry"))
         self.args = function.args
         self.missed = function.append_basic_block("missed")
         self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
-        self.data = self.alloca(I64, 3)
+        self.data, self.extent = self.alloca(I64, 3), self.alloca(I64)
         self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
 
     def python(self, name: str, gives, *args):
@@ -114,12 +116,16 @@ class _Call(Code):
     def describe(self) -> None:
         """Writes the key, and the addresses of the data of q, k and v."""
         self.unless(self.icmp_signed("!=", self.args[2], self.index(GIVEN)))
-        for place in range(KEY):
-            self.put(self.index(0), self.at(self.key, 8 * place), 8)
+        self.clear(self.key, KEY)
         for number in range(OTHERS):
             self._argument(number)
         for number in range(3):
-            self._layout(number)
+            layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
+            self.put(self.layout(self.given(number), layout), self.at(self.data, 8 * number), 8)
+
+    def clear(self, words, count: int) -> None:
+        for place in range(count):
+            self.put(self.index(0), self.at(words, 8 * place), 8)
 
     def _argument(self, number: int) -> None:
         value, place = self.given(3 + number), self.at(self.key, 8 * number)
@@ -133,29 +139,60 @@ class _Call(Code):
             with no:
                 self.put(self.ptrtoint(value, I64), place, 8)
 
-    def _layout(self, number: int) -> None:
-        """A plain tensor on the CPU, with its numbers in memory as they are."""
-        tensor = self.given(number)
+    def layout(self, tensor, into):
+        """The address of the first element; writes the layout. The tensor is plain and on the CPU, with its numbers in
+        memory as they are, and all of them: FSDP frees the storage of tensors.
+        """
         kind = self.get(self.at(tensor, TYPE), PTR, 8)
         plain = self.or_(self.same(kind, self.known("tensor")), self.same(kind, self.known("parameter")))
         self.unless(self.not_(plain))
         negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
         self.unless(self.not_(self.same(negative, self.known("false"))))
-        status = self.call(_Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR])), [tensor, self.tensor])
-        self.unless(self.icmp_signed("!=", status, self.index(0, I32)))
-        self.unless(self.icmp_signed("!=", self.get(self.at(self.tensor, DEVICE), I64, 8), self.index(CPU)))
-        data = self.add(self.get(self.at(self.tensor, DATA), I64, 8), self.get(self.at(self.tensor, OFFSET), I64, 8))
-        self.put(data, self.at(self.data, 8 * number), 8)
-        start = OTHERS + 1 + number * LAYOUT
-        kind = self.get(self.at(self.tensor, KIND), I64, 8)
-        self.put(kind, self.at(self.key, 8 * start), 8)
+        self.unless(self.read(tensor))
+        self.unless(self.icmp_signed("!=", self.field(DEVICE), self.index(CPU)))
+        kind, data = self.field(KIND), self.data_of_tensor()
+        self.put(kind, into, 8)
         axes = self.and_(kind, self.index(2**32 - 1))
         self.unless(self.icmp_unsigned(">", axes, self.index(AXES)))
-        shape, strides = (self.get(self.at(self.tensor, place), PTR, 8) for place in (SHAPE, STRIDES))
+        shape, strides = (self.field(place, PTR) for place in (SHAPE, STRIDES))
+        self.put(self.index(1), self.extent, 8)
         with self.loop(self.index(0), axes) as each:
-            place = self.at(self.key, self.mul(self.add(each.index, self.index(start + 1)), self.index(8)))
-            self.put(self.word(shape, each.index), place, 8)
-            self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
+            size, stride = self.word(shape, each.index), self.word(strides, each.index)
+            place = self.at(into, self.mul(self.add(each.index, self.index(1)), self.index(8)))
+            self.put(size, place, 8)
+            self.put(stride, self.at(place, 8 * AXES), 8)
+            last = self.mul(self.sub(size, self.index(1)), stride)
+            self.put(self.add(self.get(self.extent, I64, 8), last), self.extent, 8)
+        self._in_memory(tensor, kind, data)
+        return data
+
+    def field(self, place: int, type=I64):
+        """A part of the tensor that was read last."""
+        return self.get(self.at(self.tensor, place), type, 8)
+
+    def data_of_tensor(self):
+        """The address of its first element."""
+        return self.add(self.field(DATA), self.field(OFFSET))
+
+    def read(self, tensor):
+        """Reads a tensor; whether that failed."""
+        reader = _Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR]))
+        return self.icmp_signed("!=", self.call(reader, [tensor, self.tensor]), self.index(0, I32))
+
+    def _in_memory(self, tensor, kind, data) -> None:
+        """The storage has all elements of the tensor."""
+        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), self.index(0)))
+        start = self.python("PyLong_AsLongLong", I64, offset)
+        self.python("Py_DecRef", ir.VoidType(), offset)
+        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), self.index(0)))
+        held = self.python("PyObject_Size", I64, storage)
+        self.python("Py_DecRef", ir.VoidType(), storage)
+        bits = self.and_(self.lshr(kind, self.index(40)), self.index(255))
+        elements = self.add(start, self.get(self.extent, I64, 8))
+        self.unless(self.icmp_signed("<", held, self.mul(elements, self.lshr(bits, self.index(3)))))
+        self.unless(self.icmp_unsigned("==", data, self.index(0)))
 
     def finish(self) -> None:
         """None, without an exception."""
@@ -175,6 +212,20 @@ class _Describe(_Call):
         self.finish()
 
 
+class _Layout(_Call):
+    """`layout`."""
+
+    def write(self) -> None:
+        self.unless(self.icmp_signed("!=", self.args[2], self.index(TENSORS)))
+        words = self.alloca(I64, TENSORS * (1 + LAYOUT))
+        self.clear(words, TENSORS * (1 + LAYOUT))
+        for number in range(TENSORS):
+            layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
+            self.put(self.layout(self.given(number), layout), self.at(words, 8 * number), 8)
+        self.ret(self.python("PyBytes_FromStringAndSize", PTR, words, self.index(8 * TENSORS * (1 + LAYOUT))))
+        self.finish()
+
+
 class _Attend(_Call):
     """`attend`."""
 
@@ -183,8 +234,7 @@ class _Attend(_Call):
         self._conditions()
         self.describe()
         entry = self._found()
-        for number in range(3):
-            self._usable(number, entry)
+        self._differentiate(entry)
         self._run(entry)
         self.finish()
 
@@ -229,27 +279,22 @@ class _Attend(_Call):
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
 
-    def _usable(self, number: int, entry) -> None:
-        """The tensor needs no gradient, and its storage has all of its elements: FSDP frees the storage of tensors."""
-        tensor, false = self.given(number), self.known("false")
-        needs = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
-        with self.when(self.not_(self.same(needs, false))):
+    def _differentiate(self, entry) -> None:
+        """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
+        false, needed = self.known("false"), self.index(0, I1)
+        for number in range(3):
+            asked = self.python("PyObject_GetAttr", PTR, self.given(number), self.known("requires_grad"))
+            needed = self.or_(needed, self.not_(self.same(self.dropped(asked), false)))
+        with self.when(needed):
             enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
-            self.unless(self.not_(self.same(enabled, false)))
-        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), self.index(0)))
-        start = self.python("PyLong_AsLongLong", I64, offset)
-        self.python("Py_DecRef", ir.VoidType(), offset)
-        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), self.index(0)))
-        size = self.python("PyObject_Size", I64, storage)
-        self.python("Py_DecRef", ir.VoidType(), storage)
-        bits = self.and_(self.lshr(self.word(self.key, OTHERS + 1 + number * LAYOUT), self.index(40)), self.index(255))
-        start = self.mul(start, self.lshr(bits, self.index(3)))
-        extent = self.part(entry, ENTRY[number])
-        self.unless(self.icmp_signed("<", size, self.add(start, extent)))
-        data = self.word(self.data, number)
-        self.unless(self.icmp_unsigned("==", data, self.index(0)))
+            with self.when(self.not_(self.same(enabled, false))):
+                differentiate = self.part(entry, "differentiate", PTR)
+                self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), self.index(0)))
+                self.python("Py_IncRef", ir.VoidType(), differentiate)
+                nothing = ir.Constant(PTR, None)
+                out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], self.index(3), nothing)
+                self.python("Py_DecRef", ir.VoidType(), differentiate)
+                self.ret(out)
 
     def _run(self, entry) -> None:
         """Makes the output, and runs the kernel here, or by `launch` if there is one."""
@@ -266,15 +311,12 @@ class _Attend(_Call):
         with self.when(differs):
             self.python("Py_DecRef", ir.VoidType(), out)
         self.unless(differs)
-        status = self.call(_Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR])), [out, self.tensor])
-        unread = self.icmp_signed("!=", status, self.index(0, I32))
+        unread = self.read(out)
         with self.when(unread):
             self.python("Py_DecRef", ir.VoidType(), out)
         self.unless(unread)
         addresses = [self.word(self.data, number) for number in range(3)]
-        addresses.append(
-            self.add(self.get(self.at(self.tensor, DATA), I64, 8), self.get(self.at(self.tensor, OFFSET), I64, 8))
-        )
+        addresses.append(self.data_of_tensor())
         launch = self.part(entry, "launch", PTR)
         with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
             self._launch(launch, addresses, out, arguments)
