@@ -17,7 +17,7 @@ import numpy as np
 
 from ..common.arrays import address, as_tensor, read_array
 from ..common.caching import Memo
-from ..common.dtypes import row_of
+from ..common.dtypes import torch_real
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem
@@ -31,8 +31,9 @@ class Kind(NamedTuple):
     """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
     to the end of its last, the shapes of out, lse and the kernel's sums, and the dtype of the sums.
 
-    even: q, k and v have the same leading axes. threads: that its recipe is for. backward: the recipes of its backward
-    pass, by the layout of the tensors.
+    arguments: of the call; None if its rules read arrays, which would be kept alive. even: gradients of such calls may
+    take the fast path: they have arguments, and q, k and v the same leading axes. threads: that its recipe is for.
+    backward: the recipes of its backward pass, by the layout of the tensors.
     """
 
     recipe: Any
@@ -41,7 +42,7 @@ class Kind(NamedTuple):
     lse: tuple[int, ...]
     sums: tuple[int, ...]
     real: np.dtype
-    arguments: Arguments
+    arguments: Arguments | None
     engine: str
     even: bool
     threads: int
@@ -49,6 +50,7 @@ class Kind(NamedTuple):
 
     def problem(self, q, k, v) -> Problem:
         """The checked call."""
+        assert self.arguments is not None
         return Problem.of(q, k, v, **self.arguments._asdict(), gradients=True)
 
 
@@ -118,25 +120,26 @@ LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
 
 def keep(kind: Kind, q, k, v) -> tuple:
     """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `jit.Saved` describes them."""
-    out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=row_of(kind.real).torch)
-    kept, rest = (out, sums), None
+    out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=torch_real(q.dtype))
+    kept, rest = [out, sums], None
     if q.itemsize == 2:
-        lost = q.new_empty(kind.out, dtype=sys.modules["torch"].int16)
-        kept, rest = (out, sums, lost), {"lost": lost.data_ptr()}
+        kept.append(q.new_empty(kind.out, dtype=sys.modules["torch"].int16))
+        rest = {"lost": kept[2].data_ptr()}
     addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
     _jit().run(kind.recipe, addresses, sums.numpy(), (q, k, v, kept), rest)
-    return kept
+    return tuple(kept)
 
 
 def pull_back(kind: Kind, *tensors) -> tuple | None:
     """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
     words = direct.layout(*tensors[:5], *tensors[-2:])
-    recipe = None if words is None else kind.backward.get(words[ADDRESSES.size :])
-    jit = _jit()
+    if words is None:
+        return None
+    recipe, jit = kind.backward.get(words[ADDRESSES.size :]), _jit()
     if recipe is None or jit.threads.count() != kind.threads:
         return None
     q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)
-    found = tuple([tensor.new_zeros(tensor.shape) for tensor in tensors[:3]])
+    found = tuple([tensor.new_empty(tensor.shape) for tensor in tensors[:3]])
     step = tensors[4].nbytes // 3
     gradients = [each.data_ptr() for each in found]
     rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
@@ -228,6 +231,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd) -> Kind:
     tensors = type(q) is not np.ndarray
     recipe = jit.recipe_of(problem, room, 0, tensors=tensors) if usable else None
     extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
+    reads = any(rule.tables for rule in arguments[:2] if rule is not None)
     kind = Kind(
         recipe,
         extents,
@@ -235,9 +239,9 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd) -> Kind:
         lse=(*problem.lead, Q),
         sums=(3, B, H, Q),
         real=problem.real,
-        arguments=arguments,
+        arguments=None if reads else arguments,
         engine=engine,
-        even=q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
+        even=not reads and q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
         threads=jit.threads.count(),
         backward={},
     )

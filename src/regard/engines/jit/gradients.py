@@ -95,13 +95,14 @@ def pull_back(
     """
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     real = problem.real
+    some = 0 not in (B, H, Q)
     found = {
-        name: np.zeros(shape, problem.dtype)
+        name: (np.empty if some else np.zeros)(shape, problem.dtype)
         for name, shape in (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))
     }
     tables = {table: _spaced(table.array.shape) for table in wanted}
     rest = np.zeros((B, H, Q), real)
-    if 0 not in (B, H, Q):
+    if some:
         _run(problem, saved, dout, dlse, tables=tables, rest=rest, found=found)
     return Gradients(found["dq"], found["dk"], found["dv"], tables, sinks(problem, saved, rest))
 
@@ -109,7 +110,7 @@ def pull_back(
 def _run(
     problem: Problem, saved: Saved, dout, dlse, *, tables: dict[Table, np.ndarray], rest: np.ndarray, found: dict
 ) -> None:
-    """Runs the kernel, phase by phase; the gradients are added to `found` and `tables`, and `rest` is filled."""
+    """Runs the kernel, phase by phase; the gradients of tables are added to `tables`; `rest` and `found` are filled."""
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
     kind = (
         *(part for array in arrays.values() for part in (array.shape, array.strides)),
@@ -293,7 +294,7 @@ def _rows(problem: Problem, wanted: list[Table]) -> int:
 
 
 def _in_half(problem: Problem, rows: int) -> bool:
-    """Whether the rows of every batch entry are in one half of a chain of `rows`, of which the other half adds nothing."""
+    """Whether the rows of every batch entry are in one half of a chain of `rows`: the other half then adds nothing."""
     first = problem.query_start % rows
     return bool((first // (rows // 2) == (first + problem.dims["Q"] - 1) // (rows // 2)).all())
 

@@ -29,7 +29,7 @@ from ..code.ir import I64, Code
 from ..code.target import Target
 from .backward_parts.ordered_adds import OrderedAdds
 from .backward_parts.partial_sums import BLOCK, PartialSums
-from .backward_parts.products import CHAIN, GRAIN, Matrix, Multiplier
+from .backward_parts.products import CHAIN, GRAIN, UNROLL, Matrix, Multiplier
 from .backward_parts.pullback import Expressions, Pullback
 from .backward_parts.staging import Staging
 from .backward_parts.table_sums import TableSums
@@ -167,7 +167,7 @@ class _Backward:
         parts = self.room["out"], self.room["dv"]
         for name, into in zip(("out", "dout"), parts, strict=True):
             at = self._row(name, b, h, first)
-            staging.load(name, at, exist, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
+            staging.load(name, at, exist, depth=spec.E, into=into, rows=code.index(spec.rows), padded=self.E)
         if not self.form.wide:
             with code.when(code.icmp_signed("!=", arg["lost"], code.index(0))):
                 at = code.at(arg.address("lost"), code.mul(before, code.index(spec.E * LOST)))
@@ -213,17 +213,18 @@ class _Backward:
         b, g = code.sdiv(pair, arg["G"]), code.srem(pair, arg["G"])
         first = code.mul(unit, code.index(KEYS))
         exist = code.index(0), code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
+        some = code.and_(code.add(exist[1], code.index(GRAIN - 1)), code.index(-GRAIN))  # rows of the tile in use
         whole = []
         for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
             at, room = self._row(name, b, g, first), self.room[name]
-            staging.load(name, at, exist, depth=depth, into=room, rows=KEYS, padded=width, narrow=self.form.pairs)
-            whole.append(staging.finite(self.room[name], KEYS, width // self.step))
+            staging.load(name, at, exist, depth=depth, into=room, rows=some, padded=width, narrow=self.form.pairs)
+            whole.append(staging.finite(self.room[name], some, width // self.step))
         if self.form.pairs:
-            staging.pair_up(self.room["k"], self.room["kp"], code.index(0), code.index(KEYS), self.D)
+            staging.pair_up(self.room["k"], self.room["kp"], code.index(0), some, self.D)
         self.finite_keys = code.and_(*whole)
         self._set_gradients(number)
         self.adds.enter(unit, pair)
-        self.sums.begin()
+        self.sums.begin(some)
         self._visits(b, g, unit, first)
         for name, matrix, depth in zip(("dk", "dv"), self.sums.finish(), (spec.D, spec.E), strict=True):
             staging.store(name, self._row(name, b, g, first), matrix, exist, depth, None)
@@ -310,11 +311,13 @@ class _Backward:
         finite = self.finite_keys
         for name, depth, width in (("q", spec.D, self.D), ("dout", spec.E, self.E)):
             at, into = self._row(name, rows.b, rows.h, rows.first), room[name]
-            self.staging.load(name, at, rows.exist, depth=depth, into=into, rows=W, padded=width, narrow=pairs)
+            self.staging.load(
+                name, at, rows.exist, depth=depth, into=into, rows=code.index(W), padded=width, narrow=pairs
+            )
             self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
             if pairs:
                 self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
-            finite = code.and_(finite, self.staging.finite(room[name], W, width // step))
+            finite = code.and_(finite, self.staging.finite(room[name], code.index(W), width // step))
         first, last = code.sub(keys.first, base), code.sub(keys.last, base)
         end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
         # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
@@ -356,14 +359,17 @@ class _Backward:
         with code.if_else(finite) as (then, otherwise):
             for branch, careful in ((then, False), (otherwise, True)):
                 with branch:
-                    self._gather(work, turn, p, ds, (first, end), careful)
+                    self._gather(work, turn, p, ds, (first, end), rows.exist, careful)
 
-    def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, careful: bool) -> None:
+    def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, exist, careful: bool) -> None:
         """Adds a visit to dV, dK and dQ. careful: omits the products of masked pairs, because 0 · NaN is NaN."""
         code, room, multiply, step, pairs = self.code, self.room, self.multiply, self.step, self.form.pairs
-        queries = code.index(0), code.index(self.spec.rows // step)
-        # The smallest tile is one chain, so that results do not depend on the number of rows of a tile.
+        # The smallest tile is one chain, so that results do not depend on the number of rows of a tile; rows that do
+        # not exist add nothing to it.
         chain, by_key, by_lane = 2 * self.lanes // step, "a" if careful else "", "b" if careful else ""
+        begin = code.and_(exist[0], code.index(-chain * step))
+        end = code.and_(code.add(exist[1], code.index(UNROLL * step - 1)), code.index(-UNROLL * step))
+        queries = tuple(code.ashr(edge, code.index(step - 1)) for edge in (begin, end))
         dk, dv = self.sums.current()
         multiply(dv, p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
         multiply(dk, ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)

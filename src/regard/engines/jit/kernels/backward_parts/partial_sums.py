@@ -6,6 +6,8 @@ merging adds an entry to the one below it.
 
 from __future__ import annotations
 
+import itertools
+
 from ...code.ir import I64, Code
 from ..parts.tree import END, merge_complete
 from .products import UNROLL, Matrix, Multiplier
@@ -34,9 +36,9 @@ class PartialSums:
         at = code.at(self.base, code.mul(number, code.index(self.bytes)))
         return Matrix(at, self.D * size), Matrix(code.at(at, self.keys * self.D * size), self.E * size)
 
-    def begin(self) -> None:
-        """An empty stack."""
-        code = self.code
+    def begin(self, rows) -> None:
+        """An empty stack. rows: of the tile, in use: a multiple of GRAIN; the others are neither read nor written."""
+        code, self.rows = self.code, rows
         code.put(code.index(0), self.levels, 8)
         code.put(code.index(END), self.block, 8)  # no block is open
 
@@ -68,8 +70,9 @@ class PartialSums:
 
     def _clear(self, number) -> None:
         zero = self.code.number(0.0, self.tools.type)
-        for place in self._vectors(self.entry(number)[0].base, self.bytes):
-            self.tools.put(zero, place, 0)
+        for matrix in self.entry(number):
+            for place in self._vectors(matrix):
+                self.tools.put(zero, place, 0)
 
     def _close(self, following) -> None:
         """Completes the open block, if there is one, and merges what is complete before the following block."""
@@ -81,20 +84,20 @@ class PartialSums:
 
     def _scale(self, matrix: Matrix) -> None:
         """dK times the scale. It is done per block, so that the results of calls are partial sums too."""
-        for place in self._vectors(matrix.base, self.keys * matrix.row):
+        for place in self._vectors(matrix):
             value = self.code.fmul(self.tools.get(place, 0), self.scale)
             self.tools.put(self.code.fadd(value, self.code.number(0.0, value)), place, 0)  # -0 becomes 0
 
     def _merge(self, number) -> None:
         """Adds entry number + 1 to entry number."""
         tools = self.tools
-        for place in self._vectors(self.entry(number)[0].base, self.bytes):
+        for place in itertools.chain(*map(self._vectors, self.entry(number))):
             other = tools.get(self.code.at(place, self.bytes), 0)
             tools.put(self.code.fadd(tools.get(place, 0), other), place, 0)
 
-    def _vectors(self, base, count: int):
-        """The places of all vectors in some bytes, which are a multiple of UNROLL vectors."""
+    def _vectors(self, matrix: Matrix):
+        """The places of all vectors in the rows in use, which are a multiple of UNROLL vectors."""
         code, size = self.code, self.tools.lanes * self.tools.size
-        with code.loop(code.index(0), code.index(count), UNROLL * size) as part:
+        with code.loop(code.index(0), code.mul(self.rows, code.index(matrix.row)), UNROLL * size) as part:
             for step in range(UNROLL):
-                yield code.at(base, code.add(part.index, code.index(step * size)))
+                yield code.at(matrix.base, code.add(part.index, code.index(step * size)))

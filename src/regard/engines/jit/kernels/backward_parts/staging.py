@@ -27,7 +27,7 @@ class Staging:
         return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
 
     def load(
-        self, name: str, source, exist, *, depth: int, into: Matrix, rows: int, padded: int, narrow: bool = False
+        self, name: str, source, exist, *, depth: int, into: Matrix, rows, padded: int, narrow: bool = False
     ) -> None:
         """Loads the rows that exist, (first, one past the last), row 0 being at an address; the depth is zero-padded to
         `padded` and the rows to `rows`. narrow: keep 16 bits.
@@ -41,7 +41,7 @@ class Staging:
             return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
 
         many = code.larger_int(code.sub(exist[1], exist[0]), code.index(0))
-        with code.loop(code.index(0), code.index(rows)) as row:
+        with code.loop(code.index(0), rows) as row:
             to = self.tools.place(into, row.index)
             exists = code.icmp_unsigned("<", code.sub(row.index, exist[0]), many)
             with code.loop(
@@ -115,12 +115,12 @@ class Staging:
                 )
                 self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
 
-    def finite(self, matrix: Matrix, rows: int, columns: int):
-        """Whether all numbers (both halves of all words) are finite."""
+    def finite(self, matrix: Matrix, rows, columns: int):
+        """Whether all numbers (both halves of all words) of the first rows are finite."""
         code, pairs = self.code, self.tools.pairs
         kind = vector(I16, 2 * self.lanes) if pairs else self.type
         start = code.whole(0, kind)
-        with code.loop(code.index(0), code.index(rows), 1, [start]) as row:
+        with code.loop(code.index(0), rows, 1, [start]) as row:
             place = self.tools.place(matrix, row.index)
             with code.loop(code.index(0), code.index(columns), self.lanes, [row.carried[0]]) as column:
                 value = code.get(
