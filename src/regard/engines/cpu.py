@@ -63,10 +63,11 @@ def attend(
             found = fast_path.attend(q, k, v, arguments, engine, lse=lse, out=out, autograd=autograd)
             if found is not None:
                 return found
-        elif not lse and not _tables(arguments):
+        elif not lse and not _reads_arrays(arguments):
             kind, _ = fast_path.known(q, k, v, arguments, engine, autograd=autograd)
             if kind is not None and kind.even:
-                return (autograd.again(kind, q, k, v),)
+                arrays = [rule for rule, array in zip(arguments[:2], kind.read, strict=True) if array]
+                return (autograd.again(kind, q, k, v, *arrays),)
     problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=autograd is not None)
     if differentiable or (autograd is not None and requires_gradients(problem.score)):
         return autograd.checked(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
@@ -228,9 +229,10 @@ def requires_gradients(*given) -> bool:
     return False
 
 
-def _tables(arguments: Arguments) -> bool:
-    """Whether a rule reads arrays, or may do so."""
-    return any(getattr(rule, "tables", rule is not None) for rule in arguments[:2])
+def _reads_arrays(arguments: Arguments) -> bool:
+    """Whether an expression reads arrays, or the score is a tensor that requires gradients."""
+    reads = any(isinstance(rule, Expr) and rule.tables for rule in arguments[:2])
+    return reads or requires_gradients(arguments.score)
 
 
 def leading(problem: Problem) -> tuple[int, ...]:

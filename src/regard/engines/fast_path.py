@@ -21,7 +21,7 @@ from ..common.dtypes import torch_real
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from ..language.problem import Problem
-from . import direct
+from . import array_rules, direct
 from .choice import choose
 
 __all__ = ["Autograd", "Kind", "attend", "keep", "known", "learn", "pull_back"]
@@ -31,12 +31,17 @@ class Kind(NamedTuple):
     """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
     to the end of its last, the shapes of out, lse and the kernel's sums, and the dtype of the sums.
 
-    arguments: of the call; None if its rules read arrays, which would be kept alive. even: gradients of such calls may
-    take the fast path: they have arguments, and q, k and v the same leading axes. threads: that its recipe is for.
-    backward: the recipes of its backward pass, by the layout of the tensors.
+    read: whether mask and score are arrays. tables: where their addresses are in the argument block. latest: of a mask
+    that is an array, the contents and recipes of the latest call.
+    arguments: of the call, without arrays that are mask or score; None if its rules read arrays, which would be kept
+    alive. even: gradients of such calls may take the fast path: they have arguments, and q, k and v the same leading
+    axes. threads: that its recipe is for. backward: the recipes of its backward pass, by the layout of the tensors.
     """
 
     recipe: Any
+    read: tuple[bool, bool]
+    tables: tuple[int, ...]
+    latest: list[tuple[np.ndarray, Any, dict]]
     extents: tuple[int, ...]
     out: tuple[int, ...]
     lse: tuple[int, ...]
@@ -46,17 +51,19 @@ class Kind(NamedTuple):
     engine: str
     even: bool
     threads: int
-    backward: dict[bytes, Any]
+    backward: dict[tuple, Any]
 
-    def problem(self, q, k, v) -> Problem:
-        """The checked call."""
+    def problem(self, q, k, v, *given) -> Problem:
+        """The checked call. given: the arrays that are mask or score."""
         assert self.arguments is not None
-        return Problem.of(q, k, v, **self.arguments._asdict(), gradients=True)
+        names = [name for name, array in zip(("mask", "score"), self.read, strict=True) if array]
+        arguments = self.arguments._asdict() | dict(zip(names, given, strict=True))
+        return Problem.of(q, k, v, **arguments, gradients=True)
 
 
 class Autograd(NamedTuple):
     """How calls are differentiated. checked: (problem, q, k, v, sinks, engine) -> (out, lse), for any call. again:
-    (kind, q, k, v) -> out, for a call of a known kind.
+    (kind, q, k, v, *given) -> out, for a call of a known kind; given: mask or score that are tensors.
     """
 
     checked: Callable[..., tuple[Any, Any]]
@@ -76,15 +83,14 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None, autogr
     q, k, v: arrays, or tensors on the CPU. out: an array for the result, (B, H, Q, E) with any strides. autograd: for
     later calls of the same kind that need gradients.
     """
-    arrays = (q, k, v) if out is None else (q, k, v, out)
     kind, pointers = known(q, k, v, arguments, engine, out=out, autograd=autograd)
     if kind is None:
         return None
+    addresses, tables = pointers[:3], zip(kind.tables, pointers[3:])
     if out is None:
         out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
-        pointers.append(_address(out))
     sums = np.empty(kind.sums, kind.real)
-    _jit().run(kind.recipe, tuple(pointers), sums, (arrays, out))
+    _jit().run(kind.recipe, (*addresses, _address(out)), sums, (q, k, v, arguments, out), tables=tables)
     if not lse:
         return (out,)
     found = sums[0].reshape(kind.lse)
@@ -94,23 +100,45 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None, autogr
 def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> tuple:
     """(kind, addresses of the arrays), or (None, None) if the fast path does not apply."""
     nothing = None, None
-    arrays = (q, k, v) if out is None else (q, k, v, out)
+    mask, score, scale, query_start = arguments[:4]
+    given = tuple([rule for rule in (mask, score) if not isinstance(rule, RULE)])
+    arrays = (q, k, v, *given) if out is None else (q, k, v, *given, out)
     layout = _layout(arrays)
     if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
         return nothing
-    mask, score, scale, query_start = arguments[:4]
     starts = batch_start, head_start = arguments[-2:]
     if type(scale) not in NUMBER or type(query_start) not in WHOLE:
         return nothing
     if type(batch_start) not in WHOLE or type(head_start) not in WHOLE:
         return nothing
-    if not (isinstance(mask, RULE) and isinstance(score, RULE)):
-        return nothing
     jit = _jit()
-    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host())
-    kind = _kinds((mask, score), rest, lambda: _kind(q, k, v, arguments, engine, out=out, autograd=autograd))
+    rules: tuple = (mask, score)
+    read: tuple[Any, Any] = (None, None)
+    if given:
+        rules = tuple([rule if isinstance(rule, RULE) else None for rule in (mask, score)])
+        read = None if isinstance(mask, RULE) else mask, None if isinstance(score, RULE) else score
+        if not array_rules.usable(*read, q.shape[-2]):
+            return nothing
+    marks = tuple([array is not None for array in read])
+    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks)
+    kind = _kinds(rules, rest, lambda: _kind(q, k, v, arguments, engine, out=out, autograd=autograd, read=read))
     pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
-    return nothing if pointers is None else (kind, pointers)
+    if pointers is None:
+        return nothing
+    if read[0] is not None:
+        kind = _of_contents(kind, q, k, v, arguments, read, out)
+    return kind, pointers
+
+
+def _of_contents(kind: Kind, q, k, v, arguments: Arguments, read: tuple, out) -> Kind:
+    """The kind with the recipe for a mask that is an array: the latest one if the mask is equal to that of then."""
+    kept, recipe, backward = kind.latest[0]
+    if not array_rules.equal(read[0], kept):
+        problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
+        recipe, places = _recipe(problem, read, out, type(q) is not np.ndarray)
+        assert places == kind.tables
+        kind.latest[0] = array_rules.contents(read[0]), recipe, (backward := {})
+    return kind._replace(recipe=recipe, backward=backward)
 
 
 # ---- calls that need gradients ---------------------------------------------------------------------------------------
@@ -118,7 +146,7 @@ def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> 
 LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
 
 
-def keep(kind: Kind, q, k, v) -> tuple:
+def keep(kind: Kind, q, k, v, *given) -> tuple:
     """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `jit.Saved` describes them."""
     out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=torch_real(q.dtype))
     kept, rest = [out, sums], None
@@ -126,40 +154,47 @@ def keep(kind: Kind, q, k, v) -> tuple:
         kept.append(q.new_empty(kind.out, dtype=sys.modules["torch"].int16))
         rest = {"lost": kept[2].data_ptr()}
     addresses = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
-    _jit().run(kind.recipe, addresses, sums.numpy(), (q, k, v, kept), rest)
+    tables = zip(kind.tables, [each.data_ptr() for each in given])
+    _jit().run(kind.recipe, addresses, sums.numpy(), (q, k, v, given, kept), rest, tables)
     return tuple(kept)
 
 
-def pull_back(kind: Kind, *tensors) -> tuple | None:
+def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
     """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
-    words = direct.layout(*tensors[:5], *tensors[-2:])
-    if words is None:
+    words, layout, jit = direct.layout(*tensors[:5], *tensors[-2:]), _layout(given) if given else (), _jit()
+    if words is None or layout is None or jit.threads.count() != kind.threads:
         return None
-    recipe, jit = kind.backward.get(words[ADDRESSES.size :]), _jit()
-    if recipe is None or jit.threads.count() != kind.threads:
+    recipe, places = kind.backward.get((words[ADDRESSES.size :], layout), (None, ()))
+    if recipe is None:
         return None
     q, k, v, out, sums, lost, dout = ADDRESSES.unpack_from(words)
     found = tuple([tensor.new_empty(tensor.shape) for tensor in tensors[:3]])
     step = tensors[4].nbytes // 3
     gradients = [each.data_ptr() for each in found]
     rest = sums + step, sums + 2 * step, lost if len(tensors) == 7 else 0
-    jit.pull_back_again(recipe, (q, k, v, out, dout, *gradients, *rest), (tensors, found))
+    tables = zip(places, [each.data_ptr() for each in given])
+    jit.pull_back_again(recipe, (q, k, v, out, dout, *gradients, *rest), (tensors, given, found), tables=tables)
     return found
 
 
-def learn(kind: Kind, problem: Problem, *tensors) -> None:
+def learn(kind: Kind, problem: Problem, given: tuple, *tensors) -> None:
     """Keeps the recipe of a backward pass that was checked, if it read the tensors (q, k, v, *kept, dout) in place."""
     (*_, out, sums), dout, words = tensors[:5], tensors[-1], direct.layout(*tensors[:5], *tensors[-2:])
-    if words is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
+    layout = _layout(given) if given else ()
+    if words is None or layout is None or not sums.is_contiguous() or len(kind.backward) == LAYOUTS:
         return
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     out, dout = (read_array(each, "attention").reshape(B, H, Q, E) for each in (out, dout))
     read = problem.q, problem.k, problem.v, out, dout
-    given = ADDRESSES.unpack_from(words)
-    if [address(each) for each in read] == [*given[:4], given[-1]]:
+    where = ADDRESSES.unpack_from(words)
+    if [address(each) for each in read] == [*where[:4], where[-1]]:
         shaped = [np.empty(each.shape, problem.dtype) for each in read[:3]]
         arrays = dict(zip(("q", "k", "v", "out", "dout", "dq", "dk", "dv"), (*read, *shaped), strict=True))
-        kind.backward[words[ADDRESSES.size :]] = _jit().backward_recipe(problem, arrays, [], tensors=True)
+        recipe = _jit().backward_recipe(problem, arrays, [], tensors=True)
+        places = array_rules.places(_jit().backward_table_places(recipe), given)
+        ready = recipe.ready._replace(tables=[], constants=[])  # they would keep the arrays alive
+        if places is not None:
+            kind.backward[words[ADDRESSES.size :], layout] = recipe._replace(ready=ready), places
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
@@ -217,7 +252,20 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd) -> Kind:
+def _recipe(problem: Problem, read: tuple, out, tensors: bool) -> tuple[Any, tuple[int, ...] | None]:
+    """The recipe of a problem, and the places of the arrays that its mask and score are; None if they were copied."""
+    B, H, Q, E = (problem.dims[name] for name in "BHQE")
+    room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
+    recipe = _jit().recipe_of(problem, room, 0, tensors=tensors)
+    given = tuple([array for array in read if array is not None])
+    if not given:
+        return recipe, ()
+    places = array_rules.places(_jit().table_places(recipe.ready), given)
+    ready = recipe.ready._replace(tables=[], constants=[])  # they would keep the arrays alive
+    return recipe._replace(ready=ready), places
+
+
+def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(None, None)) -> Kind:
     """The checks of a call, and its recipe; the recipe is None where the checks had to copy an array."""
     jit = _jit()
     problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
@@ -227,25 +275,29 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd) -> Kind:
         array.ctypes.data for array in (problem.q, problem.k, problem.v)
     ]
     usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
-    room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
     tensors = type(q) is not np.ndarray
-    recipe = jit.recipe_of(problem, room, 0, tensors=tensors) if usable else None
-    extents = tuple(_extent(array) for array in ((q, k, v) if out is None else (q, k, v, out)))
-    reads = any(rule.tables for rule in arguments[:2] if rule is not None)
+    recipe, places = _recipe(problem, read, out, tensors) if usable else (None, ())
+    arrays = q, k, v, *[array for array in (*read, out) if array is not None]
+    reads = any(rule.tables for rule in (problem.mask, problem.score) if rule is not None)
+    marks = read[0] is not None, read[1] is not None
+    absent = {name: None for name, array in zip(("mask", "score"), marks, strict=True) if array}
     kind = Kind(
-        recipe,
-        extents,
+        None if places is None else recipe,
+        read=marks,
+        tables=places or (),
+        latest=[(array_rules.contents(read[0]), recipe, {})] if read[0] is not None and recipe else [],
+        extents=tuple(map(_extent, arrays)),
         out=(*problem.lead, Q, E),
         lse=(*problem.lead, Q),
         sums=(3, B, H, Q),
         real=problem.real,
-        arguments=None if reads else arguments,
+        arguments=None if reads and not places else arguments._replace(**absent),
         engine=engine,
-        even=not reads and q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
+        even=(not reads or bool(places)) and q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
         threads=jit.threads.count(),
         backward={},
     )
-    if recipe is not None and out is None and tensors:
+    if recipe is not None and out is None and tensors and not places:
         direct.remember((q, k, v, *arguments, engine), kind, autograd and autograd.again)
     return kind
 

@@ -20,29 +20,29 @@ class _Again(torch.autograd.Function):
     """A call of a known kind; autograd keeps its tensors, as in eager.py."""
 
     @staticmethod
-    def forward(ctx, kind: Kind, q, k, v):
-        kept = fast_path.keep(kind, q, k, v)
+    def forward(ctx, kind: Kind, q, k, v, *given):
+        kept = fast_path.keep(kind, q, k, v, *given)
         ctx.kind = kind
-        ctx.save_for_backward(q, k, v, *kept)
+        ctx.save_for_backward(*given, q, k, v, *kept)
         return kept[0]
 
     @staticmethod
     def backward(ctx, dout):
-        kind, needs, tensors = ctx.kind, ctx.needs_input_grad[1:], ctx.saved_tensors
+        kind, needs, count = ctx.kind, ctx.needs_input_grad[1:4], len(ctx.kind.tables)
+        given, tensors = ctx.saved_tensors[:count], (*ctx.saved_tensors[count:], dout)
         if torch.is_grad_enabled():
-            found = once(lambda *given: _checked(kind, given), *tensors, dout)
+            found = once(lambda *tensors: _checked(kind, given, tensors), *tensors)
         else:
-            found = fast_path.pull_back(kind, *tensors, dout) or _checked(kind, (*tensors, dout))
-        return None, *(part if needed else None for part, needed in zip(found, needs, strict=True))
+            found = fast_path.pull_back(kind, given, *tensors) or _checked(kind, given, tensors)
+        return None, *(part if needed else None for part, needed in zip(found, needs, strict=True)), *[None] * count
 
 
-def _checked(kind: Kind, given) -> list[torch.Tensor]:
+def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
-    (*tensors, dout), problem = given, kind.problem(*given[:3])
-    (q, k, v, out, sums), lost = tensors[:5], tensors[-1]
-    passed = Forward(dout, None, out, sums, lost)
+    (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
+    passed = Forward(tensors[-1], None, out, sums, tensors[5])
     found = gradients(problem, kind.engine, (True, True, True, False), passed, (q, k, v, None))
-    fast_path.learn(kind, problem, *tensors, dout)
+    fast_path.learn(kind, problem, given, *tensors)
     return found
 
 

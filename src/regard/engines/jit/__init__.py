@@ -10,8 +10,8 @@ run/        running a kernel on several threads
 """
 
 from .code.target import description, host
-from .engine import Recipe, Saved, keep, recipe_of, run, solve, tile_shape, why_not
-from .gradients import kept, pull_back
+from .engine import Recipe, Saved, keep, recipe_of, run, solve, table_places, tile_shape, why_not
+from .gradients import backward_table_places, kept, pull_back
 from .gradients import recipe_of as backward_recipe
 from .gradients import run as pull_back_again
 from .run import threads
@@ -20,6 +20,7 @@ __all__ = [
     "Recipe",
     "Saved",
     "backward_recipe",
+    "backward_table_places",
     "description",
     "host",
     "keep",
@@ -29,6 +30,7 @@ __all__ = [
     "recipe_of",
     "run",
     "solve",
+    "table_places",
     "threads",
     "tile_shape",
     "why_not",

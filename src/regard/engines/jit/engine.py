@@ -44,6 +44,7 @@ __all__ = [
     "rules",
     "run",
     "solve",
+    "table_places",
     "specify",
     "tile_shape",
     "why_not",
@@ -167,11 +168,13 @@ def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
     run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
 
 
-def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None) -> None:
+def run(
+    recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tuple, rest: dict | None = None, tables=()
+) -> None:
     """Runs a call of a known kind.
 
     addresses: of q, k, v and out. sums: receives lse, top and total. held: objects to keep alive during the call. rest:
-    further slots by name.
+    further slots by name. tables: (place, address) of those that are not as in the recipe.
     """
     block = block_of(recipe, sums)
     parts = parts_of(recipe, block, sums.dtype)
@@ -179,6 +182,8 @@ def run(recipe: Recipe, addresses: tuple[int, ...], sums: np.ndarray, held: tupl
         block[place] = where
     for name, value in (rest or {}).items():
         block[FIXED.index(name)] = slot(value)
+    for place, where in tables:
+        block[place] = where
     launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
 
 
@@ -242,6 +247,15 @@ def recipe_of(
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
         workers=1 if work(problem, found) < least_work(tensors) else min(threads.count(), tiles * pieces),
     )
+
+
+def table_places(ready: Prepared, fixed: int = len(FIXED)) -> list[tuple[Table, int]]:
+    """The tables of a kernel, and where the address of each is in the argument block. fixed: its slots before these of
+    the expressions.
+    """
+    widths = [1 + 2 * table.array.ndim for table in ready.tables]
+    begin = fixed + len(ready.constants)
+    return [(table, begin + sum(widths[:number])) for number, table in enumerate(ready.tables)]
 
 
 def aligned(count: int, dtype: np.dtype) -> np.ndarray:

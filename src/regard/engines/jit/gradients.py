@@ -11,9 +11,7 @@ import numpy as np
 
 from ...common.arrays import address
 from ...common.caching import Memo
-from ...language.analysis import adjoints
-from ...language.expr import Const, Expr, Op, Read, Table, Var
-from ...language.expr import score as the_score
+from ...language.expr import Table
 from ...language.problem import Gradients, Problem
 from ..plan import Plan, plan
 from .code import build
@@ -21,7 +19,7 @@ from .code.arguments import factors, leaves, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
-from .engine import Prepared, Saved, least_work, needs_64_bits, rules
+from .engine import Prepared, Saved, least_work, needs_64_bits, rules, table_places
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .hidden import as_planned
 from .kernels import backward
@@ -41,9 +39,10 @@ from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.table_tiles import element_bytes
 from .run import threads
 from .run.launch import launch
+from .table_gradients import all_direct, partials_of, reads_of
 from .tiling import PLAN_KEYS
 
-__all__ = ["kept", "pull_back", "recipe_of", "run"]
+__all__ = ["backward_table_places", "kept", "pull_back", "recipe_of", "run"]
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
 
@@ -145,10 +144,13 @@ def _run(
         total = total[table.array.size :]
 
 
-def run(recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, Any] | None = None) -> np.ndarray:
+def run(
+    recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, Any] | None = None, tables=()
+) -> np.ndarray:
     """Runs a call of a known kind, phase by phase, and returns its working memory.
 
     outside: the addresses of `OUTSIDE`. held: objects to keep alive during the call. given: further slots by name.
+    tables: (place, address) of those that are not as in the recipe.
     """
     room = _zeros(recipe.room)
     block, start = recipe.block.copy(), address(room)
@@ -156,12 +158,19 @@ def run(recipe: Recipe, outside: tuple[int, ...], held: tuple, given: dict[str, 
     block[recipe.outside] = outside
     for name, value in (given or {}).items():
         block[recipe.place[name]] = slot(value)
+    for place, where in tables:
+        block[place] = where
     next_task, task_count, phase_number = (recipe.place[name] for name in ("next", "tasks", "phase"))
     for phase, tasks in enumerate(recipe.tasks):
         block[next_task] = start + recipe.within["counters"] + 8 * phase
         block[task_count], block[phase_number] = tasks, phase
         launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, room, given, held))
     return room
+
+
+def backward_table_places(recipe: Recipe) -> list[tuple[Table, int]]:
+    """The tables of a kernel, and where the address of each is in the argument block."""
+    return table_places(recipe.ready, len(recipe.place))
 
 
 def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table], *, tensors: bool = False) -> Recipe:
@@ -284,7 +293,7 @@ def _rows(problem: Problem, wanted: list[Table]) -> int:
     if least >= min(most, problem.dims["Q"]):
         return least
     # The contributions of a tile to an entry of a table are added key by key.
-    if any(reads and not _all_direct(problem, reads) for reads in _reads(problem, wanted).values()):
+    if any(found and not all_direct(problem, found) for found in reads_of(problem, wanted).values()):
         return least
     if problem.mask is not None:
         seen = plan(problem, most, PLAN_KEYS)
@@ -321,8 +330,8 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
 
 def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
     mask, score = rules(problem)
-    laid, partials = grid(problem, rows), _partials(score, wanted)
-    reads = _reads(problem, wanted)
+    laid, partials = grid(problem, rows), partials_of(score, wanted)
+    reads = reads_of(problem, wanted)
     shape, constants, tables = signature(mask, score, *partials, *partials.values())
     together = functools.reduce(operator.add, partials.values(), problem.score) if problem.score is not None else None
     spec = Specification(
@@ -335,7 +344,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         unit=unit,
         dropout=problem.dropout is not None,
         tables=tuple(
-            (number, _all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
+            (number, all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
         ),
         squares=element_bytes(*roots(mask, score, partials)),
     )
@@ -345,57 +354,3 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
 
     kernel = build.compiled(repr(spec), target, write, "backward")
     return Prepared(kernel, spec, constants, tables, scratch_bytes(spec, Format(spec.dtype, target), laid.most))
-
-
-def _partials(score: Expr | None, wanted: list[Table]) -> dict[Expr, Expr]:
-    """∂s'/∂leaf for the score and for the reads of tables that need a gradient."""
-    return {
-        leaf: partial
-        for leaf, partial in adjoints(the_score if score is None else score).items()
-        if leaf is the_score or (isinstance(leaf, Read) and leaf.table in wanted)
-    }
-
-
-def _reads(problem: Problem, wanted: list[Table]) -> dict[Table, list[Read]]:
-    """Where the score reads tables that need a gradient, other than in conditions."""
-    found: dict[Table, list[Read]] = {table: [] for table in wanted}
-    for leaf in _partials(rules(problem)[1], wanted):
-        if isinstance(leaf, Read):
-            found[leaf.table].append(leaf)
-    return found
-
-
-def _all_direct(problem: Problem, reads: list[Read]) -> bool:
-    """Whether tasks can add to a table one after another wherever it is read; False for a table that only conditions
-    read, which gets no gradient.
-    """
-    return bool(reads) and all(_direct(problem, read) for read in reads)
-
-
-def _direct(problem: Problem, read: Read) -> bool:
-    """Whether each entry of a table belongs to one query row and one key, so that tasks can add to it in order.
-
-    Row and position are equivalent only if all batch entries start at the same position, and clamping must not map two
-    positions to one entry.
-    """
-    starts, found = problem.query_start, set()
-    spans = {"query": (int(starts.min()), int(starts.max()) + problem.dims["Q"]), "key": (0, problem.dims["K"])}
-    for part, size in zip(read.index, read.table.array.shape, strict=True):
-        name, shift = _shifted(part)
-        if name not in spans or (spans[name][0] + shift >= 0 and spans[name][1] + shift <= size):
-            found.add(name)
-    return found >= {"query", "key"} and ("batch" in found or bool((starts == starts[0]).all()))
-
-
-def _shifted(part: Expr) -> tuple[str | None, int]:
-    """(name of a position, the constant added to it); (None, 0) for any other expression."""
-    if isinstance(part, Var):
-        return part.name, 0
-    if (
-        isinstance(part, Op)
-        and part.name in ("add", "sub")
-        and isinstance(part.args[0], Var)
-        and isinstance(part.args[1], Const)
-    ):
-        return part.args[0].name, int(part.args[1].value) * (1 if part.name == "add" else -1)
-    return None, 0

@@ -19,7 +19,7 @@ from ...language.expr import key as the_key
 from ...language.expr import score as the_score
 from ...language.problem import Problem
 
-__all__ = ["as_planned"]
+__all__ = ["as_planned", "hides"]
 
 ROWS = 64  # with fewer rows, checking the keys takes longer than tiles save
 SAMPLED = 64, 16  # every 64th row and every 16th key are looked at first
@@ -34,20 +34,29 @@ def as_planned(problem: Problem) -> Problem:
     finite.
     """
     read = _bias(problem)
-    if read is None or read.table.frozen or problem.dims["Q"] < ROWS:
+    if read is None or read.table.frozen or not hides(read.table.array, problem.dims["Q"]):
         return problem
-    numbers = read.table.array
-    row = row_of(numbers.dtype)
-    if row is None or not numbers.dtype.isnative:
+    if not _finite_products(problem):
         return problem
-    bits = numbers.view(f"u{numbers.itemsize}")
-    nothing = np.array(-math.inf, numbers.dtype).view(bits.dtype)
-    sample = bits[..., :: SAMPLED[0], :: SAMPLED[1]] == nothing
-    if sample.mean() < WORTH or not _finite_products(problem):
-        return problem
+    bits, nothing = _bits(read.table.array)
     visible = bits != nothing
     allowed = Read(Table(visible, visible, read.table.name), *read.index)
     return replace(problem, mask=allowed if problem.mask is None else problem.mask & allowed)
+
+
+def hides(numbers: np.ndarray, rows: int) -> bool:
+    """Whether enough of the numbers that are added to the scores of this many rows are −infinity."""
+    if rows < ROWS or row_of(numbers.dtype) is None or not numbers.dtype.isnative:
+        return False
+    bits, nothing = _bits(numbers)
+    sample = bits[..., :: SAMPLED[0], :: SAMPLED[1]] == nothing
+    return bool(sample.mean() >= WORTH)
+
+
+def _bits(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bits of numbers, because NumPy compares bfloat16 slowly, and those of −infinity."""
+    bits = numbers.view(f"u{numbers.itemsize}")
+    return bits, np.array(-math.inf, numbers.dtype).view(bits.dtype)
 
 
 def _bias(problem: Problem) -> Read | None:

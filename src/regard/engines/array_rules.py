@@ -1,0 +1,60 @@
+"""Masks and scores that are arrays, on the fast path: what of a recipe depends on what they contain.
+
+A mask decides which tiles are visited, so a recipe holds for masks that are equal, element by element; they are
+compared in each call, which takes less time than planning. The numbers of a score decide nothing, unless enough of them
+are −infinity: such calls are planned every time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..common.arrays import address, is_float, read_array
+from ..common.dtypes import row_of
+
+__all__ = ["contents", "equal", "places", "plain", "usable"]
+
+LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
+
+
+def usable(mask, score, rows: int) -> bool:
+    """Whether the arrays among mask and score may take the fast path; rules and None are passed as None. rows: Q."""
+    from .jit.hidden import hides
+
+    if mask is not None:
+        found = plain(mask)
+        if found.dtype != np.bool_ or found.nbytes > LARGEST:
+            return False
+    if score is None:
+        return True
+    found = read_array(score, "score")
+    return (is_float(found.dtype) or row_of(found.dtype) is not None) and not hides(found, rows)
+
+
+def plain(mask) -> np.ndarray:
+    """The elements in memory: axes along which an array is repeated have one entry."""
+    found = read_array(mask, "mask")
+    if 0 not in found.strides:
+        return found
+    return found[tuple([slice(1) if step == 0 else slice(None) for step in found.strides])]
+
+
+def contents(mask) -> np.ndarray:
+    """A copy of the elements."""
+    return plain(mask).copy()
+
+
+def equal(mask, kept: np.ndarray) -> bool:
+    """Whether a mask has the elements that were kept."""
+    return bool((plain(mask) == kept).all())
+
+
+def places(tables: list, given: tuple) -> tuple[int, ...] | None:
+    """Where the address of each array is in the argument block; None if one of them is not read in place. tables: those
+    of a kernel, and their places.
+    """
+    found = {address(table.array): place for table, place in tables}
+    try:
+        return tuple([found[address(read_array(each, "attention"))] for each in given])
+    except KeyError:
+        return None
