@@ -54,7 +54,7 @@ def hides(numbers: np.ndarray, rows: int) -> bool:
 
 
 def _bits(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The bits of numbers, because NumPy compares bfloat16 slowly, and those of −infinity."""
+    """Numbers as integers, because NumPy compares bfloat16 slowly; and −infinity."""
     bits = numbers.view(f"u{numbers.itemsize}")
     return bits, np.array(-math.inf, numbers.dtype).view(bits.dtype)
 

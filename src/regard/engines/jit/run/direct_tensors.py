@@ -1,0 +1,192 @@
+"""Tensors and calls as machine code reads them: the layouts of tensors, and the key of a call.
+
+A tensor is read by DLPack's C exchange interface, which torch implements; objects by Python's C interface.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ..code.ir import F64, I32, I64, PTR, Code
+
+__all__ = ["CONDITION", "ENTRY", "GIVEN", "KEY", "LAYOUT", "OTHERS", "PYTHON", "TABLE", "Callee", "Reader"]
+
+# Functions of Python's C interface that the code calls.
+PYTHON = (
+    "PyBytes_FromStringAndSize",
+    "PyErr_CheckSignals",
+    "PyErr_Clear",
+    "PyEval_RestoreThread",
+    "PyEval_SaveThread",
+    "PyFloat_AsDouble",
+    "PyLong_AsLongLong",
+    "PyLong_AsVoidPtr",
+    "PyObject_CallNoArgs",
+    "PyObject_CallOneArg",
+    "PyObject_GetAttr",
+    "PyObject_Size",
+    "PyObject_Vectorcall",
+    "Py_DecRef",
+    "Py_IncRef",
+)
+
+GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
+OTHERS = GIVEN - 3
+AXES = 5  # most axes of a tensor
+LAYOUT = 1 + 2 * AXES  # axes and dtype in one word, shape, strides
+KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
+
+# Words of the table, of an entry after its key, and of a condition.
+TABLE = (
+    "count", "latest", "entries", "read", "none", "false", "float", "tensor", "parameter", "conditions", "first",
+    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "get_threads",
+)  # fmt: skip
+ENTRY = (
+    "shape", "differentiate", "kernel", "block", "counters", "fresh", "size", "scratch",
+    "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
+)  # fmt: skip
+CONDITION = "object", "name", "expected"
+
+TYPE = 8  # the offset of an object's type in CPython
+DATA, DEVICE, KIND, SHAPE, STRIDES, OFFSET, TENSOR = 0, 8, 16, 24, 32, 40, 48  # in a DLTensor; KIND: axes and dtype
+CPU = 1  # the number of the device
+
+
+class Reader(Code):
+    """What the functions have in common. Whatever does not fit leads to `missed`, where None is returned."""
+
+    def __init__(self, function: ir.Function):
+        super().__init__(function.append_basic_block("entry"))
+        self.args = function.args
+        self.missed = function.append_basic_block("missed")
+        self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
+        self.data, self.extent = self.alloca(I64, 3), self.alloca(I64)
+        self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
+
+    def python(self, name: str, gives, *args):
+        """A call of Python's C interface."""
+        return self.external(name, gives, *args)
+
+    def word(self, pointer, number, type=I64):
+        """A word of a block of memory."""
+        offset = 8 * number if isinstance(number, int) else self.mul(number, self.index(8))
+        return self.get(self.at(pointer, offset), type, 8)
+
+    def known(self, name: str, type=PTR):
+        """A word of the table."""
+        return self.word(self.table, TABLE.index(name), type)
+
+    def given(self, number: int):
+        return self.word(self.args[1], number, PTR)
+
+    def unless(self, condition) -> None:
+        """Goes on if the condition is false, otherwise to `missed`."""
+        after = self.append_basic_block("after")
+        self.cbranch(condition, self.missed, after)
+        self.position_at_end(after)
+
+    def same(self, a, b):
+        """Whether two objects are the same one."""
+        return self.icmp_unsigned("==", self.ptrtoint(a, I64), self.ptrtoint(b, I64))
+
+    def dropped(self, value):
+        """An object that is only compared: its reference is released. Without an object the call is missed."""
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), self.index(0)))
+        self.python("Py_DecRef", ir.VoidType(), value)
+        return value
+
+    def describe(self) -> None:
+        """Writes the key, and the addresses of the data of q, k and v."""
+        self.unless(self.icmp_signed("!=", self.args[2], self.index(GIVEN)))
+        self.clear(self.key, KEY)
+        for number in range(OTHERS):
+            self._argument(number)
+        for number in range(3):
+            layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
+            self.put(self.layout(self.given(number), layout), self.at(self.data, 8 * number), 8)
+
+    def clear(self, words, count: int) -> None:
+        for place in range(count):
+            self.put(self.index(0), self.at(words, 8 * place), 8)
+
+    def _argument(self, number: int) -> None:
+        value, place = self.given(3 + number), self.at(self.key, 8 * number)
+        is_float = self.same(self.get(self.at(value, TYPE), PTR, 8), self.known("float"))
+        with self.if_else(is_float) as (yes, no):
+            with yes:
+                bits = self.bitcast(self.python("PyFloat_AsDouble", F64, value), I64)
+                self.put(bits, place, 8)
+                which = self.at(self.key, 8 * OTHERS)
+                self.put(self.or_(self.get(which, I64, 8), self.index(1 << number)), which, 8)
+            with no:
+                self.put(self.ptrtoint(value, I64), place, 8)
+
+    def layout(self, tensor, into):
+        """The address of the first element; writes the layout. The tensor is plain and on the CPU, with its numbers in
+        memory as they are, and all of them: FSDP frees the storage of tensors.
+        """
+        kind = self.get(self.at(tensor, TYPE), PTR, 8)
+        plain = self.or_(self.same(kind, self.known("tensor")), self.same(kind, self.known("parameter")))
+        self.unless(self.not_(plain))
+        negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
+        self.unless(self.not_(self.same(negative, self.known("false"))))
+        self.unless(self.read(tensor))
+        self.unless(self.icmp_signed("!=", self.field(DEVICE), self.index(CPU)))
+        kind, data = self.field(KIND), self.data_of_tensor()
+        self.put(kind, into, 8)
+        axes = self.and_(kind, self.index(2**32 - 1))
+        self.unless(self.icmp_unsigned(">", axes, self.index(AXES)))
+        shape, strides = (self.field(place, PTR) for place in (SHAPE, STRIDES))
+        self.put(self.index(1), self.extent, 8)
+        with self.loop(self.index(0), axes) as each:
+            size, stride = self.word(shape, each.index), self.word(strides, each.index)
+            place = self.at(into, self.mul(self.add(each.index, self.index(1)), self.index(8)))
+            self.put(size, place, 8)
+            self.put(stride, self.at(place, 8 * AXES), 8)
+            last = self.mul(self.sub(size, self.index(1)), stride)
+            self.put(self.add(self.get(self.extent, I64, 8), last), self.extent, 8)
+        self._in_memory(tensor, kind, data)
+        return data
+
+    def field(self, place: int, type=I64):
+        """A part of the tensor that was read last."""
+        return self.get(self.at(self.tensor, place), type, 8)
+
+    def data_of_tensor(self):
+        """The address of its first element."""
+        return self.add(self.field(DATA), self.field(OFFSET))
+
+    def read(self, tensor):
+        """Reads a tensor; whether that failed."""
+        reader = Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR]))
+        return self.icmp_signed("!=", self.call(reader, [tensor, self.tensor]), self.index(0, I32))
+
+    def _in_memory(self, tensor, kind, data) -> None:
+        """The storage has all elements of the tensor."""
+        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), self.index(0)))
+        start = self.python("PyLong_AsLongLong", I64, offset)
+        self.python("Py_DecRef", ir.VoidType(), offset)
+        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), self.index(0)))
+        held = self.python("PyObject_Size", I64, storage)
+        self.python("Py_DecRef", ir.VoidType(), storage)
+        bits = self.and_(self.lshr(kind, self.index(40)), self.index(255))
+        elements = self.add(start, self.get(self.extent, I64, 8))
+        self.unless(self.icmp_signed("<", held, self.mul(elements, self.lshr(bits, self.index(3)))))
+        self.unless(self.icmp_unsigned("==", data, self.index(0)))
+
+    def finish(self) -> None:
+        """None, without an exception."""
+        self.position_at_end(self.missed)
+        self.python("PyErr_Clear", ir.VoidType())
+        none = self.known("none")
+        self.python("Py_IncRef", ir.VoidType(), none)
+        self.ret(none)
+
+
+class Callee:
+    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
+
+    def __init__(self, pointer, function_type: ir.FunctionType):
+        self.get_reference, self.function_type = pointer.get_reference, function_type

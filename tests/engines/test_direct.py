@@ -1,0 +1,368 @@
+"""Direct calls: machine code gives the bits of the full path, and leaves everything else to Python."""
+
+import gc
+import os
+import signal
+import threading
+import weakref
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import regard as rg
+from regard.common import call_hooks
+from regard.engines import direct, fast_path
+from regard.engines.jit.code.target import limited
+from regard.engines.jit.run import threads
+from regard.language.checks.arguments import Arguments
+
+NOTHING = Arguments(None, None, None, None, None, 0.0, None, None, None)
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="needs torch with DLPack's C exchange interface"
+)
+
+
+def tensors(*sizes, dtype=torch.float32, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(size, generator=random).to(dtype) for size in sizes]
+
+
+def qkv(B=2, H=4, G=2, Q=5, K=9, D=16, E=16, **kind):
+    return tensors((B, H, Q, D), (B, G, K, D), (B, G, K, E), **kind)
+
+
+def directly(q, k, v, **given):
+    """The output by machine code alone, or None."""
+    return direct.attend(q, k, v, *NOTHING._replace(**given), "auto")
+
+
+def fully(q, k, v, **given):
+    """The output without the fast path: a seed disables it."""
+    return rg.attention(q, k, v, **given, seed=0)
+
+
+SIZES = {
+    "few rows": {},
+    "one row": {"Q": 1, "K": 300},
+    "one thread": {"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2},
+    "several tasks": {"B": 3, "H": 8, "Q": 70, "K": 70, "D": 32, "E": 24},
+    "pieces of keys": {"B": 1, "H": 2, "G": 1, "Q": 1, "K": 5000},
+}
+RULES = {
+    "nothing": {},
+    "rules": {"mask": rg.causal() & rg.window(40), "score": rg.softcap(3.0)},
+    "numbers": {"scale": 0.3, "query_start": 4, "head_start": 1},
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_machine_code_gives_what_the_full_path_gives(size, given, dtype):
+    """Bit by bit, for other numbers in tensors of the same layout; lists of tensors are not changed."""
+    rg.attention(*qkv(**size, dtype=dtype), **given)
+    for seed in (1, 2):
+        q, k, v = qkv(**size, dtype=dtype, seed=seed)
+        found = directly(q, k, v, **given)
+        assert found is not None and torch.equal(found, fully(q, k, v, **given))
+
+
+LAYOUTS = {
+    "transposed": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+    "every second": lambda t: t.repeat_interleave(2, -1)[..., ::2],
+    "one head for all": lambda t: t[:, :1].expand(t.shape),
+    "from the middle": lambda t: torch.cat([t, t, t])[len(t) : 2 * len(t)],
+    "three axes": lambda t: t[0],
+    "a parameter": lambda t: torch.nn.Parameter(t, requires_grad=False),
+}
+
+
+@pytest.mark.parametrize("change", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("place", range(3))
+def test_layouts(change, place):
+    """Any strides of any of the tensors."""
+    for seed in (1, 2, 3):
+        given = qkv(seed=seed)
+        given = [change(each) for each in given] if change is LAYOUTS["three axes"] else given
+        given[place] = given[place] if change is LAYOUTS["three axes"] else change(given[place])
+        expected = fully(*given)
+        assert torch.equal(rg.attention(*given), expected) and torch.equal(directly(*given), expected)
+
+
+@contextmanager
+def watching():
+    call_hooks.watchers.append(lambda label, function, args, kwargs: function(*args, **kwargs))
+    try:
+        yield
+    finally:
+        call_hooks.watchers.pop()
+
+
+class Passing(TorchDispatchMode):
+    """A dispatch mode that changes nothing."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+STATES = {
+    "an observer": watching,
+    "a dispatch mode": Passing,
+    "torch's profiler": lambda: torch.autograd.profiler.profile(use_cpu=True),
+    "narrower vectors": lambda: limited("portable"),
+    "one thread": lambda: threads.limit(1),
+    "forward mode": torch.autograd.forward_ad.dual_level,
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_what_looks_at_calls_is_left_to_python(state):
+    """Machine code has no call while something observes, intercepts or limits calls, and has it again afterwards."""
+    given = qkv()
+    expected = rg.attention(*given)
+    assert directly(*given) is not None
+    with state():
+        assert directly(*given) is None
+        assert torch.allclose(rg.attention(*given), expected, atol=1e-6)
+    assert directly(*given) is not None
+
+
+class Own(torch.Tensor):
+    """A user's subclass of a tensor."""
+
+
+ODD = {
+    "a subclass": lambda t: t.as_subclass(Own),
+    "lazily negated": lambda t: torch.complex(torch.zeros_like(t), -t).conj().imag,
+    "requires a gradient": lambda t: t.clone().requires_grad_(),
+    "an array of NumPy": lambda t: t.numpy(),
+    "another shape": lambda t: t[..., :-1, :],
+    "another dtype": lambda t: t.double(),
+    "a list": lambda t: t.tolist(),
+    "nothing": lambda t: None,
+    "on no device": lambda t: t.to("meta"),
+    "sparse": lambda t: t.to_sparse(),
+    "zeros without memory": lambda t: torch._efficientzerotensor(t.shape),
+    "many axes": lambda t: t[None, None],
+}
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("place", range(3))
+def test_other_tensors_are_left_to_python(change, place):
+    """Machine code has no call with a tensor unlike that of the earlier call, and leaves no exception behind."""
+    given = qkv()
+    rg.attention(*given)
+    assert directly(*given) is not None
+    given[place] = change(given[place])
+
+    kind = fast_path.known(*given, NOTHING, "auto")[0] if change is ODD["requires a gradient"] else None
+    assert directly(*given) is None or (kind is not None and kind.even)
+
+
+def test_other_arguments_are_left_to_python():
+    """Another rule or number, and an engine that was not asked for before."""
+    given = qkv()
+    rg.attention(*given)
+    for other in ({"mask": rg.window(2)}, {"scale": 0.7}, {"scale": float("nan")}, {"seed": 3}, {"dropout": 0.5}):
+        assert directly(*given, **other) is None
+    assert direct.attend(*given, *NOTHING, "reference") is None
+    assert direct.attend(*given) is None and direct.attend() is None
+
+
+@pytest.mark.parametrize("state", [nullcontext, torch.inference_mode, torch.no_grad], ids=lambda each: each.__name__)
+def test_modes_of_torch(state):
+    """The output is what torch makes in that mode; gradients are computed only where they are recorded."""
+    given = [each.requires_grad_() for each in qkv()]
+    rg.attention(*[each.detach() for each in given])
+    with state():
+        out = rg.attention(*given)
+        assert out.is_inference() == torch.is_inference_mode_enabled() and out.requires_grad == torch.is_grad_enabled()
+        assert torch.equal(out.detach(), fully(*[each.detach() for each in given]))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert rg.attention(*qkv()).dtype == torch.float32
+
+
+def test_more_kinds_than_the_table_holds():
+    """The oldest goes; every result stays right."""
+    given = qkv()
+    for number in range(direct.CALLS + 6):
+        scale = 0.01 + number / 100
+        assert torch.equal(rg.attention(*given, scale=scale), fully(*given, scale=scale))
+    assert directly(*given, scale=0.01) is None and directly(*given, scale=scale) is not None
+
+
+def test_many_threads_at_once():
+    """Calls of one kind and of different kinds, from several threads: the memory of a call is never shared."""
+    sizes = [{"Q": 3 + number, "K": 40, "H": 8} for number in range(4)]
+    cases = [(given := qkv(**size, seed=seed), fully(*given)) for size in sizes for seed in range(3)]
+    wrong = []
+
+    def work():
+        for _ in range(150):
+            for given, expected in cases:
+                if not torch.equal(rg.attention(*given), expected):
+                    wrong.append(given)
+
+    team = [threading.Thread(target=work) for _ in range(4)]
+    for each in team:
+        each.start()
+    for each in team:
+        each.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
+def test_a_forked_child():
+    """A child has other threads: it checks its first call again."""
+    given = qkv(Q=70, K=70, H=8)
+    expected = rg.attention(*given)
+    child = os.fork()
+    if not child:
+        first = directly(*given) is None
+        right = all(torch.equal(rg.attention(*given), expected) for _ in range(3))
+        os._exit(0 if first and right else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a system with timers that send signals")
+def test_a_long_call_can_be_interrupted():
+    """A signal handler that raises ends the call within a slice of time; the next call is right."""
+    given = qkv(B=1, H=8, G=8, Q=3000, K=3000, D=64, E=64)
+    expected = rg.attention(*given)
+
+    class Alarm(Exception):
+        """What the handler raises."""
+
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0.03)
+            while True:
+                directly(*given)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    for _ in range(3):
+        assert torch.equal(directly(*given), expected)
+
+
+def test_no_tensor_is_kept_alive():
+    """The table refers to no tensor of a call."""
+    given = qkv(D=24, E=24)
+    held = [weakref.ref(each) for each in given]
+    out = weakref.ref(rg.attention(*given))
+    out = weakref.ref(directly(*given))
+    given.clear()
+    gc.collect()
+    assert [each() for each in (*held, out)] == [None] * 4
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+def gradients(given, dout, **rules):
+    return torch.autograd.grad(rg.attention(*given, **rules), given, dout)
+
+
+def checked_gradients(given, dout, **rules):
+    """Without the fast path: it has no lse."""
+    return torch.autograd.grad(rg.attention_with_lse(*given, **rules)[0], given, dout)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_gradients_of_known_calls(size, given, dtype):
+    """Bit by bit those of the full path; the first backward pass of a kind is checked, the others are not."""
+    for seed in (1, 2, 3):
+        q, _, v = leaves = [each.requires_grad_() for each in qkv(**size, dtype=dtype, seed=seed)]
+        (dout,) = tensors((*q.shape[:-1], v.shape[-1]), dtype=dtype, seed=seed + 9)
+        for found, expected in zip(gradients(leaves, dout, **given), checked_gradients(leaves, dout, **given)):
+            assert torch.equal(found, expected)
+
+
+SLOPES = {
+    "the same everywhere": lambda dout: dout[..., :1, :1].expand(dout.shape),
+    "transposed": lambda dout: dout.transpose(1, 2).contiguous().transpose(1, 2),
+    "zeros without memory": lambda dout: torch._efficientzerotensor(dout.shape),
+    "lazily negated": lambda dout: torch.complex(torch.zeros_like(dout), -dout).conj().imag,
+}
+
+
+@pytest.mark.parametrize("change", SLOPES.values(), ids=SLOPES)
+def test_gradients_of_any_layout(change):
+    """A gradient that autograd passes may be expanded, strided, lazy or without memory."""
+    for seed in (1, 2, 3):
+        leaves = [each.requires_grad_() for each in qkv(seed=seed)]
+        dout = change(tensors((2, 4, 5, 16), seed=seed + 9)[0])
+        for found, expected in zip(gradients(leaves, dout), checked_gradients(leaves, dout)):
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, True, True)], ids=str)
+def test_only_what_needs_a_gradient_gets_one(needed):
+    """Inputs that need none have none."""
+    for seed in (1, 2):
+        leaves = [each.requires_grad_(need) for each, need in zip(qkv(seed=seed), needed)]
+        rg.attention(*leaves).sum().backward()
+        assert [each.grad is not None for each in leaves] == list(needed)
+
+
+ARRAYS = {
+    "booleans": lambda random: {"mask": torch.rand(2, 1, 20, 20, generator=random) < 0.7},
+    "padding": lambda random: {"mask": (torch.rand(2, 1, 1, 20, generator=random) < 0.7).expand(2, 4, 20, 20)},
+    "floats": lambda random: {"score": torch.randn(1, 4, 20, 20, generator=random)},
+    "both": lambda random: {
+        "mask": torch.rand(20, 20, generator=random) < 0.7,
+        "score": torch.randn(20, 20, generator=random),
+    },
+}
+
+
+@pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_masks_and_scores_that_are_tensors(make, grad):
+    """Every call reads what they contain now, also if the tensor is the same and was changed in place."""
+    size = {"Q": 20, "K": 20}
+    random = torch.Generator().manual_seed(0)
+    kept = {name: each.clone() for name, each in make(random).items()}
+    for seed in range(4):
+        for name, each in make(random).items():
+            kept[name].copy_(each)
+        for given in (make(random), kept):
+            q, k, v = qkv(**size, seed=seed)
+            assert torch.equal(rg.attention(q, k, v, **given), fully(q, k, v, **given))
+            if grad:
+                leaves = [each.requires_grad_() for each in (q, k, v)]
+                (dout,) = tensors((2, 4, 20, 16), seed=seed + 9)
+                for found, expected in zip(gradients(leaves, dout, **given), checked_gradients(leaves, dout, **given)):
+                    assert torch.equal(found, expected)
+
+
+def test_a_mask_that_changes_before_the_backward_pass():
+    """Autograd notices it."""
+    mask = torch.ones(5, 9, dtype=torch.bool)
+    leaves = [each.requires_grad_() for each in qkv()]
+    for _ in range(2):
+        out = rg.attention(*leaves, mask=mask)
+        mask[0, 0] = False
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+
+
+def test_masks_are_not_kept_alive():
+    """What is kept of a mask is a copy."""
+    mask = torch.ones(5, 9, dtype=torch.bool)
+    for _ in range(2):
+        rg.attention(*qkv(), mask=mask)
+    held = weakref.ref(mask)
+    del mask
+    gc.collect()
+    assert held() is None
