@@ -126,16 +126,16 @@ def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> 
     if pointers is None:
         return nothing
     if read[0] is not None:
-        kind = _of_contents(kind, q, k, v, arguments, read, out)
+        kind = _of_contents(kind, (q, k, v), arguments, read, out)
     return kind, pointers
 
 
-def _of_contents(kind: Kind, q, k, v, arguments: Arguments, read: tuple, out) -> Kind:
+def _of_contents(kind: Kind, qkv: tuple, arguments: Arguments, read: tuple, out) -> Kind:
     """The kind with the recipe for a mask that is an array: the latest one if the mask is equal to that of then."""
     kept, recipe, backward = kind.latest[0]
     if not array_rules.equal(read[0], kept):
-        problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
-        recipe, places = _recipe(problem, read, out, type(q) is not np.ndarray)
+        problem = Problem.of(*qkv, **arguments._asdict(), gradients=True)
+        recipe, places = _recipe(problem, read, out, type(qkv[0]) is not np.ndarray)
         assert places == kind.tables
         kind.latest[0] = array_rules.contents(read[0]), recipe, (backward := {})
     return kind._replace(recipe=recipe, backward=backward)
