@@ -359,9 +359,9 @@ class _Backward:
         with code.if_else(finite) as (then, otherwise):
             for branch, careful in ((then, False), (otherwise, True)):
                 with branch:
-                    self._gather(work, turn, p, ds, (first, end), rows.exist, careful)
+                    self._gather(work, turn, p, ds, (first, end), rows.exist, careful=careful)
 
-    def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, exist, careful: bool) -> None:
+    def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, exist, *, careful: bool) -> None:
         """Adds a visit to dV, dK and dQ. careful: omits the products of masked pairs, because 0 · NaN is NaN."""
         code, room, multiply, step, pairs = self.code, self.room, self.multiply, self.step, self.form.pairs
         # The smallest tile is one chain, so that results do not depend on the number of rows of a tile; rows that do
