@@ -15,6 +15,7 @@ import regard as rg
 from regard.common import call_hooks
 from regard.engines import direct, fast_path
 from regard.engines.jit.code.target import limited
+from regard.engines.jit.direct import table
 from regard.engines.jit.run import threads
 from regard.language.checks.arguments import Arguments
 
@@ -189,7 +190,7 @@ def test_modes_of_torch(state):
 def test_more_kinds_than_the_table_holds():
     """The oldest goes; every result stays right."""
     given = qkv()
-    for number in range(direct.CALLS + 6):
+    for number in range(table.CALLS + 6):
         scale = 0.01 + number / 100
         assert torch.equal(rg.attention(*given, scale=scale), fully(*given, scale=scale))
     assert directly(*given, scale=0.01) is None and directly(*given, scale=scale) is not None

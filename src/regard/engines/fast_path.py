@@ -35,7 +35,8 @@ class Kind(NamedTuple):
     that is an array, the contents and recipes of the latest call.
     arguments: of the call, without arrays that are mask or score; None if its rules read arrays, which would be kept
     alive. even: gradients of such calls may take the fast path: they have arguments, and q, k and v the same leading
-    axes. threads: that its recipe is for. backward: the recipes of its backward pass, by the layout of the tensors.
+    axes. threads: that its recipe is for. narrow: 16 bits. backward: the recipes of its backward pass, by the layout of
+    the tensors.
     """
 
     recipe: Any
@@ -51,6 +52,7 @@ class Kind(NamedTuple):
     engine: str
     even: bool
     threads: int
+    narrow: bool
     backward: dict[tuple, Any]
 
     def problem(self, q, k, v, *given) -> Problem:
@@ -148,6 +150,9 @@ LAYOUTS = 8  # for which a kind keeps recipes of its backward pass
 
 def keep(kind: Kind, q, k, v, *given) -> tuple:
     """(out, sums) or, in 16 bits, (out, sums, lost): tensors, as `jit.Saved` describes them."""
+    found = None if given else direct.keep(kind, q, k, v)
+    if found is not None:
+        return found
     out, sums = q.new_empty(kind.out), q.new_empty(kind.sums, dtype=torch_real(q.dtype))
     kept, rest = [out, sums], None
     if q.itemsize == 2:
@@ -161,6 +166,9 @@ def keep(kind: Kind, q, k, v, *given) -> tuple:
 
 def pull_back(kind: Kind, given: tuple, *tensors) -> tuple | None:
     """The gradients of q, k and v from (q, k, v, *kept, dout); None unless `learn` has seen tensors like these."""
+    found = None if given else direct.pull_back(kind, *tensors[:5], *tensors[-2:])
+    if found is not None:
+        return found
     words, layout, jit = direct.layout(*tensors[:5], *tensors[-2:]), _layout(given) if given else (), _jit()
     if words is None or layout is None or jit.threads.count() != kind.threads:
         return None
@@ -195,6 +203,8 @@ def learn(kind: Kind, problem: Problem, given: tuple, *tensors) -> None:
         ready = recipe.ready._replace(tables=[], constants=[])  # they would keep the arrays alive
         if places is not None:
             kind.backward[words[ADDRESSES.size :], layout] = recipe._replace(ready=ready), places
+        if not given:
+            direct.remember_backward(kind, words[ADDRESSES.size :], recipe, tensors)
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
@@ -295,6 +305,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(No
         engine=engine,
         even=(not reads or bool(places)) and q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim > 2,
         threads=jit.threads.count(),
+        narrow=problem.dtype.itemsize == 2,
         backward={},
     )
     if recipe is not None and out is None and tensors and not places:

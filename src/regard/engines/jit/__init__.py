@@ -6,6 +6,7 @@ tiling      query rows and lanes of a task               gradient_sums  order of
 hidden      tiles without weights                        table_gradients  gradients of arrays that a score reads
 
 kernels/    the loop nests, and the parts that they are composed of
+direct/     known calls of torch, from their tensors to a kernel in machine code
 code/       expressions and loops as machine code
 run/        running a kernel on several threads
 """

@@ -54,7 +54,7 @@ __all__ = [
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
-SMALL_FOR_TEAM = 150_000  # the same where torch's threads poll for work (about 3 µs)
+SHARE = 75_000  # the same per thread, where torch's threads poll for work (about 3 µs for two of them)
 
 
 class Prepared(NamedTuple):
@@ -206,7 +206,7 @@ def parts_of(recipe: Recipe, block: np.ndarray, dtype: np.dtype) -> np.ndarray |
 
 def least_work(tensors: bool) -> int:
     """Multiply-adds below which a call takes a single thread. tensors: a call of torch, after other calls of torch."""
-    return SMALL_FOR_TEAM if tensors and threads.has_team() else SMALL
+    return min(SMALL, SHARE * threads.team_size()) if tensors and threads.team_size() else SMALL
 
 
 def recipe_of(

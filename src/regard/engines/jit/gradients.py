@@ -42,7 +42,7 @@ from .run.launch import launch
 from .table_gradients import all_direct, partials_of, reads_of
 from .tiling import PLAN_KEYS
 
-__all__ = ["backward_table_places", "kept", "pull_back", "recipe_of", "run"]
+__all__ = ["backward_table_places", "kept", "pull_back", "recipe_of", "run", "zeros"]
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
 
@@ -152,7 +152,7 @@ def run(
     outside: the addresses of `OUTSIDE`. held: objects to keep alive during the call. given: further slots by name.
     tables: (place, address) of those that are not as in the recipe.
     """
-    room = _zeros(recipe.room)
+    room = zeros(recipe.room)
     block, start = recipe.block.copy(), address(room)
     block[recipe.inside] += start
     block[recipe.outside] = outside
@@ -265,7 +265,7 @@ def _spaced(shape: tuple[int, ...]) -> np.ndarray:
     return np.zeros((*shape[:-1], apart))[..., : shape[-1]]
 
 
-def _zeros(size: int) -> np.ndarray:
+def zeros(size: int) -> np.ndarray:
     """Zero bytes that begin on a cache line; untouched pages are not allocated."""
     room = np.zeros(size + LINE, np.uint8)
     return room[-address(room) % LINE :][:size]

@@ -22,11 +22,12 @@ from .target import Target
 __all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_functions", "sources"]
 
 # C library functions that machine code may call besides those of special.py: for threads that wait
-# (run/pool.py), and for direct calls (run/direct_code.py).
+# (run/pool.py), and for direct calls (direct/).
 SYSTEM = (
     "clock_gettime",
     "memcmp",
     "memcpy",
+    "memset",
     "pthread_cond_broadcast",
     "pthread_cond_timedwait",
     "pthread_cond_wait",
@@ -51,7 +52,7 @@ class Kernel:
 
 
 def python_functions(names: tuple[str, ...]) -> None:
-    """Registers functions of Python's C interface that machine code may call (run/direct_code.py)."""
+    """Registers functions of Python's C interface that machine code may call (direct/)."""
     initialize()
     for name in names:
         llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)

@@ -2,5 +2,4 @@
 
 launch   a call: its tasks, working memory and lifetimes     threads   number and choice of threads
 pool     worker threads that wait in machine code
-direct_code, direct_tensors   known calls of torch, from tensors to kernel in machine code
 """

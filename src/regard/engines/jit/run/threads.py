@@ -22,7 +22,7 @@ from ..code import build
 from ..code.target import host
 from . import pool
 
-__all__ = ["Crew", "Team", "count", "crew", "has_team", "limit"]
+__all__ = ["Crew", "Team", "count", "crew", "limit", "team_size"]
 
 _limit = threading.local()
 limits = 0  # in force, in any thread
@@ -131,9 +131,10 @@ def crew(wanted: int) -> Crew | Team:
     return _crew
 
 
-def has_team() -> bool:
-    """Whether torch has threads that poll for work."""
-    return _of_torch() is not None
+def team_size() -> int:
+    """The number of torch's threads, which poll for work; 0 if it has none."""
+    team = _of_torch()
+    return 0 if team is None else team.bell
 
 
 def _of_torch() -> Team | None:

@@ -1,12 +1,4 @@
-"""The direct call as machine code: from the tensors of a call like an earlier one to its kernel, without Python.
-
-    attend(q, k, v, rule and numbers …)     the output, or None: no call like this one is in the table
-    describe(q, k, v, rule and numbers …)   the key of such a call as bytes, or None: it has to go through Python
-    layout(tensors …)                       addresses and layouts of seven tensors as bytes, or None likewise
-
-They are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
-(direct.py), an integer.
-"""
+"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (code.py)."""
 
 from __future__ import annotations
 
@@ -14,25 +6,16 @@ from llvmlite import ir
 
 from ..code.arguments import FIXED
 from ..code.ir import I1, I32, I64, PTR
-from .direct_tensors import CONDITION, ENTRY, KEY, LAYOUT, PYTHON, TABLE, Callee, Reader
-from .pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
+from ..run.pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
+from .tensors import CONDITION, ENTRY, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
 
-__all__ = ["ENTRY", "KEY", "PYTHON", "TABLE", "write"]
+__all__ = ["Attend", "Describe", "Layout"]
 
-TENSORS = 7  # of `layout`: q, k, v, out, sums, lost, dout
 PAST = 2**62  # a counter beyond every task
 RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 
 
-def write() -> ir.Module:
-    """The module with all functions."""
-    module = ir.Module("regard")
-    for writer, name in ((_Attend, "attend"), (_Describe, "describe"), (_Layout, "layout")):
-        writer(ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), name)).write()
-    return module
-
-
-class _Describe(Reader):
+class Describe(Reader):
     """`describe`."""
 
     def write(self) -> None:
@@ -41,7 +24,7 @@ class _Describe(Reader):
         self.finish()
 
 
-class _Layout(Reader):
+class Layout(Reader):
     """`layout`."""
 
     def write(self) -> None:
@@ -55,19 +38,26 @@ class _Layout(Reader):
         self.finish()
 
 
-class _Attend(Reader):
+class Attend(Reader):
     """`attend`."""
+
+    first = 0  # the argument that is q
+    key_size = KEY  # words
+
+    def __init__(self, function: ir.Function):
+        super().__init__(function)
+        self.arguments, self.raised = self.alloca(PTR, 4), self.alloca(I64)
 
     def write(self) -> None:
         self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
-        self._conditions()
+        self.conditions()
         self.describe()
         entry = self._found()
         self._differentiate(entry)
         self._run(entry)
         self.finish()
 
-    def _conditions(self) -> None:
+    def conditions(self) -> None:
         """Nothing else looks at calls of torch: a condition is a function without arguments, or an attribute, and the
         object that it has to be.
         """
@@ -94,16 +84,16 @@ class _Attend(Reader):
             number = self.urem(self.add(self.add(latest, each.index), self.index(1)), count)
             entry = self.inttoptr(self.add(entries, self.mul(number, self.index(size))), PTR)
             after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self._compared(entry), self.index(0, I32)), found, after)
+            self.cbranch(self.icmp_signed("==", self.compared(entry), self.index(0, I32)), found, after)
             self.position_at_end(after)
         self.branch(self.missed)
         self.position_at_end(found)
         self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
         return self.at(entry, 8 * KEY)
 
-    def _compared(self, entry):
+    def compared(self, entry):
         """0 if the entry has this key."""
-        return self.external("memcmp", I32, entry, self.key, self.index(8 * KEY))
+        return self.external("memcmp", I32, entry, self.key, self.index(8 * self.key_size))
 
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
@@ -127,67 +117,98 @@ class _Attend(Reader):
 
     def _run(self, entry) -> None:
         """Makes the output, and runs the kernel here, or by `launch` if there is one."""
-        arguments, shape = self.alloca(PTR, 4), self.part(entry, "shape", PTR)
-        self.put(self.given(0), arguments, 8)
-        self.put(shape, self.at(arguments, 8), 8)
-        nothing = ir.Constant(PTR, None)
-        self.python("Py_IncRef", ir.VoidType(), shape)
-        out = self.python("PyObject_Vectorcall", PTR, self.known("new_empty"), arguments, self.index(2), nothing)
-        self.python("Py_DecRef", ir.VoidType(), shape)
-        self._failed(out)
-        # Making an object may run the garbage collector, and so anything, that enters another call in this place.
-        differs = self.icmp_signed("!=", self._compared(self.at(entry, -8 * KEY)), self.index(0, I32))
-        with self.when(differs):
-            self.python("Py_DecRef", ir.VoidType(), out)
-        self.unless(differs)
-        unread = self.read(out)
-        with self.when(unread):
-            self.python("Py_DecRef", ir.VoidType(), out)
-        self.unless(unread)
-        addresses = [self.word(self.data, number) for number in range(3)]
-        addresses.append(self.data_of_tensor())
+        out = self.made(self.part(entry, "shape", PTR), [])
+        self._unchanged(entry, [out])
+        addresses = [*(self.word(self.data, number) for number in range(3)), self.address_of(out, [out])]
         launch = self.part(entry, "launch", PTR)
         with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
-            self._launch(launch, addresses, out, arguments)
-        job = self.part(entry, "job", PTR)
-        alone = self.icmp_unsigned("==", self.ptrtoint(job, I64), self.index(0))
-        with self.when(alone):
-            self._fill(entry, addresses)
-            block, scratch = self.part(entry, "block", PTR), self.part(entry, "scratch", PTR)
-            self.call(Callee(self.part(entry, "kernel", PTR), RUN), [block, scratch, self.index(ENDLESS)])
-            self.ret(out)
-        self._share(entry, job, addresses, out)
+            self._launch(launch, addresses, out)
+        self.compute(entry, (*addresses, self.part(entry, "sums"), self.index(0)), [out])
+        self.ret(out)
 
-    def _fill(self, entry, addresses) -> None:
+    def made(self, shape, drop: list, dtype=None):
+        """A tensor like q, of a shape and dtype; if that raises, the call does."""
+        self.put(self.given(self.first), self.arguments, 8)
+        self.put(shape, self.at(self.arguments, 8), 8)
+        names = ir.Constant(PTR, None)
+        if dtype is not None:
+            self.put(dtype, self.at(self.arguments, 16), 8)
+            names = self.known("dtype")
+        maker = self.known("new_empty")
+        self.python("Py_IncRef", ir.VoidType(), shape)
+        found = self.python("PyObject_Vectorcall", PTR, maker, self.arguments, self.index(2), names)
+        self.python("Py_DecRef", ir.VoidType(), shape)
+        self._failed(found, drop)
+        return found
+
+    def drop(self, objects: list) -> None:
+        for each in objects:
+            self.python("Py_DecRef", ir.VoidType(), each)
+
+    def dropping(self, condition, objects: list) -> None:
+        """The call is missed if the condition is true, and the objects are released."""
+        with self.when(condition):
+            self.drop(objects)
+        self.unless(condition)
+
+    def address_of(self, tensor, drop: list):
+        """The address of a new tensor's first element."""
+        self.dropping(self.read(tensor), drop)
+        return self.data_of_tensor()
+
+    def _unchanged(self, entry, drop: list) -> None:
+        """Making an object may run the garbage collector, and so anything, that enters another call in this place."""
+        self.dropping(
+            self.icmp_signed("!=", self.compared(self.at(entry, -8 * self.key_size)), self.index(0, I32)), drop
+        )
+
+    def compute(self, entry, addresses: tuple, drop: list) -> None:
+        """Runs the kernel. addresses: of q, k, v, out, sums and lost."""
+        job = self.part(entry, "job", PTR)
+        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), self.index(0))) as (alone, together):
+            with alone:
+                self._fill(entry, addresses)
+                self.run_alone(entry)
+            with together:
+                self.claim(entry, drop)
+                self._fill(entry, addresses)
+                self.run_together(entry, job, self.part(entry, "counters", PTR))
+                self.release(entry, drop)
+
+    def _fill(self, entry, addresses: tuple) -> None:
         """The argument block of the call: addresses, and the counters as they are before a call."""
-        block = self.part(entry, "block", PTR)
-        for name, address in zip(("q", "k", "v", "out"), addresses, strict=True):
+        block, (*arrays, sums, lost) = self.part(entry, "block", PTR), addresses
+        step = self.part(entry, "step")
+        rows = [sums, self.add(sums, step), self.add(sums, self.add(step, step))]
+        names = "q", "k", "v", "out", "lse", "top", "total", "lost"
+        for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
         self.external("memcpy", PTR, counters, fresh, self.part(entry, "size"))
 
-    def _share(self, entry, job, addresses, out) -> None:
-        """Runs the kernel on several threads, without Python's lock; a signal is handled between slices of the call.
-        What the entry points to is one call's: another thread that makes the same call meanwhile is missed.
-        """
-        nothing = self.index(0)
+    def run_alone(self, entry) -> None:
+        """Runs the kernel in this thread, with Python's lock: it takes microseconds."""
+        block, scratch = self.part(entry, "block", PTR), self.part(entry, "scratch", PTR)
+        self.call(Callee(self.part(entry, "kernel", PTR), RUN), [block, scratch, self.index(ENDLESS)])
+
+    def claim(self, entry, drop: list) -> None:
+        """What the entry points to is one call's: another thread that makes the same call meanwhile is missed."""
         busy = self.at(entry, 8 * ENTRY.index("busy"))
-        unlike = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
-        unlike = self.not_(self.same(unlike, self.part(entry, "threads", PTR)))
-        taken = self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), nothing))
-        with self.when(taken):
-            self.python("Py_DecRef", ir.VoidType(), out)
-        self.unless(taken)
+        threads = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
+        unlike = self.not_(self.same(threads, self.part(entry, "threads", PTR)))
+        self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), self.index(0))), drop)
         self.put(self.index(1), busy, 8)
-        self._fill(entry, addresses)
+        self.put(self.index(0), self.raised, 8)
+
+    def run_together(self, entry, job, counter) -> None:
+        """Runs the kernel on several threads, without Python's lock; signals are handled between slices of time."""
+        nothing = self.index(0)
         self.put(self.part(entry, "workers"), self.at(job, HELPERS), 8)
         self.put(self.index(1), self.at(job, LEFT), 8)
         for place in (ENTERED, PENDING):
             self.put(nothing, self.at(job, place), 8)
         share = Callee(self.part(entry, "share", PTR), RUN)
         first, bell = self.part(entry, "first", PTR), self.part(entry, "bell")
-        room = self.alloca(I64)
-        self.put(nothing, room, 8)
 
         def slice_of_time():
             state = self.python("PyEval_SaveThread", PTR)
@@ -197,37 +218,38 @@ class _Attend(Reader):
 
         with self.repeat(lambda go: go, [slice_of_time()]) as again:
             raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), self.index(0, I32))
-            with self.when(raised):  # no thread starts a further task, and all are awaited: they write to `out`
-                self.put(self.index(1), room, 8)
-                self.put(self.index(PAST), self.part(entry, "counters", PTR), 8)
+            with self.when(raised):  # no thread starts a further task, and all are awaited: they write to the output
+                self.put(self.index(1), self.raised, 8)
+                self.put(self.index(PAST), counter, 8)
             again.carry(slice_of_time())
-        self.put(nothing, busy, 8)
-        with self.when(self.icmp_signed("!=", self.get(room, I64, 8), nothing)):
-            self.python("Py_DecRef", ir.VoidType(), out)
-            self.ret(ir.Constant(PTR, None))
-        self.ret(out)
 
-    def _launch(self, launch, addresses, out, arguments) -> None:
+    def release(self, entry, drop: list) -> None:
+        """The entry is free again; if a signal handler raised, the call does."""
+        self.put(self.index(0), self.at(entry, 8 * ENTRY.index("busy")), 8)
+        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), self.index(0))):
+            self.drop(drop)
+            self.ret(ir.Constant(PTR, None))
+
+    def _launch(self, launch, addresses, out) -> None:
         """`launch(addresses)`: None if it ran the kernel; anything else: the call is missed."""
         for place, address in enumerate(addresses):
-            self.put(address, self.at(arguments, 8 * place), 8)
+            self.put(address, self.at(self.arguments, 8 * place), 8)
         size = self.index(8 * len(addresses))
-        packed = self.python("PyBytes_FromStringAndSize", PTR, arguments, size)
-        self._failed(packed, out)
+        packed = self.python("PyBytes_FromStringAndSize", PTR, self.arguments, size)
+        self._failed(packed, [out])
         self.python("Py_IncRef", ir.VoidType(), launch)
         answer = self.python("PyObject_CallOneArg", PTR, launch, packed)
         self.python("Py_DecRef", ir.VoidType(), launch)
         self.python("Py_DecRef", ir.VoidType(), packed)
-        self._failed(answer, out)
+        self._failed(answer, [out])
         self.python("Py_DecRef", ir.VoidType(), answer)
         with self.when(self.same(answer, self.known("none"))):
             self.ret(out)
         self.python("Py_DecRef", ir.VoidType(), out)
         self.branch(self.missed)
 
-    def _failed(self, found, out=None) -> None:
+    def _failed(self, found, drop: list) -> None:
         """If a function raised, the call raises the same."""
         with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), self.index(0))):
-            if out is not None:
-                self.python("Py_DecRef", ir.VoidType(), out)
+            self.drop(drop)
             self.ret(ir.Constant(PTR, None))

@@ -9,7 +9,7 @@ from llvmlite import ir
 
 from ..code.ir import F64, I32, I64, PTR, Code
 
-__all__ = ["CONDITION", "ENTRY", "GIVEN", "KEY", "LAYOUT", "OTHERS", "PYTHON", "TABLE", "Callee", "Reader"]
+__all__ = ["CONDITION", "ENTRY", "GIVEN", "KEY", "LAYOUT", "OTHERS", "PYTHON", "TABLE", "TENSORS", "Callee", "Reader"]
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
@@ -26,10 +26,13 @@ PYTHON = (
     "PyObject_GetAttr",
     "PyObject_Size",
     "PyObject_Vectorcall",
+    "PyTuple_New",
+    "PyTuple_SetItem",
     "Py_DecRef",
     "Py_IncRef",
 )
 
+TENSORS = 7  # of a backward pass: q, k, v, out, sums, lost, dout
 GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
 OTHERS = GIVEN - 3
 AXES = 5  # most axes of a tensor
@@ -38,11 +41,13 @@ KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by i
 
 # Words of the table, of an entry after its key, and of a condition.
 TABLE = (
-    "count", "latest", "entries", "read", "none", "false", "float", "tensor", "parameter", "conditions", "first",
-    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "get_threads",
+    "count", "latest", "entries", "back_count", "backs", "conditions", "first",
+    "read", "none", "false", "float", "tensor", "parameter",
+    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "shape", "differentiate", "kernel", "block", "counters", "fresh", "size", "scratch",
+    "kind", "shape", "sums_shape", "real", "narrow", "differentiate",
+    "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
 CONDITION = "object", "name", "expected"

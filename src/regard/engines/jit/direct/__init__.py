@@ -1,0 +1,6 @@
+"""Known calls of torch, from their tensors to a kernel in machine code.
+
+table     the calls, as the machine code reads them      code       the functions
+tensors   reading tensors, and the keys of calls         forward    attention
+gradients   what the forward pass keeps, and the backward pass
+"""

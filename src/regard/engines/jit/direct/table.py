@@ -1,0 +1,248 @@
+"""The table of known calls: the memory that the machine code reads, and the owners of what it points to."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import sys
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from ....common.arrays import address
+from ....common.caching import lock
+from ....common.call_hooks import watchers
+from ....common.dtypes import FLOATS
+from .. import engine, gradients
+from ..code import build, target
+from ..kernels.backward_specification import PHASES
+from ..run import threads
+from ..run.launch import Arena
+from ..run.threads import crew
+from . import code
+from .gradients import BACK, BACK_KEY
+from .tensors import ENTRY, KEY, PYTHON, TABLE
+
+__all__ = ["Table", "reader"]
+
+CALLS = 64  # in the table, of each pass; another one takes the place of the oldest
+LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
+ADDRESSES = Struct("4q")
+
+
+def reader(exchange) -> int:
+    """The address of `dltensor_from_py_object_no_sync` in a DLPackExchangeAPI of version 1; 0 in another version."""
+    python = ctypes.pythonapi
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))(exchange)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+    words = pointer(exchange, name)
+    if ctypes.c_uint32.from_address(words).value != 1:
+        return 0
+    return ctypes.c_void_p.from_address(words + 40).value or 0
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+METH_FASTCALL = 0x80
+
+
+class _Part:
+    """The entries of one pass. count: the word of the table with their number. names: their words after the key."""
+
+    def __init__(self, count: str, key: int, names: tuple[str, ...]):
+        self.count, self.names = count, names
+        self.entries = np.zeros((CALLS, key + len(names)), np.int64)
+        self.held: list[Any] = [None] * CALLS
+        self.number = 0  # entered so far
+
+
+class Table:
+    """The memory that the machine code reads, and the owners of what it points to."""
+
+    def __init__(self, torch, read: int):
+        self.lock = lock()
+        self.calls, self.backs = _Part("count", KEY, ENTRY), _Part("back_count", BACK_KEY, BACK)
+        self.rooms: dict[str, np.ndarray] = {}
+        interception = torch._C
+        level, profiler = torch.autograd.forward_ad, torch.autograd.profiler
+        conditions = (
+            (interception._are_functorch_transforms_active, None, False),
+            (interception._len_torch_dispatch_stack, None, 0),
+            (interception._is_tracing, None, False),
+            (level, "_current_level", -1),
+            (profiler, "_is_profiler_enabled", False),
+            (target, "_forced", None),
+            (threads, "limits", 0),
+            (watchers.__len__, None, 0),
+        )
+        self.conditions = conditions
+        triples = [[id(thing), 0 if name is None else id(name), id(expected)] for thing, name, expected in conditions]
+        self.triples = np.array(triples, np.int64)
+        objects = {
+            "none": None,
+            "false": False,
+            "float": float,
+            "tensor": torch.Tensor,
+            "parameter": torch.nn.Parameter,
+            "requires_grad": "requires_grad",
+            "grad_enabled": torch.is_grad_enabled,
+            "is_neg": torch.Tensor.is_neg,
+            "storage": torch.Tensor.untyped_storage,
+            "offset": torch.Tensor.storage_offset,
+            "new_empty": torch.Tensor.new_empty,
+            "dtype": ("dtype",),
+            "int16": torch.int16,
+            "get_threads": torch.get_num_threads,
+        }
+        self.objects = objects
+        words = {name: id(thing) for name, thing in objects.items()}
+        words |= {"count": 0, "latest": 0, "entries": address(self.calls.entries), "read": read}
+        words |= {"back_count": 0, "backs": address(self.backs.entries)}
+        words |= {"conditions": len(conditions), "first": address(self.triples)}
+        self.words = np.array([words[name] for name in TABLE], np.int64)
+        build.python_functions(PYTHON)
+        self.machine_code = build.compiled("direct call", target.host(), code.write, "attend")
+        self.methods: list[_Method] = []
+        self.functions = {name: self._function(name) for name in code.FUNCTIONS}
+
+    def _function(self, name: str):
+        """A function of the machine code as an object of Python."""
+        pointer = self.machine_code.engine.get_function_address(name)
+        method = _Method(name.encode(), pointer, METH_FASTCALL, None)
+        self.methods.append(method)
+        make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        return make(ctypes.addressof(method), address(self.words), None)
+
+    def remember(self, call: tuple, kind, differentiate: Callable | None) -> None:
+        """Enters a call, in the place of an equal one if there is one."""
+        key = self.functions["describe"](*call)
+        if key is None:
+            return
+        with self.lock:
+            values, held = self._entry(kind)
+            if differentiate is not None and kind.even:
+                held = held, (again := functools.partial(differentiate, kind))
+                values["differentiate"] = id(again)
+            self._enter(self.calls, key, values, (call[3:], held))
+
+    def remember_backward(self, kind, layouts: bytes, recipe, tensors: tuple) -> None:
+        """Enters a backward pass."""
+        large = recipe.room + recipe.workers * recipe.ready.scratch > LARGE
+        if large or kind.recipe is None:
+            return
+        room = gradients.zeros(recipe.room)
+        block, start = recipe.block.copy(), address(room)
+        block[recipe.inside] += start
+        shapes = [tuple(tensor.shape) for tensor in tensors[:3]]
+        sums = tensors[4]
+        values = {
+            "kind": id(kind),
+            "narrow": int(kind.narrow),
+            "kernel": recipe.ready.kernel.address,
+            "block": address(block),
+            "counters": start + recipe.within["counters"],
+            "step": sums.nbytes // 3,
+            "room": start,
+            "room_bytes": recipe.room,
+        }
+        values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
+        values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
+        with self.lock:
+            threads, more = self._threads(recipe, block, alone=recipe.workers == 1)
+            key = id(kind).to_bytes(8, sys.byteorder) + layouts
+            self._enter(self.backs, key, values | threads, (kind, recipe, room, block, shapes, more))
+
+    def _enter(self, part: _Part, key: bytes, values: dict[str, int], held: tuple) -> None:
+        """Enters words, and the owners of what they point to, in the place of those with the same key if there are."""
+        words = np.frombuffer(key, np.int64)
+        known = np.flatnonzero((part.entries[:, : len(words)] == words).all(1))
+        place = int(known[0]) if len(known) else part.number % CALLS
+        if part.entries[place, len(words) + part.names.index("busy")]:  # in another thread
+            return
+        part.entries[place] = 0  # no call is like it while it is written
+        part.entries[place, len(words) :] = [values.get(name, 0) for name in part.names]
+        part.entries[place, : len(words)] = words
+        part.held[place] = held
+        part.number += not len(known)
+        self.words[TABLE.index(part.count)] = min(part.number, CALLS)
+
+    def _entry(self, kind) -> tuple[dict[str, int], tuple]:
+        """The words of a call, and the owners of what they point to."""
+        recipe, real = kind.recipe, FLOATS[kind.real.name].torch
+        alone = recipe.workers == 1 and not recipe.room
+        values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
+        values["narrow"] = int(kind.narrow)
+        size = math.prod(kind.sums) * kind.real.itemsize
+        if not alone and size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE:
+            launch = functools.partial(_launch, kind)
+            return values | {"launch": id(launch)}, (kind, launch)
+        sums = self._room("sums", size) if alone else np.empty(size, np.uint8)
+        block = engine.block_of(recipe, sums[:size].view(kind.real).reshape(kind.sums))
+        fresh = recipe.block[recipe.slots :].copy()
+        fresh[0] = 0
+        values |= {
+            "kernel": recipe.ready.kernel.address,
+            "block": address(block),
+            "counters": address(block) + 8 * recipe.slots,
+            "fresh": address(fresh),
+            "size": fresh.nbytes,
+            "sums": address(sums),
+            "step": size // 3,
+        }
+        parts = engine.parts_of(recipe, block, kind.real)
+        threads, more = self._threads(recipe, block, alone=alone)
+        return values | threads, (kind, block, sums, fresh, parts, more)
+
+    def _threads(self, recipe, block: np.ndarray, *, alone: bool) -> tuple[dict[str, int], tuple]:
+        """The words that say where a kernel runs: in the calling thread, or with others."""
+        if alone:
+            scratch = self._room("scratch", recipe.ready.scratch)
+            return {"scratch": address(scratch)}, (scratch,)
+        arena = Arena.of(recipe.ready.scratch, recipe.workers)
+        arena.fill(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers)
+        team, number = crew(recipe.workers - 1), sys.modules["torch"].get_num_threads()
+        words = {
+            "threads": id(number),
+            "workers": recipe.workers - 1,
+            "share": ctypes.cast(team.share, ctypes.c_void_p).value or 0,
+            "first": team.first,
+            "bell": team.bell,
+            "job": arena.address,
+        }
+        return words, (arena, team, number)
+
+    def _room(self, name: str, size: int) -> np.ndarray:
+        """Memory that all calls on one thread use, because they hold Python's lock; entries keep the room that they
+        know.
+        """
+        room = self.rooms.get(name)
+        if room is None or len(room) < size:
+            room = self.rooms[name] = engine.aligned(max(size, 1 << 16), np.dtype(np.uint8))
+        return room
+
+    def forget(self) -> None:
+        """Forgets all calls."""
+        for part in (self.calls, self.backs):
+            self.words[TABLE.index(part.count)] = part.number = 0
+
+
+def _launch(kind, addresses: bytes):
+    """Runs a call on several threads; something other than None if their number is not that of the recipe."""
+    if threads.count() != kind.threads:
+        return kind.threads
+    engine.run(kind.recipe, ADDRESSES.unpack(addresses), np.empty(kind.sums, kind.real), ())
+    return None
