@@ -29,7 +29,8 @@ class _Again(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout):
         kind, needs, count = ctx.kind, ctx.needs_input_grad[1:4], len(ctx.kind.tables)
-        given, tensors = ctx.saved_tensors[:count], (*ctx.saved_tensors[count:], dout)
+        saved = ctx.saved_tensors  # read once: a checkpoint computes them again each time
+        given, tensors = saved[:count], (*saved[count:], dout)
         if torch.is_grad_enabled():
             found = once(lambda *tensors: _checked(kind, given, tensors), *tensors)
         else:
