@@ -367,3 +367,21 @@ def test_masks_are_not_kept_alive():
     del mask
     gc.collect()
     assert held() is None
+
+
+@pytest.mark.parametrize("rule", [{"mask": torch.ones(5, 5, dtype=torch.bool)}, {"score": torch.zeros(5, 5)}], ids=str)
+@pytest.mark.parametrize("axes", [0, 1])
+def test_too_few_axes_are_refused_with_a_mask_too(rule, axes):
+    """As without one."""
+    q = torch.randn((5,) * axes)
+    with pytest.raises(rg.Refused):
+        rg.attention(q, q, q, **rule)
+
+
+@pytest.mark.parametrize("shape", [(), (70,), (1, 70)], ids=str)
+def test_scores_of_few_axes(shape):
+    """A number for each key, or one for all, is added, however many rows there are."""
+    q, k, v = qkv(Q=70, K=70)
+    score = torch.randn(shape)
+    for _ in range(2):
+        assert torch.equal(rg.attention(q, k, v, score=score), fully(q, k, v, score=score))

@@ -119,7 +119,7 @@ def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> 
     if given:
         rules = tuple([rule if isinstance(rule, RULE) else None for rule in (mask, score)])
         read = None if isinstance(mask, RULE) else mask, None if isinstance(score, RULE) else score
-        if not array_rules.usable(*read, q.shape[-2]):
+        if q.ndim < 2 or not array_rules.usable(*read, q.shape[-2]):
             return nothing
     marks = tuple([array is not None for array in read])
     rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks)
@@ -308,7 +308,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(No
         narrow=problem.dtype.itemsize == 2,
         backward={},
     )
-    if recipe is not None and out is None and tensors and not places:
+    if kind.recipe is not None and out is None and tensors and not places:
         direct.remember((q, k, v, *arguments, engine), kind, autograd and autograd.again)
     return kind
 

@@ -46,7 +46,7 @@ def as_planned(problem: Problem) -> Problem:
 
 def hides(numbers: np.ndarray, rows: int) -> bool:
     """Whether enough of the numbers that are added to the scores of this many rows are −infinity."""
-    if rows < ROWS or row_of(numbers.dtype) is None or not numbers.dtype.isnative:
+    if rows < ROWS or numbers.ndim < 2 or row_of(numbers.dtype) is None or not numbers.dtype.isnative:
         return False
     bits, nothing = _bits(numbers)
     sample = bits[..., :: SAMPLED[0], :: SAMPLED[1]] == nothing
