@@ -101,13 +101,16 @@ def statistics(dtype, place):
     return flat
 
 
-def decode(dtype, place):
-    q, k, v = map(place, qkv(H=8, G=2, Q=300, K=300, D=33, E=17, dtype=dtype))
-    cache, found = rg.KVCache(2, 33, 17, batch=2, dtype=np.dtype(dtype).name), []
-    for rows in (slice(0, 260), slice(260, 262), slice(262, 263)):
-        cache.append(k[:, :, rows], v[:, :, rows])
-        found += cache.attend_with_lse(q[:, :, rows], mask=rg.causal())
-    return found
+def decode(storage, D, E):
+    def call(dtype, place):
+        q, k, v = map(place, qkv(H=8, G=2, Q=300, K=300, D=D, E=E, dtype=dtype))
+        cache, found = rg.KVCache(2, D, E, batch=2, dtype=np.dtype(dtype).name, storage=storage), []
+        for rows in (slice(0, 260), slice(260, 262), slice(262, 263)):
+            cache.append(k[:, :, rows], v[:, :, rows])
+            found += cache.attend_with_lse(q[:, :, rows], mask=rg.causal())
+        return found
+
+    return call
 
 
 CALLS = {
@@ -119,7 +122,8 @@ CALLS = {
     "dropout": forward(RULES | {"dropout": 0.3, "seed": 1}, H=2, G=1, Q=70, K=143, D=16, E=16),
     "backward": backward,
     "statistics": statistics,
-    "decode": decode,
+    "decode": decode(None, D=33, E=17),
+    "decode, 8 bits": decode("int8", D=48, E=33),
 }
 
 

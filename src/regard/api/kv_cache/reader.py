@@ -128,10 +128,10 @@ class Reader:
             problem = self._problem(state, q, start, ahead, arguments, reasons)
         name, _ = choose(problem, engine)
         decoder = None
-        if name == "jit" and state.stores.k.in_place and problem.q.size:
+        if name == "jit" and problem.q.size:
             from ...engines.jit.decode import Decoder
 
-            decoder = Decoder(problem, state.lengths, ahead, PAGE)
+            decoder = Decoder(problem, state.lengths, ahead, PAGE, quantized=state.stores.k.scales is not None)
         # A sequence may be behind by as many positions as there are rows, and catch up.
         until = state.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
@@ -156,9 +156,8 @@ class Reader:
         problem = ready.problem
         q = q.reshape(problem.q.shape)
         if ready.decoder is not None:
-            k, v = state.stores.k.array, state.stores.v.array
             table, ends = state.pages.table, state.lengths
-            return ready.decoder(q, k, v, table=table, start=start, ends=ends, sinks=problem.sinks)
+            return ready.decoder(q, state.stores.pools, table=table, start=start, ends=ends, sinks=problem.sinks)
         return solve(_gathered(state, problem, q, start), ready.engine)
 
     def _problem(self, state: State, q, start, ahead: int, arguments: Arguments, reasons: list[Reason]) -> Problem:

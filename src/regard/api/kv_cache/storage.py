@@ -17,9 +17,9 @@ __all__ = ["Rows", "Rows8", "Stores"]
 
 
 class Rows:
-    """Rows in their own dtype: a row takes depth · itemsize bytes. in_place: whether kernels read this storage."""
+    """Rows in their own dtype: a row takes depth · itemsize bytes. scales: of integers, (pages, heads, PAGE)."""
 
-    in_place = True
+    scales: np.ndarray | None = None
 
     def __init__(self, heads: int, depth: int, dtype: np.dtype):
         self.heads, self.depth, self.dtype = heads, depth, dtype
@@ -51,7 +51,7 @@ class Rows8(Rows):
     A row takes depth + 4 bytes. A row with a NaN or an infinity is read as NaN, because a scale cannot represent it.
     """
 
-    in_place = False
+    scales: np.ndarray
 
     def __init__(self, heads: int, depth: int, dtype: np.dtype):
         super().__init__(heads, depth, np.dtype(np.int8))
@@ -89,6 +89,11 @@ class Stores(NamedTuple):
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         return *self.k.arrays, *self.v.arrays
+
+    @property
+    def pools(self) -> tuple[np.ndarray, ...]:
+        """What kernels read, with four axes each: keys, values and, if rows have scales, those of both."""
+        return self.k.array, self.v.array, *(store.scales[..., None] for store in self if store.scales is not None)
 
     @property
     def nbytes(self) -> int:

@@ -31,7 +31,7 @@ __all__ = ["Decoder"]
 PLACE = {name: number for number, name in enumerate(FIXED)}
 # Slots that differ from step to step, in the order of the arrays in `Decoder.__call__`.
 ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
-ARRAYS = [PLACE[name] for name in ("q", "k", "v", "out")]  # address and strides
+ARRAYS = [PLACE[name] for name in ("q", "out", "k", "v", "k_scales", "v_scales")]  # address and strides
 SUMS, LEFT, COLUMNS, KEYS = (PLACE[name] for name in ("lse", "left", "pages_batch", "K"))
 assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
@@ -42,10 +42,10 @@ class Decoder:
     problem: the call, with rows at their first positions; of k and v only the shape is used, with K the largest number
     of keys.
     ends (B,): number of keys of each batch entry in the first step. ahead: how far rows and ends may advance. page:
-    positions per page.
+    positions per page. quantized: keys and values are 8-bit integers with a scale for each row.
     """
 
-    def __init__(self, problem: Problem, ends: np.ndarray, ahead: int, page: int):
+    def __init__(self, problem: Problem, ends: np.ndarray, ahead: int, page: int, *, quantized: bool = False):
         B, H, Q, _ = problem.q.shape
         G, E = problem.k.shape[1], problem.v.shape[3]
         shape = tiling(problem)
@@ -60,7 +60,7 @@ class Decoder:
         target, (mask, score) = host(), rules(problem)
         _, constants, tables = signature(mask, score)
         unit = (problem.q.strides[3] == problem.q.itemsize, True, True, True)
-        spec = specify(problem, shape, split=split, unit=unit, paged=True)
+        spec = specify(problem, shape, split=split, unit=unit, paged=True, quantized=quantized)
         self.kernel = build.compiled(
             repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
         )
@@ -95,21 +95,22 @@ class Decoder:
         """Whether the number of threads and the target are those that it was prepared for."""
         return self.home == (threads.count(), host())
 
-    def __call__(self, q, k, v, *, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, q, pools, *, table, start, ends, sinks) -> tuple[np.ndarray, np.ndarray]:
         """(out (B, H, Q, E), lse (B, H, Q)) of one step.
 
-        q (B, H, Q, D) · k (pages, G, page, D) · v (pages, G, page, E) · table (B, columns) int32, the page of each
-        column of positions · start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
+        q (B, H, Q, D) · pools: k (pages, G, page, D), v (pages, G, page, E) and, if they are quantized, the scales of
+        their rows (pages, G, page, 1) each · table (B, columns) int32, the page of each column of positions ·
+        start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
         """
         out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
         runs, offsets = self.found.until(ends)
         counters = self.counters.copy()
         parts = aligned(self.room, self.real) if self.room else out
-        given = q, k, v, table, start, out, sums, runs, offsets, counters, parts, sinks
+        given = q, pools, table, start, out, sums, runs, offsets, counters, parts, sinks
         block = self.block.copy()
         for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts, counters)):
             block[place] = address(array)
-        for place, array in zip(ARRAYS, (q, k, v, out)):
+        for place, array in zip(ARRAYS, (q, out, *pools)):
             block[place : place + 5] = address(array), *array.strides
         top = address(sums)
         block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]

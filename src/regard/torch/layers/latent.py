@@ -292,11 +292,15 @@ class First(Rows):
 
     def __init__(self, whole: Rows, depth: int):
         self.whole, self.depth = whole, depth
-        self.heads, self.dtype, self.in_place = whole.heads, whole.dtype, whole.in_place
+        self.heads, self.dtype = whole.heads, whole.dtype
 
     @property
     def array(self) -> np.ndarray:  # type: ignore[override]
         return self.whole.array[..., : self.depth]
+
+    @property
+    def scales(self) -> np.ndarray | None:  # type: ignore[override]
+        return self.whole.scales
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:

@@ -24,7 +24,11 @@ __all__ = ["FIXED", "Block", "bits", "factors", "leaves", "pack", "plain", "slot
 
 FIXED = (
     "next", "tasks",
-    *(f"{array}{part}" for array in ("q", "k", "v", "out") for part in ("", "_batch", "_head", "_row", "_depth")),
+    *(
+        f"{array}{part}"
+        for array in ("q", "k", "v", "out", "k_scales", "v_scales")
+        for part in ("", "_batch", "_head", "_row", "_depth")
+    ),
     "lse", "top", "total", "lost", "heads", "group", "rows", "Q", "K", "score_factor", "exponent", "unit", "start",
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",

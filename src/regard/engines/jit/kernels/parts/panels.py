@@ -4,13 +4,19 @@
     16 bit                  widened to float32, once per block
     bfloat16, by pairs      k in place: two adjacent elements of a row are a word;
                             v interleaved: two adjacent keys are a word
+    8 bits with scales      multiplied by the scale of the row, then as the dtype (eight_bits.py)
 
 A panel costs a few percent of the time of the products that read it.
 """
 
 from __future__ import annotations
 
-from ...code.ir import F32, I16, I32, Code, Word, vector
+from collections.abc import Callable
+from typing import Any
+
+from ...code.formats import stored
+from ...code.ir import I16, I32, Code, Word, vector
+from . import eight_bits
 from .tile import Tile, in_place, steps
 
 __all__ = ["Keys", "Values"]
@@ -30,30 +36,23 @@ class Keys:
             return
         code, tile, D = self.code, self.tile, self.tile.spec.D
         with code.loop(code.index(0), count) as key:
-            source, target = tile.row("k", key.index), self._panel_row(key.index)
-            if self.form.pairs:
-                with code.loop(code.index(0), code.index(D)) as depth:
-                    code.put(
-                        code.get(tile.column(source, "k", depth.index), I16),
-                        code.at(target, code.mul(depth.index, code.index(2))),
-                    )
-                if D % 2:
-                    code.put(code.index(0, I16), code.at(target, 2 * D))
-            else:
-                _widen_row(code, tile, "k", source, target, D)
+            target = self._panel_row(key.index)
+            _fill_row(code, tile, "k", key.index, target, D)
+            if self.form.pairs and D % 2:
+                code.put(code.index(0, I16), code.at(target, 2 * D))
 
     def row(self, key):
         return self.tile.row("k", key) if self.placed else self._panel_row(key)
 
     def _panel_row(self, key):
-        return self.code.at(self.tile.memory["k"], self.code.mul(key, self.code.index(4 * self.steps)))
+        return self.code.at(self.tile.memory["k"], self.code.mul(key, self.code.index(self.form.size * self.steps)))
 
     def step(self, row, number):
         """The address of a step of a row."""
         code, tile = self.code, self.tile
         if self.placed and not self.form.pairs:
             return tile.column(row, "k", number)
-        return code.at(row, code.mul(number, code.index(4)))
+        return code.at(row, code.mul(number, code.index(self.form.size)))
 
     def element(self, place, further: int):
         """The step `further` steps after an address, broadcast to every lane."""
@@ -78,38 +77,33 @@ class Values:
         code, tile, E = self.code, self.tile, self.tile.spec.E
         if not self.form.pairs:
             with code.loop(code.index(0), count) as key:
-                _widen_row(code, tile, "v", tile.row("v", key.index), self._panel_row(key.index), E)
+                _fill_row(code, tile, "v", key.index, self._panel_row(key.index), E)
             return
         whole = code.sdiv(count, code.index(2))
         with code.loop(code.index(0), whole) as pair:
-            low, high = (
-                tile.row("v", code.add(code.mul(pair.index, code.index(2)), code.index(part))) for part in (0, 1)
-            )
+            low, high = (code.add(code.mul(pair.index, code.index(2)), code.index(part)) for part in (0, 1))
             self._interleave(low, high, self._panel_row(pair.index))
         with code.when(code.icmp_signed("!=", code.mul(whole, code.index(2)), count)):
-            self._interleave(tile.row("v", code.mul(whole, code.index(2))), None, self._panel_row(whole))
+            self._interleave(code.mul(whole, code.index(2)), None, self._panel_row(whole))
 
     def _interleave(self, low, high, target) -> None:
-        """Interleaves two rows into words; without a second row, one row and zeros."""
+        """Interleaves the rows of two keys into words; without a second key, one row and zeros."""
         code, tile, E = self.code, self.tile, self.tile.spec.E
         lanes = 2 * tile.form.target.lanes(4)  # the widest, whatever the tile has
         squares = E // lanes * lanes if tile.unit("v") else 0
+        read_low = _elements(code, tile, "v", low)
+        read_high = None if high is None else _elements(code, tile, "v", high)
         nothing = code.whole(0, vector(I16, lanes))
         with code.loop(code.index(0), code.index(squares), lanes) as depth:
-            offset = code.mul(depth.index, code.index(2))
-            a = code.get(code.at(low, offset), vector(I16, lanes))
-            b = nothing if high is None else code.get(code.at(high, offset), vector(I16, lanes))
+            a = read_low(depth.index, lanes)
+            b = read_high(depth.index, lanes) if read_high else nothing
             place = code.at(target, code.mul(depth.index, code.index(4)))
             for half in (0, 1):
                 order = [(half * lanes + place) // 2 + lanes * (place % 2) for place in range(lanes)]
                 code.put(code.shuffle(a, b, order), code.at(place, 2 * lanes * half))
         with code.loop(code.index(squares), code.index(E)) as depth:
-            a = code.zext(code.get(tile.column(low, "v", depth.index), I16), I32)
-            b = (
-                code.index(0, I32)
-                if high is None
-                else code.zext(code.get(tile.column(high, "v", depth.index), I16), I32)
-            )
+            a = code.zext(read_low(depth.index, 1), I32)
+            b = code.zext(read_high(depth.index, 1), I32) if read_high else code.index(0, I32)
             word = code.or_(a, code.shl(b, code.index(16, I32)))
             code.put(word, code.at(target, code.mul(depth.index, code.index(4))))
 
@@ -117,14 +111,16 @@ class Values:
         return self.tile.row("v", step) if self.placed else self._panel_row(step)
 
     def _panel_row(self, step):
-        return self.code.at(self.tile.memory["v"], self.code.mul(step, self.code.index(4 * self.tile.spec.E)))
+        return self.code.at(
+            self.tile.memory["v"], self.code.mul(step, self.code.index(self.form.size * self.tile.spec.E))
+        )
 
     def column(self, row, depth):
         """The address of an element of a row."""
         return (
             self.tile.column(row, "v", depth)
             if self.placed
-            else self.code.at(row, self.code.mul(depth, self.code.index(4)))
+            else self.code.at(row, self.code.mul(depth, self.code.index(self.form.size)))
         )
 
     def element(self, place, further: int):
@@ -140,20 +136,25 @@ def _from_panel(code: Code, tile: Tile, place, further: int):
     """A number or a pair, broadcast; a pair that is multiplied by one vector only stays in memory."""
     if tile.form.pairs and tile.vectors == 1:
         return Word(place, 4 * further)
-    return code.splat(code.get(code.at(place, 4 * further), F32), tile.lanes)
+    return code.splat(code.get(code.at(place, tile.size * further), tile.real), tile.lanes)
 
 
-def _widen_row(code: Code, tile: Tile, name: str, source, target, depth: int) -> None:
-    """A row of 16-bit numbers as float32."""
-    lanes = tile.form.target.lanes(4)  # the widest, whatever the tile has
+def _elements(code: Code, tile: Tile, name: str, key) -> Callable[[Any, int], Any]:
+    """read(depth, lanes): adjacent elements of a row of k or v, in the type in which its dtype is stored."""
+    if tile.spec.quantized:
+        return eight_bits.elements(code, tile, name, key)
+    row, kind = tile.row(name, key), stored(tile.form.name)
+    return lambda depth, lanes: code.get(tile.column(row, name, depth), vector(kind, lanes))
+
+
+def _fill_row(code: Code, tile: Tile, name: str, key, target, depth: int) -> None:
+    """A row of k or v for products: as it is for pairs, otherwise in the type that kernels compute in."""
+    form, read = tile.form, _elements(code, tile, name, key)
+    size = form.itemsize if form.pairs else form.size
+    lanes = form.target.lanes(size)  # the widest, whatever the tile has
     squares = depth // lanes * lanes if tile.unit(name) else 0
-    with code.loop(code.index(0), code.index(squares), lanes) as loop:
-        code.put(
-            tile.form.load(code, tile.column(source, name, loop.index), lanes),
-            code.at(target, code.mul(loop.index, code.index(4))),
-        )
-    with code.loop(code.index(squares), code.index(depth)) as loop:
-        code.put(
-            tile.form.load(code, tile.column(source, name, loop.index)),
-            code.at(target, code.mul(loop.index, code.index(4))),
-        )
+    for start, stop, some in ((0, squares, lanes), (squares, depth, 1)):
+        with code.loop(code.index(start), code.index(stop), some) as loop:
+            found = read(loop.index, some)
+            value = found if form.pairs or form.wide else form.widened(code, found)
+            code.put(value, code.at(target, code.mul(loop.index, code.index(size))))

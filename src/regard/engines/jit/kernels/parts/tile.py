@@ -19,6 +19,7 @@ from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import Target
 from . import table_tiles
 from .dropout import room
+from .eight_bits import SCALES
 
 __all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions", "state_bytes"]
 
@@ -46,6 +47,7 @@ class Specification:
     folded: bool = False  # lanes are the rows of all heads that share a key head
     split: bool = False  # a task is one piece of the keys; the last to finish merges the pieces
     paged: bool = False  # k and v are pools of pages, addressed by a block table
+    quantized: bool = False  # k and v are 8-bit integers with a scale for each row
     partial: bool = False  # the result is O, m and l, in the type of sums
     stream: bool = False  # keys and values are read once, from memory: prefetch them
     dropout: bool = False
@@ -80,7 +82,7 @@ def steps(depth: int, form: Format) -> int:
 
 def in_place(spec: Specification, form: Format, name: str) -> bool:
     """Whether the elements of k or v are multiplied in place, without a panel."""
-    return form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0)
+    return not spec.quantized and (form.wide or (form.pairs and name == "k" and spec.unit[1] and spec.D % 2 == 0))
 
 
 def panel_bytes(spec: Specification, form: Format, name: str) -> int:
@@ -89,7 +91,7 @@ def panel_bytes(spec: Specification, form: Format, name: str) -> int:
         return 0
     depth = spec.D if name == "k" else spec.E
     # A pair is a word, so the number of words is half: along depth for k, along keys for v.
-    return 4 * BLOCK * steps(depth, form) if name == "k" or not form.pairs else 4 * BLOCK // 2 * depth
+    return form.size * BLOCK * steps(depth, form) if name == "k" or not form.pairs else 4 * BLOCK // 2 * depth
 
 
 class Memory:
@@ -122,6 +124,7 @@ class Tile:
         self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
         self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
         self.type = vector(self.real, self.lanes)
+        self.arrays = (*ARRAYS, *SCALES.values()) if spec.quantized else ARRAYS
         self.row_bytes = self.size * spec.rows
         self.qt, self.s = memory["q"], memory["s"]
         self.o: Any = None  # of the current piece: an entry of the stack of partial results
@@ -136,7 +139,7 @@ class Tile:
         g = h if self.spec.folded else code.sdiv(h, arg["group"])
         h = code.mul(h, arg["group"]) if self.spec.folded else h
         self.base = {}
-        for name in ARRAYS:
+        for name in self.arrays:
             head = h if name in ("q", "out") else g
             offset = code.mul(head, arg[f"{name}_head"])
             if name in ("q", "out"):
@@ -149,7 +152,7 @@ class Tile:
     def enter_block(self, first) -> None:
         """Sets the block of keys that begins at `first`; a block never crosses a page boundary."""
         code = self.code
-        self.block = {name: self._key_row(name, first) for name in ("k", "v")}
+        self.block = {name: self._key_row(name, first) for name in self.arrays if name not in ("q", "out")}
         # The next block; past the end, the last key.
         last = code.sub(self.arg["K"], code.index(1))
         self.ahead = self._key_row("k", code.smaller_int(code.add(first, code.index(BLOCK)), last))
@@ -167,7 +170,8 @@ class Tile:
     def lines(self, name: str) -> int:
         """Cache lines of a row; 0 if rows are not prefetched."""
         depth = self.spec.D if name == "k" else self.spec.E
-        return -(-depth * self.form.itemsize // LINE) if self.spec.stream and self.unit(name) else 0
+        size = 1 if self.spec.quantized else self.form.itemsize
+        return -(-depth * size // LINE) if self.spec.stream and self.unit(name) else 0
 
     def prefetch(self, name: str, base, first, count: int) -> None:
         """Prefetches `count` cache lines from line `first` on, counted row by row from a base address."""
