@@ -1,4 +1,5 @@
-"""Interleaved timing: engines run in short alternating bursts with pauses, so machine noise affects all equally.
+"""Interleaved timing: engines run in short alternating bursts with pauses, so machine noise affects all equally; and
+ratios of what is timed, regard next to torch's SDPA.
 
 A thread pool keeps spinning for a while after its work, and freeing gigabytes takes time too; either slows down the
 next engine. So there is a pause before each burst, which lasts until the process is idle.
@@ -6,12 +7,16 @@ next engine. So there is a pause before each burst, which lasts until the proces
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["FULL", "QUICK", "Burst", "Pace", "interleaved", "seconds"]
+__all__ = ["FULL", "QUICK", "Burst", "Mean", "Pace", "Timed", "interleaved", "means", "seconds"]
+
+ALL = "all"  # the tasks of a dtype together
 
 
 @dataclass(frozen=True)
@@ -78,3 +83,45 @@ def timed(run: Callable[[], object]) -> float:
 def seconds(bursts: list[Burst]) -> float:
     """The reported time of one call: the median of the medians of the bursts."""
     return statistics.median(burst.median for burst in bursts)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One measurement: seconds on regard and on SDPA."""
+
+    name: str
+    dtype: str
+    task: str
+    regard: float
+    sdpa: float
+
+    @property
+    def ratio(self) -> float:
+        return self.sdpa / self.regard
+
+
+class Mean(NamedTuple):
+    """The geometric mean of some ratios, and how many of them are below 1."""
+
+    dtype: str
+    task: str
+    ratio: float
+    below: int
+    total: int
+
+
+def means(found: Iterable[Timed]) -> list[Mean]:
+    """The mean of every dtype, and of every task in it."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for each in found:
+        for task in (ALL, each.task):
+            groups.setdefault((each.dtype, task), []).append(each.ratio)
+    return [
+        Mean(*kind, geometric_mean(ratios), sum(ratio < 1 for ratio in ratios), len(ratios))
+        for kind, ratios in sorted(groups.items())
+    ]
+
+
+def geometric_mean(ratios: list[float]) -> float:
+    """exp of the mean of the logarithms."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))

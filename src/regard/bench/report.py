@@ -13,14 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engines.peak import Peak
-from . import shapes
 from .cases import Case, Result
 from .engines import ENGINES
+from .interleave import Timed, means
 from .learning import Learned
 from .system import Figure
-from .whole_models import Timed
+from .whole_models import Timed as ModelTimed
 
-__all__ = ["as_json", "case_table", "figures_table", "machine_lines", "summary_table"]
+__all__ = ["as_json", "case_table", "figures_table", "machine_lines", "ratios_table", "summary_table"]
 
 
 def machine_lines(machine: Mapping[str, Any], versions: Mapping[str, str], peak: Peak) -> Group:
@@ -107,7 +107,7 @@ def limit(case: Case, peak: Peak) -> float:
     return peak.of(case.dtype)
 
 
-def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
+def model_table(tasks: Iterable[ModelTimed], overhead: float) -> Table:
     """Whole models on regard and on SDPA, and the overhead of a call."""
     table = blank("a Llama of 8 layers, 512 wide, float32")
     table.add_column("task")
@@ -120,23 +120,21 @@ def model_table(tasks: Iterable[Timed], overhead: float) -> Table:
     return table
 
 
-def shapes_table(found: list[shapes.Timed]) -> Table:
-    """Every shape, the lowest ratio first, and the geometric mean of each dtype and task."""
-    table = blank("shapes of models, next to torch's SDPA")
-    for title in ("shape", "dtype", "task"):
-        table.add_column(title)
-    for title in ("regard", "torch SDPA", "×"):
-        table.add_column(title, justify="right")
+def ratios_table(name: str, found: Iterable[Timed]) -> Table:
+    """Every measurement of the shapes or families in the given order, and the geometric means."""
+    found = list(found)
+    table = blank(f"{name} of models, next to torch's SDPA")
+    for heading in (name, "dtype", "task"):
+        table.add_column(heading)
+    for heading in ("regard", "torch SDPA", "×"):
+        table.add_column(heading, justify="right")
     for each in found:
         times = duration(each.regard), duration(each.sdpa), ratio(each.ratio)
-        table.add_row(each.shape, each.dtype, each.task, *times)
+        table.add_row(each.name, each.dtype, each.task, *times)
     table.add_section()
-    kinds = dict.fromkeys((each.dtype, each.task) for each in found)
-    for kind in sorted(kinds):
-        ratios = [each.ratio for each in found if (each.dtype, each.task) == kind]
-        below = sum(each < 1 for each in ratios)
-        mean = ratio(shapes.geometric_mean(ratios))
-        table.add_row(f"geometric mean; {below} of {len(ratios)} below 1", *kind, "", "", mean)
+    for mean in means(found):
+        label = f"geometric mean; {mean.below} of {mean.total} below 1"
+        table.add_row(label, mean.dtype, mean.task, "", "", ratio(mean.ratio))
     return table
 
 

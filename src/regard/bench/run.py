@@ -12,13 +12,13 @@ from rich.console import Console
 
 from ..common.errors import Refused, refuse
 from ..engines import peak
-from . import learning, lens, report, shapes, system
+from . import families, learning, lens, report, shapes, system
 from . import whole_models as whole
 from .accuracy import Truth
 from .cases import CASES, Case, Result, choose, shrunk
 from .engines import ENGINES, Engine, Form
 from .fresh_process import RULES
-from .interleave import FULL, QUICK, Pace, interleaved, seconds, timed
+from .interleave import FULL, QUICK, Pace, Timed, interleaved, seconds, timed
 from .machine import describe
 
 __all__ = ["run", "run_case"]
@@ -32,11 +32,11 @@ FAILURES = (RuntimeError, ValueError, TypeError, NotImplementedError, ImportErro
 def run(
     cases: list[str], engines: list[str], quick: bool, console: Console, progress: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measures and prints the named cases (names, kinds, patterns, shapes, model, learning, lens, system; all for an
-    empty list), and returns the results for JSON.
+    """Measures and prints the named cases (names, kinds, patterns, shapes, families, model, learning, lens, system; all
+    for an empty list), and returns the results for JSON.
     """
     pool = {case.name: case for case in (shrunk(case, QUICK_ROWS) if quick else case for case in CASES)}
-    picked = choose(cases, [*pool, "shapes", "model", "learning", "lens", "system"], "case")
+    picked = choose(cases, [*pool, "shapes", "families", "model", "learning", "lens", "system"], "case")
     chosen = [pool[name] for name in picked if name in pool]
     taking_part = installed(choose(engines, list(ENGINES), "engine"), required=bool(engines), console=console)
     machine = describe()
@@ -57,13 +57,19 @@ def run(
             console.print(report.case_table(case, [result for result in results if result.case == case.name], top))
         console.print(report.summary_table(chosen, results, top))
         found |= {"peak": top, "cases": [{"name": case.name, **asdict(case)} for case in chosen], "results": results}
-    if "shapes" in picked and "torch" in whole.missing():
-        console.print("skipped shapes: torch not installed", style="dim")
-    elif "shapes" in picked:
-        some = (QUICK, shapes.SHAPES[::9], 16) if quick else ()
-        of_shapes = shapes.measure(progress, *some)
-        console.print(report.shapes_table(of_shapes))
-        found["shapes"] = of_shapes
+    absent = whole.missing()
+    measures: dict[str, tuple[Callable[..., list[Timed]], tuple]] = {
+        "shapes": (shapes.measure, shapes.SHAPES[::9]),
+        "families": (families.measure, families.LINES[::9]),
+    }
+    for name, (measure, few) in measures.items():
+        needed = [package for package in absent if name == "families" or package == "torch"]
+        if name in picked and needed:
+            console.print(f"skipped {name}: {', '.join(needed)} not installed", style="dim")
+        elif name in picked:
+            compared = measure(progress, QUICK, few, 16) if quick else measure(progress)
+            console.print(report.ratios_table(name, compared))
+            found[name] = compared
     if "model" in picked and whole.missing():
         console.print(f"skipped model: {', '.join(whole.missing())} not installed", style="dim")
     elif "model" in picked:

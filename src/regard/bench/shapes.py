@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .interleave import Pace, interleaved, seconds
+from .interleave import Pace, Timed, interleaved, seconds
 
-__all__ = ["SHAPES", "Shape", "Timed", "geometric_mean", "measure"]
+__all__ = ["SHAPES", "Shape", "measure"]
 
 PACE = Pace(rounds=9, burst=0.05, pause=0.03)
 DTYPES = "float32", "bfloat16", "float16"
@@ -84,21 +84,6 @@ SHAPES = (
 )
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One measurement: seconds on regard and on SDPA."""
-
-    shape: str
-    dtype: str
-    task: str
-    regard: float
-    sdpa: float
-
-    @property
-    def ratio(self) -> float:
-        return self.sdpa / self.regard
-
-
 def measure(
     progress: Callable[[str], None], pace: Pace = PACE, shapes: tuple[Shape, ...] = SHAPES, shrink: int = 1
 ) -> list[Timed]:
@@ -112,11 +97,6 @@ def measure(
             progress(f"{small}, {dtype}")
             found += _timed(small, dtype, pace)
     return sorted(found, key=lambda each: each.ratio)
-
-
-def geometric_mean(ratios: list[float]) -> float:
-    """exp of the mean of the logarithms."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def _timed(shape: Shape, dtype: str, pace: Pace) -> Iterator[Timed]:

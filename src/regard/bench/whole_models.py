@@ -15,7 +15,7 @@ import numpy as np
 from ..language.masks import causal
 from .interleave import Pace, interleaved, seconds
 
-__all__ = ["TASKS", "Timed", "measure", "missing"]
+__all__ = ["STEPS", "TASKS", "Timed", "decode", "measure", "missing"]
 
 STEPS = 16  # tokens per timed call of decoding
 TOLERANCE = 1e-3  # relative to the largest logit: eight layers in float32, with another order of sums
@@ -59,7 +59,7 @@ def measure(
     for name in tasks or TASKS:
         tokens, window, kind = TASKS[name]
         progress(f"model: {name}")
-        found.append(_task(name, max(tokens // shrink, 8), window, kind, pace))
+        found.append(_task(name, max(tokens // shrink, STEPS), window, kind, pace))
     return found
 
 
@@ -85,7 +85,7 @@ def _task(name: str, tokens: int, window: int | None, kind: str, pace: Pace) -> 
     difference = float((ours - theirs).abs().max() / theirs.abs().max())
     if not difference < TOLERANCE:
         raise ArithmeticError(f"{name}: the logits differ by {difference:.1e}, relative to the largest")
-    make = {"prefill": _prefill, "train": _train, "decode": _decode}[kind]
+    make = {"prefill": _prefill, "train": _train, "decode": decode}[kind]
     spans = interleaved({implementation: make(model, text) for implementation, model in models.items()}, pace)
     share = STEPS if kind == "decode" else 1
     return Timed(name, seconds(spans["regard"]) / share, seconds(spans["sdpa"]) / share, difference)
@@ -139,8 +139,10 @@ def _train(model, text) -> Callable[[], object]:
     return call
 
 
-def _decode(model, text) -> Callable[[], object]:
-    """Decodes tokens one by one after the cached text, then crops the cache."""
+def decode(model, text) -> Callable[[], list]:
+    """Decodes the first tokens of the text again, one by one after the cached text, then crops the cache; returns their
+    logits.
+    """
     import torch
 
     model.eval()
@@ -149,8 +151,11 @@ def _decode(model, text) -> Callable[[], object]:
 
     def call():
         with torch.no_grad():
-            for number in range(STEPS):
-                model(text[:, number : number + 1], past_key_values=cache, use_cache=True)
+            logits = [
+                model(text[:, number : number + 1], past_key_values=cache, use_cache=True).logits
+                for number in range(STEPS)
+            ]
         cache.crop(-STEPS)
+        return logits
 
     return call

@@ -17,8 +17,8 @@ def bench(
     cases: Annotated[
         str,
         typer.Option(
-            help="Run only these cases (comma-separated): names, kinds (causal), patterns (dense-2k-*), shapes, model, "
-            "learning, lens, system.",
+            help="Run only these cases (comma-separated): names, kinds (causal), patterns (dense-2k-*), shapes, "
+            "families, model, learning, lens, system.",
             show_default="all",
         ),
     ] = "",

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common.caching import Memo
+from regard.engines.jit import gradients as engine_gradients
 from regard.engines.jit.code.target import host, limited
 from regard.engines.jit.engine import specify
 from regard.engines.jit.kernels.parts.few_rows import MOST
@@ -84,3 +86,58 @@ def test_what_is_masked_does_not_reach_few_rows(bad):
     k[:, :, 100:], v[:, :, 100:] = bad, bad
 
     same_bits(rg.attention(q, k, v, mask=rg.key < 100, query_start=299, engine="jit"), seen)
+
+
+def gradients(rows, dtype, first, **rules):
+    """Gradients of some rows of calls with and without heads that share keys."""
+    found = []
+    for G, K, (D, E) in ((6, 300, (64, 64)), (2, 77, (40, 24))):
+        q, k, v = arrays(rows, dtype, K=K, D=D, E=E, G=G)
+        dout = normal(*q.shape[:3], E, seed=9).astype(dtype)
+        back = rg.attention_backward(dout, q, k, v, query_start=first, engine="jit", **rules)
+        found += [*back[:3], *back.tables.values(), *([] if back.sinks is None else [back.sinks])]
+    return found
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("name", [*RULES, "tables"])
+def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
+    """At any place in a tile of positions, and across the border of two tiles."""
+    height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
+    rules = RULES[name] if name in RULES else {"score": rg.score + height[rg.query - rg.key + 300]}
+    places = [(1, 0), (1, 77), (3, 13), (5, 14), (MOST, 40)]
+    few = [gradients(rows, dtype, first, **rules) for rows, first in places]
+    monkeypatch.setattr(engine_gradients, "MOST", 0)
+    for memo in ("_prepared", "_recipes"):
+        monkeypatch.setattr(engine_gradients, memo, Memo(64))
+    for found, (rows, first) in zip(few, places, strict=True):
+        for one, other in zip(found, gradients(rows, dtype, first, **rules), strict=True):
+            same_bits(one, other)
+
+
+@each_isa
+def test_gradients_on_every_instruction_set(isa, monkeypatch):
+    with limited(isa):
+        few = gradients(3, np.float32, 50, mask=rg.causal())
+        monkeypatch.setattr(engine_gradients, "MOST", 0)
+        for memo in ("_prepared", "_recipes"):
+            monkeypatch.setattr(engine_gradients, memo, Memo(64))
+        for one, other in zip(few, gradients(3, np.float32, 50, mask=rg.causal()), strict=True):
+            same_bits(one, other)
+
+
+def test_gradients_with_what_is_not_finite():
+    """A masked NaN or infinity has no effect, and the others are in the gradients that they belong to."""
+    mask = rg.key < 250
+    for bad in (np.nan, np.inf):
+        q, k, v = arrays(2, np.float32)
+        dout = normal(*q.shape, seed=9)
+        clean = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
+        k[:, :, 260], v[:, :, 270] = bad, bad
+        found = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
+        for one, other in zip(found[:3], clean[:3], strict=True):
+            same_bits(one, other)
+        k[0, 1, 7] = bad
+        found = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
+        assert np.isnan(found.q[0, 1]).all()
+        same_bits(found.q[1], clean.q[1])

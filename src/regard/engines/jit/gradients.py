@@ -23,6 +23,7 @@ from .engine import Prepared, Saved, least_work, needs_64_bits, rules, table_pla
 from .gradient_sums import Grid, from_tile, grid, merged, sinks
 from .hidden import as_planned
 from .kernels import backward
+from .kernels.backward_parts.few_rows import MOST
 from .kernels.backward_parts.products import GRAIN
 from .kernels.backward_parts.pullback import Expressions, roots
 from .kernels.backward_specification import (
@@ -308,6 +309,12 @@ def _in_half(problem: Problem, rows: int) -> bool:
     return bool((first // (rows // 2) == (first + problem.dims["Q"] - 1) // (rows // 2)).all())
 
 
+def _few(problem: Problem, laid: Grid, target: Target) -> int:
+    """The number of rows, if they are few and in one tile; otherwise 0."""
+    Q = problem.dims["Q"]
+    return Q if Q <= MOST and laid.tiles == 1 and not Format(problem.dtype.name, target).pairs else 0
+
+
 def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:
     """The kernel for a problem, compiled or cached."""
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
@@ -346,6 +353,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
         tables=tuple(
             (number, all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
         ),
+        few=_few(problem, laid, target),
         squares=element_bytes(*roots(mask, score, partials)),
     )
 

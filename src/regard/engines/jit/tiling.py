@@ -38,12 +38,15 @@ def tiling(problem: Problem, summaries: Summaries | None = None) -> Tiling:
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
-    lanes = target.lanes(Format(problem.dtype.name, target).size)
+    form = Format(problem.dtype.name, target)
+    lanes = target.lanes(form.size)
     most = lanes * target.tile.query_vectors
     folded = group > 1 and group * Q <= most and not _per_head(problem)
     wanted = group * Q if folded else Q
-    if wanted <= lanes // 2 and target.tile.vector == 64:
-        lanes //= 2  # two narrow registers are as fast as a wide one
+    # A narrow register is as fast as a wide one, and several keys share the exponentials of a wide one.
+    least = lanes // 2 if form.pairs else 2
+    while lanes > least and wanted <= lanes // 2:
+        lanes //= 2
     rows = most
     while rows > lanes and rows // 2 >= wanted:
         rows //= 2

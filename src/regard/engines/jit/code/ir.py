@@ -6,6 +6,7 @@ the number of elements that fit one. Nothing here depends on attention.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ __all__ = ["BYTE", "F32", "F64", "I1", "I16", "I32", "I64", "PTR", "Code", "Loop
 I1, BYTE, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()
+PIECE = 16  # bytes of the pieces of a register: exchanges within them are faster than across them
 
 
 class Brain(ir.Type):
@@ -142,6 +144,48 @@ class Code(ir.IRBuilder):
                     rows[top], rows[top + step] = self.shuffle(a, b, upper), self.shuffle(a, b, lower)
             step *= 2
         return rows
+
+    def columns(self, places: list, element) -> list:
+        """The transpose of the 16 bytes at each of some addresses: vectors with a lane for each address.
+
+        Half of the exchanges of `transpose` are loads here: of pieces into their places in a register.
+        """
+        width, lanes = PIECE // (4 if element == F32 else 8), len(places)
+        rows = [
+            self.joined([self.get(places[at], vector(element, width)) for at in range(number, lanes, width)])
+            for number in range(width)
+        ]
+
+        def half(a, b, size: int, begin: int):
+            """Runs of `size` elements of a and b in turn, from the lower or upper half of each piece."""
+            runs = range(begin, begin + width // 2, size)
+            starts = [first + run for first in range(0, lanes, width) for run in runs]
+            order = [at + place for start in starts for at in (start, lanes + start) for place in range(size)]
+            return self.shuffle(a, b, order)
+
+        def both(pair, size: int) -> list:
+            return [half(pair[0], pair[1], size, begin) for begin in (0, width // 2)]
+
+        if width == 2:
+            return both(rows, 1)
+        pairs = zip(both(rows[:2], 1), both(rows[2:], 1), strict=True)
+        return [each for pair in pairs for each in both(pair, 2)]
+
+    def joined(self, parts: list):
+        """Vectors of the same length after one another; their number is a power of two."""
+        while len(parts) > 1:
+            every = list(range(2 * parts[0].type.count))
+            parts = [self.shuffle(*pair, every) for pair in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def reduced(self, value, combine: Callable[[Any, Any], Any]):
+        """All lanes of a vector combined, halves first; their number is a power of two."""
+        lanes = value.type.count
+        while lanes > 1:
+            lanes //= 2
+            halves = [list(range(first, first + lanes)) for first in (0, lanes)]
+            value = combine(*(self.shuffle(value, value, half) for half in halves))
+        return self.lane(value, 0)
 
     def per_lane(self, function, type, *vectors):
         """The scalar function applied lane by lane, for operations without a vector form."""

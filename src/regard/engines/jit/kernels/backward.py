@@ -27,6 +27,7 @@ from ..code.arguments import Block
 from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
+from .backward_parts.few_rows import FewRows
 from .backward_parts.ordered_adds import OrderedAdds
 from .backward_parts.partial_sums import BLOCK, PartialSums
 from .backward_parts.products import CHAIN, GRAIN, UNROLL, Matrix, Multiplier
@@ -314,7 +315,8 @@ class _Backward:
             self.staging.load(
                 name, at, rows.exist, depth=depth, into=into, rows=code.index(W), padded=width, narrow=pairs
             )
-            self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
+            if not spec.few:
+                self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
             if pairs:
                 self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
             finite = code.and_(finite, self.staging.finite(room[name], code.index(W), width // step))
@@ -322,10 +324,13 @@ class _Backward:
         end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
         # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
         chain = None if pairs else CHAIN
-        terms = zero, code.index(self.D // step)
-        multiply(room["s"], room["k"], room["qt"], W, (first, end), terms, overwrite=True, chain=chain)
-        terms = zero, code.index(self.E // step)
-        multiply(room["ds"], room["v"], room["doutt"], W, (first, end), terms, overwrite=True, chain=chain)
+        few = FewRows(code, multiply, spec.few, rows.exist[0], room["room"].base) if spec.few else None
+        for out, one, other, depth in (("s", "k", "q", self.D), ("ds", "v", "dout", self.E)):
+            if few:
+                few.dots(room[out], room[one], room[other], (first, end), depth)
+                continue
+            terms, turned = (zero, code.index(depth // step)), room[f"{other}t"]
+            multiply(room[out], room[one], turned, W, (first, end), terms, overwrite=True, chain=chain)
         if any(direct for _, direct in spec.tables):
             self.adds.wait_for_heads(turn.last)
         self.pullback.open(rows.b, rows.h, code.add(self._of_entry("start", rows.b), rows.first), rows.exist)
@@ -359,7 +364,14 @@ class _Backward:
         with code.if_else(finite) as (then, otherwise):
             for branch, careful in ((then, False), (otherwise, True)):
                 with branch:
-                    self._gather(work, turn, p, ds, (first, end), rows.exist, careful=careful)
+                    if careful or not few:
+                        self._gather(work, turn, p, ds, (first, end), rows.exist, careful=careful)
+                        continue
+                    dk, dv = self.sums.current()
+                    few.outer(dv, p, room["dout"], (first, end), self.E)
+                    few.outer(dk, ds, room["q"], (first, end), self.D)
+                    self.adds.wait(turn.own)
+                    few.inner(work, ds, room["k"], (first, end), self.D)
 
     def _gather(self, work: Matrix, turn: Turn, p: Matrix, ds: Matrix, keys, exist, *, careful: bool) -> None:
         """Adds a visit to dV, dK and dQ. careful: omits the products of masked pairs, because 0 · NaN is NaN."""

@@ -41,6 +41,7 @@ class Specification:
     dropout: bool
     # The tables that need a gradient: their numbers, and whether tasks add to the gradients directly.
     tables: tuple[tuple[int, bool], ...]
+    few: int  # the rows of the only tile, if they are few: keys and depths are in the lanes of its products
     squares: tuple[int, ...]  # bytes of an element of each table that is read in squares (parts/table_tiles.py)
 
 

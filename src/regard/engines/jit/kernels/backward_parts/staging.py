@@ -6,6 +6,8 @@ and pairs of rows are interleaved into one row of words.
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 
 from ...code.arguments import Block
@@ -120,20 +122,25 @@ class Staging:
         code, pairs = self.code, self.tools.pairs
         kind = vector(I16, 2 * self.lanes) if pairs else self.type
         start = code.whole(0, kind)
-        with code.loop(code.index(0), rows, 1, [start]) as row:
+        several = next(count for count in (4, 2, 1) if columns % (count * self.lanes) == 0)
+        width = several * self.lanes * self.size
+
+        def larger(one, other):
+            return code.select(code.icmp_unsigned(">", one, other), one, other)
+
+        with code.loop(code.index(0), rows, 1, [start] * several) as row:
             place = self.tools.place(matrix, row.index)
-            with code.loop(code.index(0), code.index(columns), self.lanes, [row.carried[0]]) as column:
-                value = code.get(
-                    code.at(place, code.mul(column.index, code.index(self.size))), kind, self.lanes * self.size
-                )
-                if pairs:
-                    value = code.and_(value, code.whole(0x7FFF, value))
-                    larger = code.icmp_unsigned(">", value, column.carried[0])
-                    column.carry(code.select(larger, value, column.carried[0]))
-                else:
-                    column.carry(code.fma(value, code.number(0.0, value), column.carried[0]))  # 0, or NaN
-            row.carry(column.result[0])
-        found = row.result[0]
+            with code.loop(code.index(0), code.index(columns * self.size), width, row.carried) as column:
+                at, checks = code.at(place, column.index), []
+                for number, check in enumerate(column.carried):
+                    value = self.tools.get(at, number, type=kind)
+                    if pairs:
+                        checks.append(larger(code.and_(value, code.whole(0x7FFF, value)), check))
+                    else:
+                        checks.append(code.fma(value, code.number(0.0, value), check))  # 0, or NaN
+                column.carry(*checks)
+            row.carry(*column.result)
+        found = functools.reduce(larger if pairs else code.fadd, row.result)
         fine = (
             code.icmp_unsigned("<", found, code.whole(0x7F80, found))
             if pairs

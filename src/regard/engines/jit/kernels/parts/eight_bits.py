@@ -7,29 +7,29 @@ reads copies of them in the dtype, from a quarter or half of the bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...code.formats import Format
 from ...code.ir import BYTE, F32, F64, Code, vector
-
-if TYPE_CHECKING:
-    from .tile import Tile
 
 __all__ = ["SCALES", "elements"]
 
 SCALES = {"k": "k_scales", "v": "v_scales"}  # the arguments that hold them
 
 
-def elements(code: Code, tile: Tile, name: str, key) -> Callable[[Any, int], Any]:
-    """read(depth, lanes): adjacent elements of a row of k or v, in the type in which its dtype is stored."""
-    row, scale_at = tile.row(name, key), tile.row(SCALES[name], key)
+def elements(code: Code, form: Format, row, scale_at) -> Callable[[Any, int], Any]:
+    """read(depth, lanes): adjacent elements of a row, in the type in which its dtype is stored.
+
+    row, scale_at: the addresses of its integers and of its scale.
+    """
     scale = code.get(scale_at, F32)
 
     def read(depth, lanes: int = 1):
         integers = code.get(code.at(row, depth), vector(BYTE, lanes))
         value = code.fmul(code.sitofp(integers, vector(F32, lanes)), code.splat(scale, lanes))
-        if tile.form.wide:
-            return code.fpext(value, vector(F64, lanes)) if tile.real == F64 else value
+        if form.wide:
+            return code.fpext(value, vector(F64, lanes)) if form.real == F64 else value
         # One instruction instead of ten; it makes denormals 0, as the products of pairs do with what they read.
-        return code.brain(value) if tile.form.pairs and lanes > 1 else tile.form.rounded(code, value)
+        return code.brain(value) if form.pairs and lanes > 1 else form.rounded(code, value)
 
     return read

@@ -10,9 +10,11 @@ and a row of a prefill are equal (law 11). Scores and sums are then transposed t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from ...code.formats import Format
-from ...code.ir import Code, vector
+from ...code.ir import PIECE, Code, vector
 from ...code.target import Target
 from .panels import Keys, Values
 from .products import STRETCH
@@ -23,6 +25,8 @@ __all__ = ["add_values", "multiply_keys", "suits"]
 
 MOST = 8  # rows; with more of them, tiles whose lanes are queries are as fast (bench/LOG.md)
 SUMS = 16  # registers for sums over keys
+CHAINS = 4  # independent sums over depth: enough to hide their latency
+NARROW = 32  # bytes of a vector of keys
 
 
 def suits(rows: int, depths: tuple[int, int], unit: tuple[bool, ...], form: Format, target: Target) -> bool:
@@ -34,49 +38,96 @@ def suits(rows: int, depths: tuple[int, int], unit: tuple[bool, ...], form: Form
 
 def multiply_keys(code: Code, tile: Tile, run: Running, keys: Keys, count) -> None:
     """Sᵀ of the first `count` keys of the block; also updates the maximum of every row."""
-    lanes, rows = tile.form.target.lanes(tile.size), tile.spec.few
-    kind, last = vector(tile.real, lanes), code.sub(count, code.index(1))
+    lanes, several = _keys_in_vector(tile), max(1, CHAINS // tile.spec.few)
+    whole = code.mul(code.sdiv(count, code.index(several * lanes)), code.index(several * lanes))
+    maxima = [code.number(-math.inf, vector(tile.real, lanes))] * tile.spec.few
+    with code.loop(code.index(0), whole, several * lanes, maxima) as loop:
+        firsts = [code.add(loop.index, code.index(number * lanes)) for number in range(several)]
+        places = [_whole_vector(tile, keys, first) for first in firsts]
+        loop.carry(*_multiply(code, tile, firsts, places, loop.carried))
+    with code.loop(whole, count, lanes, loop.result) as rest:
+        places = [_last_vector(tile, keys, rest.index, count)]
+        rest.carry(*_multiply(code, tile, [rest.index], places, rest.carried))
+    run.set_block_maximum([_in_lanes(code, tile, [code.reduced(each, code.larger) for each in rest.result])])
+
+
+def _multiply(code: Code, tile: Tile, firsts: list, places: list, maxima: list) -> list:
+    """Sᵀ of some vectors of keys, whose sums are independent; returns the larger of `maxima` and the scores.
+
+    firsts: the first key of each vector. places: per vector, the addresses of its keys at some depth.
+    """
+    scores = _dots(code, tile, firsts[0], places)
+    for first, found in zip(firsts, scores, strict=True):
+        maxima = [*map(code.larger, maxima, found)]
+        code.put(_in_turn(code, tile, found), tile.place(tile.s, first))
+    return maxima
+
+
+def _dots(code: Code, tile: Tile, first, places: list) -> list[list]:
+    """Per vector of keys, its products with every row."""
+    lanes, rows, piece = _keys_in_vector(tile), tile.spec.few, PIECE // tile.size
+    zeros = [code.number(0.0, vector(tile.real, lanes))] * (rows * len(places))
     entire = tile.spec.D // STRETCH * STRETCH
-    with code.loop(code.index(0), count, lanes) as some:
-        places = [
-            keys.step(keys.row(code.smaller_int(code.add(some.index, code.index(key)), last)), code.index(0))
-            for key in range(lanes)
-        ]
 
-        def dots(start, stretch: int, places=places, first=some.index) -> list:
-            """The products over a stretch of depth, for every row, as one chain from zero."""
-            sums = [code.number(0.0, kind)] * rows
-            for step in range(0, stretch, lanes):
-                depth = code.add(start, code.index(step))
-                _ask_for_values(code, tile, first, depth)
-                begin = code.mul(depth, code.index(tile.size))
-                square = code.transpose([code.get(code.at(place, begin), kind) for place in places])
-                for further, elements in enumerate(square):
-                    queries = tile.place(tile.qt, code.add(depth, code.index(further)))
-                    for row in range(rows):
-                        query = code.get(code.at(queries, row * tile.size), tile.real, tile.size)
-                        sums[row] = code.fma(elements, code.splat(query, lanes), sums[row])
-            return sums
+    def chain(start, stretch: int) -> list:
+        """The products over a stretch of depth, as one chain from zero."""
+        sums = list(zeros)
+        for step in range(0, stretch, piece):
+            depth = code.add(start, code.index(step))
+            _ask_for_values(code, tile, first, lanes * len(places), depth)
+            begin = code.mul(depth, code.index(tile.size))
+            columns = [code.columns(at(begin), tile.real) for at in places]
+            for further in range(piece):
+                queries = tile.place(tile.qt, code.add(depth, code.index(further)))
+                for row in range(rows):
+                    query = code.splat(code.get(code.at(queries, row * tile.size), tile.real, tile.size), lanes)
+                    for number, found in enumerate(columns):
+                        sums[number * rows + row] = code.fma(found[further], query, sums[number * rows + row])
+        return sums
 
-        scores = [code.number(0.0, kind)] * rows
-        if entire:
-            with code.loop(code.index(0), code.index(entire), STRETCH, scores) as part:
-                part.carry(*map(code.fadd, part.carried, dots(part.index, STRETCH)))
-            scores = part.result
-        if entire < tile.spec.D:
-            scores = [*map(code.fadd, scores, dots(code.index(entire), tile.spec.D - entire))]
-        for step, found in enumerate(_turned(code, tile, scores)):
-            tile.put(found, tile.place(tile.s, code.add(some.index, code.index(step))), 0)
-    with code.loop(code.index(0), count, 1, [code.number(-math.inf, tile.type)]) as each:
-        each.carry(code.larger(each.carried[0], tile.get(tile.place(tile.s, each.index), 0)))
-    run.set_block_maximum(each.result)
+    scores = zeros
+    if entire:
+        with code.loop(code.index(0), code.index(entire), STRETCH, scores) as part:
+            part.carry(*map(code.fadd, part.carried, chain(part.index, STRETCH)))
+        scores = part.result
+    if entire < tile.spec.D:
+        scores = [*map(code.fadd, scores, chain(code.index(entire), tile.spec.D - entire))]
+    return [scores[start : start + rows] for start in range(0, len(scores), rows)]
 
 
-def _ask_for_values(code: Code, tile: Tile, first, depth) -> None:
-    """Prefetches the values of the keys of a square, a share in each step of depth."""
-    lanes, lines = tile.form.target.lanes(tile.size), tile.lines("v")
-    share = -(-lanes * lines * lanes // tile.spec.D)
-    step = code.udiv(depth, code.index(lanes))
+def _keys_in_vector(tile: Tile) -> int:
+    """Keys per vector of scores: narrow ones, because exchanges between pieces of wide ones take longer."""
+    return min(NARROW // tile.size, tile.form.target.lanes(tile.size))
+
+
+def _whole_vector(tile: Tile, keys: Keys, first) -> Callable[[Any], list]:
+    """The addresses of a vector of keys, `begin` bytes into their rows: few registers hold what they are made of."""
+    code, base, stride = tile.code, keys.step(keys.row(first), tile.code.index(0)), keys.stride()
+    odd = {number: code.mul(stride, code.index(number)) for number in range(1, _keys_in_vector(tile), 2)}
+
+    def at(begin) -> list:
+        places = [code.at(base, begin)]
+        for key in range(1, _keys_in_vector(tile)):
+            twos = (key & -key).bit_length() - 1
+            places.append(code.at(places[0], code.shl(odd[key >> twos], code.index(twos))))
+        return places
+
+    return at
+
+
+def _last_vector(tile: Tile, keys: Keys, first, stop) -> Callable[[Any], list]:
+    """The same where some keys of the vector may not exist; the last one that does replaces them."""
+    code, last = tile.code, tile.code.sub(stop, tile.code.index(1))
+    numbers = [code.smaller_int(code.add(first, code.index(key)), last) for key in range(_keys_in_vector(tile))]
+    rows = [keys.step(keys.row(number), code.index(0)) for number in numbers]
+    return lambda begin: [code.at(row, begin) for row in rows]
+
+
+def _ask_for_values(code: Code, tile: Tile, first, keys: int, depth) -> None:
+    """Prefetches the values of some keys, a share in each step of depth."""
+    piece, lines = PIECE // tile.size, tile.lines("v")
+    share = -(-keys * lines * piece // tile.spec.D)
+    step = code.udiv(depth, code.index(piece))
     line = code.add(code.mul(first, code.index(lines)), code.mul(step, code.index(share)))
     tile.prefetch("v", tile.block["v"], line, share)
 
@@ -100,18 +151,24 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
                     sums.append(code.fma(element, weight, key.carried[lane * len(depths) + at]))
             key.carry(*sums)
         for at, depth in enumerate(depths):
-            for step, total in enumerate(_turned(code, tile, key.result[at :: len(depths)])):
-                place = tile.place(tile.o, code.index(depth + step))
-                tile.put(code.fma(tile.get(place, 0), run.factor(0), total), place, 0)
+            total, place = _in_turn(code, tile, key.result[at :: len(depths)]), tile.place(tile.o, code.index(depth))
+            factor = code.tiled(run.factor(0), lanes)
+            code.put(code.fma(code.get(place, total.type), factor, total), place)
 
 
-def _turned(code: Code, tile: Tile, rows: list) -> list:
-    """Vectors of keys or depths, one per row, as vectors whose lanes are rows; lanes without a row are finite."""
-    lanes = rows[0].type.count
-    if len(rows) == 1:  # broadcast from memory, which costs no shuffle
-        code.put(rows[0], tile.memory["few"], lanes * tile.size)
-        places = [code.at(tile.memory["few"], step * tile.size) for step in range(lanes)]
-        return [code.splat(code.get(place, tile.real, tile.size), tile.lanes) for place in places]
-    zero = code.number(0.0, rows[0])
-    turned = code.transpose([*rows, *[zero] * (lanes - len(rows))])
-    return turned if lanes == tile.lanes else [code.shuffle(each, each, list(range(tile.lanes))) for each in turned]
+def _in_turn(code: Code, tile: Tile, rows: list):
+    """Vectors of keys or depths, one per row, in the layout of the tile: their first elements, then the second …
+
+    Lanes without a row repeat the last one, so they are as finite as it is.
+    """
+    rows = [rows[min(lane, len(rows) - 1)] for lane in range(tile.lanes)]
+    while len(rows) > 1:
+        lanes, half = rows[0].type.count, len(rows) // 2
+        order = [part * lanes + lane for lane in range(lanes) for part in (0, 1)]
+        rows = [code.shuffle(*pair, order) for pair in zip(rows[:half], rows[half:], strict=True)]
+    return rows[0]
+
+
+def _in_lanes(code: Code, tile: Tile, values: list):
+    """One number per row as a vector of rows; lanes without a row repeat the last one."""
+    return code.gathered([values[min(lane, len(values) - 1)] for lane in range(tile.lanes)])

@@ -17,6 +17,7 @@ from typing import Any
 from ...code.formats import stored
 from ...code.ir import I16, I32, Code, Word, vector
 from . import eight_bits
+from .eight_bits import SCALES
 from .tile import Tile, in_place, steps
 
 __all__ = ["Keys", "Values"]
@@ -46,6 +47,10 @@ class Keys:
 
     def _panel_row(self, key):
         return self.code.at(self.tile.memory["k"], self.code.mul(key, self.code.index(self.form.size * self.steps)))
+
+    def stride(self):
+        """Bytes from a row to the next."""
+        return self.tile.arg["k_row"] if self.placed else self.code.index(self.form.size * self.steps)
 
     def step(self, row, number):
         """The address of a step of a row."""
@@ -142,7 +147,7 @@ def _from_panel(code: Code, tile: Tile, place, further: int):
 def _elements(code: Code, tile: Tile, name: str, key) -> Callable[[Any, int], Any]:
     """read(depth, lanes): adjacent elements of a row of k or v, in the type in which its dtype is stored."""
     if tile.spec.quantized:
-        return eight_bits.elements(code, tile, name, key)
+        return eight_bits.elements(code, tile.form, tile.row(name, key), tile.row(SCALES[name], key))
     row, kind = tile.row(name, key), stored(tile.form.name)
     return lambda depth, lanes: code.get(tile.column(row, name, depth), vector(kind, lanes))
 

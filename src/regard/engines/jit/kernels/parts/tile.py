@@ -63,7 +63,6 @@ def regions(spec: Specification, target: Target) -> dict[str, int]:
         "q": steps(spec.D, form) * row,
         "s": BLOCK * row,
         "running": 5 * row,
-        "few": LINE if spec.few else 0,
         "dropout": room(BLOCK, spec.rows, spec.lanes) if spec.dropout else 0,
         "squares": table_tiles.room(spec.squares, spec.rows, spec.lanes),
         **{name: panel_bytes(spec, form, name) for name in ("k", "v")},
