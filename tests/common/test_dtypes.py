@@ -38,6 +38,7 @@ NAMES = {
     "bench/card.py": "one dtype is timed on a card",
     "bench/cases.py": "what is measured",
     "bench/shapes.py": "what is measured",
+    "bench/families.py": "what is measured",
     "bench/accuracy.py": "how far a measured result may be off is written by hand for each dtype measured",
     "bench/report.py": "the peak of the dot-product instruction",
     "bench/engines/onnx_runtime.py": "what another library takes",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..common.arrays import is_tensor, like, read_array
+from ..common.arrays import is_tensor, like
 from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
@@ -50,17 +50,17 @@ class Saved(NamedTuple):
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None
 ) -> tuple[Any, ...]:
     """(out,) or, with `lse`, (out, lse) of one call, with the leading axes of the caller's arrays.
 
-    out: an array for the result, (B, H, Q, E) with any strides, in a call without gradients. autograd: a
+    rows_first: out is (B, Q, H, E), in a call without gradients and lse, of arrays with four axes. autograd: a
     `fast_path.Autograd` for calls that require gradients; None rejects them.
     """
     differentiable = autograd is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
     if arguments.sinks is None and arguments.seed is None and not arguments.dropout:
         if not differentiable:
-            found = fast_path.attend(q, k, v, arguments, engine, lse=lse, out=out, autograd=autograd)
+            found = fast_path.attend(q, k, v, arguments, engine, lse=lse, rows_first=rows_first, autograd=autograd)
             if found is not None:
                 return found
         elif not lse and not _reads_arrays(arguments):
@@ -71,7 +71,12 @@ def attend(
     problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=autograd is not None)
     if differentiable or (autograd is not None and requires_gradients(problem.score)):
         return autograd.checked(problem, q, k, v, arguments.sinks, engine)[: 1 + lse]
-    found = solve(problem, engine, None if out is None else read_array(out, "out"))
+    if rows_first:
+        B, H, Q, E = (problem.dims[name] for name in "BHQE")
+        out = np.empty((B, Q, H, E), problem.dtype)
+        solve(problem, engine, out.swapaxes(1, 2))
+        return (like(q, out),)
+    found = solve(problem, engine)
     lead = leading(problem)
     return tuple([like(q, each.reshape(*lead, *each.shape[2:])) for each in found[: 1 + lse]])
 

@@ -47,11 +47,11 @@ def _home(q) -> Any:
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None
 ) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
     attend = _home(q).attend
-    return attend(q, k, v, arguments, engine, lse=lse, out=out, where=where, autograd=autograd)
+    return attend(q, k, v, arguments, engine, lse=lse, rows_first=rows_first, where=where, autograd=autograd)
 
 
 def weights(q, k, arguments: Arguments, rows, keys):

@@ -24,12 +24,12 @@ from ..language.problem import Problem
 from . import array_rules, direct
 from .choice import choose
 
-__all__ = ["Autograd", "Kind", "attend", "keep", "known", "learn", "pull_back"]
+__all__ = ["ROWS_FIRST", "Autograd", "Kind", "attend", "keep", "known", "learn", "pull_back"]
 
 
 class Kind(NamedTuple):
     """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array
-    to the end of its last, the shapes of out, lse and the kernel's sums, and the dtype of the sums.
+    to the end of its last, the shapes of out as allocated, of lse and of the kernel's sums, and the dtype of the sums.
 
     read: whether mask and score are arrays. tables: where their addresses are in the argument block. latest: of a mask
     that is an array, the contents and recipes of the latest call.
@@ -76,21 +76,21 @@ _kinds: Memo[Kind] = Memo(64)
 
 # Built once, because they are used in every call: types of arguments that may take the fast path.
 ADDRESSES = Struct("7q")  # at the beginning of what `direct.layout` returns
+ROWS_FIRST = {engine: f"{engine}, rows first" for engine in ("auto", "jit")}  # the last word of such a direct call
 RULE, NUMBER, WHOLE = (Expr, NoneType), (float, int, NoneType), (int, NoneType)
 
 
-def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None, autograd=None) -> tuple | None:
+def attend(q, k, v, arguments: Arguments, engine, *, lse=False, rows_first=False, autograd=None) -> tuple | None:
     """(out,) or (out, lse) of a call without sinks, dropout and gradients; None if the fast path does not apply.
 
-    q, k, v: arrays, or tensors on the CPU. out: an array for the result, (B, H, Q, E) with any strides. autograd: for
-    later calls of the same kind that need gradients.
+    q, k, v: arrays, or tensors on the CPU. rows_first: out is (B, Q, H, E). autograd: for later calls of the same kind
+    that need gradients.
     """
-    kind, pointers = known(q, k, v, arguments, engine, out=out, autograd=autograd)
+    kind, pointers = known(q, k, v, arguments, engine, rows_first=rows_first, autograd=autograd)
     if kind is None:
         return None
     addresses, tables = pointers[:3], zip(kind.tables, pointers[3:])
-    if out is None:
-        out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
+    out = np.empty(kind.out, q.dtype) if type(q) is np.ndarray else q.new_empty(kind.out)
     sums = np.empty(kind.sums, kind.real)
     _jit().run(kind.recipe, (*addresses, _address(out)), sums, (q, k, v, arguments, out), tables=tables)
     if not lse:
@@ -99,12 +99,12 @@ def attend(q, k, v, arguments: Arguments, engine, *, lse=False, out=None, autogr
     return out, found if type(q) is np.ndarray else as_tensor(found)
 
 
-def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> tuple:
+def known(q, k, v, arguments: Arguments, engine, *, rows_first=False, autograd=None) -> tuple:
     """(kind, addresses of the arrays), or (None, None) if the fast path does not apply."""
     nothing = None, None
     mask, score, scale, query_start = arguments[:4]
     given = tuple([rule for rule in (mask, score) if not isinstance(rule, RULE)])
-    arrays = (q, k, v, *given) if out is None else (q, k, v, *given, out)
+    arrays = q, k, v, *given
     layout = _layout(arrays)
     if layout is None or type(engine) is not str or engine not in ("auto", "jit"):
         return nothing
@@ -122,22 +122,23 @@ def known(q, k, v, arguments: Arguments, engine, *, out=None, autograd=None) -> 
         if q.ndim < 2 or not array_rules.usable(*read, q.shape[-2]):
             return nothing
     marks = tuple([array is not None for array in read])
-    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks)
-    kind = _kinds(rules, rest, lambda: _kind(q, k, v, arguments, engine, out=out, autograd=autograd, read=read))
+    rest = (layout, scale, query_start, starts, engine, jit.threads.count(), jit.host(), marks, rows_first)
+    form = {"rows_first": rows_first, "autograd": autograd, "read": read}
+    kind = _kinds(rules, rest, lambda: _kind(q, k, v, arguments, engine, **form))
     pointers = None if kind.recipe is None else _pointers(arrays, kind.extents)
     if pointers is None:
         return nothing
     if read[0] is not None:
-        kind = _of_contents(kind, (q, k, v), arguments, read, out)
+        kind = _of_contents(kind, (q, k, v), arguments, read, rows_first)
     return kind, pointers
 
 
-def _of_contents(kind: Kind, qkv: tuple, arguments: Arguments, read: tuple, out) -> Kind:
+def _of_contents(kind: Kind, qkv: tuple, arguments: Arguments, read: tuple, rows_first: bool) -> Kind:
     """The kind with the recipe for a mask that is an array: the latest one if the mask is equal to that of then."""
     kept, recipe, backward = kind.latest[0]
     if not array_rules.equal(read[0], kept):
         problem = Problem.of(*qkv, **arguments._asdict(), gradients=True)
-        recipe, places = _recipe(problem, read, out, type(qkv[0]) is not np.ndarray)
+        recipe, places = _recipe(problem, read, rows_first, type(qkv[0]) is not np.ndarray)
         assert places == kind.tables
         kind.latest[0] = array_rules.contents(read[0]), recipe, (backward := {})
     return kind._replace(recipe=recipe, backward=backward)
@@ -262,10 +263,11 @@ def _address(array) -> int:
     return address(array) if type(array) is np.ndarray else array.data_ptr()
 
 
-def _recipe(problem: Problem, read: tuple, out, tensors: bool) -> tuple[Any, tuple[int, ...] | None]:
+def _recipe(problem: Problem, read: tuple, rows_first: bool, tensors: bool) -> tuple[Any, tuple[int, ...] | None]:
     """The recipe of a problem, and the places of the arrays that its mask and score are; None if they were copied."""
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
-    room = np.empty((B, H, Q, E), problem.dtype) if out is None else read_array(out, "out")
+    room = np.empty((B, Q, H, E) if rows_first else (B, H, Q, E), problem.dtype)
+    room = room.swapaxes(1, 2) if rows_first else room
     recipe = _jit().recipe_of(problem, room, 0, tensors=tensors)
     given = tuple([array for array in read if array is not None])
     if not given:
@@ -275,7 +277,7 @@ def _recipe(problem: Problem, read: tuple, out, tensors: bool) -> tuple[Any, tup
     return recipe._replace(ready=ready), places
 
 
-def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(None, None)) -> Kind:
+def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, read=(None, None)) -> Kind:
     """The checks of a call, and its recipe; the recipe is None where the checks had to copy an array."""
     jit = _jit()
     problem = Problem.of(q, k, v, **arguments._asdict(), gradients=True)
@@ -286,8 +288,8 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(No
     ]
     usable = choose(problem, engine)[0] == "jit" and 0 not in (B, H, Q) and not copied
     tensors = type(q) is not np.ndarray
-    recipe, places = _recipe(problem, read, out, tensors) if usable else (None, ())
-    arrays = q, k, v, *[array for array in (*read, out) if array is not None]
+    recipe, places = _recipe(problem, read, rows_first, tensors) if usable else (None, ())
+    arrays = q, k, v, *[array for array in read if array is not None]
     reads = any(rule.tables for rule in (problem.mask, problem.score) if rule is not None)
     marks = read[0] is not None, read[1] is not None
     absent = {name: None for name, array in zip(("mask", "score"), marks, strict=True) if array}
@@ -297,7 +299,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(No
         tables=places or (),
         latest=[(array_rules.contents(read[0]), recipe, {})] if read[0] is not None and recipe else [],
         extents=tuple(map(_extent, arrays)),
-        out=(*problem.lead, Q, E),
+        out=(B, Q, H, E) if rows_first else (*problem.lead, Q, E),
         lse=(*problem.lead, Q),
         sums=(3, B, H, Q),
         real=problem.real,
@@ -308,8 +310,9 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, out, autograd, read=(No
         narrow=problem.dtype.itemsize == 2,
         backward={},
     )
-    if kind.recipe is not None and out is None and tensors and not places:
-        direct.remember((q, k, v, *arguments, engine), kind, autograd and autograd.again)
+    if kind.recipe is not None and tensors and not places:
+        form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)
+        direct.remember((q, k, v, *arguments, form), kind, again)
     return kind
 
 

@@ -506,3 +506,52 @@ def test_a_mask_that_hides_nothing_stretches():
     """
     mask = lazy_mask(1, 1, 1, 0, 0, mask_function=masking_utils.causal_mask_function)
     assert torch.equal(attend(mask, Q=1)[0], attend(torch.ones(1, 5, dtype=torch.bool), Q=1)[0])
+
+
+def qkv(K, seed=0):
+    """Three rows, the last ones of K keys, as a model passes them: rows first in memory."""
+    random = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, rows, 4, 8, generator=random).transpose(1, 2) for rows in (3, K, K)]
+
+
+def test_a_call_like_an_earlier_one_is_the_same_call():
+    """With a mask by transformers, and with tensors as masks and biases: repeated, with other numbers, and recorded."""
+    module, K = torch.nn.Module(), 7
+    random = torch.Generator().manual_seed(5)
+    given = {
+        "causal": lazy_mask(2, 3, K, K - 3, mask_function=masking_utils.causal_mask_function),
+        "booleans": torch.rand(2, 1, 3, K, generator=random) < 0.7,
+        "floats": torch.randn(1, 4, 3, K, generator=random),
+        "floats that hide": torch.randn(1, 4, 3, K, generator=random).masked_fill_(torch.arange(K) == 2, -torch.inf),
+        "nothing added": torch.zeros(1, 1, 3, K),
+    }
+    for name, mask in given.items():
+        for seed in range(3):
+            q, k, v = qkv(K, seed)
+            found = hf.attend(module, q, k, v, mask, is_causal=True)[0]
+            if name == "causal":
+                mask_or_bias = torch.ones(3, K, dtype=torch.bool).tril(K - 3)
+            else:
+                mask_or_bias = mask
+            wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask_or_bias)
+            torch.testing.assert_close(found, wanted.transpose(1, 2))
+            assert found.is_contiguous()
+            weights = hf.attend(module, q, k, v, mask, is_causal=True, output_attentions=True)[1]
+            torch.testing.assert_close((weights @ v).transpose(1, 2), found)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert hf.attend(module, *qkv(K), given["causal"])[0].dtype is torch.bfloat16
+    with pytest.raises(Refused, match="another shape"):
+        hf.attend(module, *qkv(K), lazy_mask(3, 3, K, K - 3, mask_function=masking_utils.causal_mask_function))
+
+
+def test_a_bias_with_floats_in_both_arguments():
+    """attention_mask and position_bias: both are added, and what either hides is hidden."""
+    q, k, v = qkv(7)
+    one, other = torch.randn(2, 1, 4, 3, 7, generator=torch.Generator().manual_seed(1))
+    other = other.masked_fill(torch.arange(7) == 3, -torch.inf)
+    keep = torch.arange(7) != 5
+    for mask in (one, one.masked_fill(~keep, torch.finfo(torch.float32).min), keep.expand(1, 1, 3, 7)):
+        found = hf.attend(torch.nn.Module(), q, k, v, mask, position_bias=other)[0]
+        added = other + (torch.zeros(3, 7).masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else mask)
+        wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
+        torch.testing.assert_close(found, wanted.transpose(1, 2))

@@ -109,3 +109,15 @@ def test_a_mask_can_be_cut_but_not_computed_with():
     ):
         with pytest.raises(Refused, match="fix  "):
             use()
+
+
+def test_a_function_of_the_user_is_read_in_every_call():
+    """It may use what changes between calls; transformers' own functions capture nothing."""
+    limit = [2]
+
+    def rule(b, h, q, kv):
+        return kv < limit[0]
+
+    first = lazy_mask(1, 2, 5, 3, mask_function=rule).rule
+    limit[0] = 4
+    assert repr(first) == "key < 2" and repr(lazy_mask(1, 2, 5, 3, mask_function=rule).rule) == "key < 4"

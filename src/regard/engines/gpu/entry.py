@@ -23,9 +23,10 @@ __all__ = ["attend", "explained", "statistics", "weights"]
 
 
 def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, out=None, where="attention", autograd=None
+    q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None
 ) -> tuple[torch.Tensor, ...]:
-    """(out,) or (out, lse) of one call; torch's autograd computes the gradients, so `autograd` is not used.
+    """(out,) or (out, lse) of one call; rows_first: out is (B, Q, H, E). Torch's autograd computes the gradients, so
+    `autograd` is not used.
 
     >>> import regard as rg
     >>> q = k = v = torch.eye(3)
@@ -36,7 +37,7 @@ def attend(
     name, _ = choose(call, engine, lse=lse)
     found: tuple[Any, ...] = {"sdpa": sdpa, "flex": flex, "tiles": streamed}[name].attend(call)
     shaped = tuple(each.reshape(*call.problem.lead, *each.shape[2:]) for each in found[: 1 + lse])
-    return shaped if out is None else (out.copy_(found[0]), *shaped[1:])
+    return (found[0].transpose(1, 2).contiguous(), *shaped[1:]) if rows_first else shaped
 
 
 @torch.no_grad()

@@ -16,7 +16,8 @@ from ...common.call_hooks import watched
 from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.types import Engine
-from ...engines import dispatch
+from ...engines import direct, dispatch
+from ...engines.fast_path import ROWS_FIRST
 from ...language.added_masks import hides, how_to_pass, range_of
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
@@ -29,11 +30,14 @@ from .call_arguments import unsupported
 from .collected_weights import wanted
 from .lazy_mask import LazyMask, between_graphs, lazy_mask
 from .readiness import check
-from .recorder import NAME, note, record
+from .recorder import NAME, listened, note, record
 
 __all__ = ["attend", "check", "record", "register"]
 
 DTYPES = torch_dtypes()
+NONE = (None,) * 4
+_range_of = functools.cache(range_of)
+REST = Arguments()[3:]
 
 
 def register(*, engine: Engine = "auto") -> None:
@@ -130,6 +134,12 @@ def attend(
         >>> out.shape, weights[0, 0].tolist()[0]
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
+    weights_wanted = wanted(module, output_attentions)
+    special = softcap, s_aux, position_bias, sliding_window
+    if special == NONE and not weights_wanted and not (dropout and module.training) and not unsupported(kwargs):
+        out = _like_an_earlier_one(query, key, value, attention_mask, engine, scaling)
+        if out is not None:
+            return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
     reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
@@ -140,8 +150,11 @@ def attend(
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask, score, start = _rule(attention_mask, grid, bool(is_causal), sliding_window, score, reasons)
     if position_bias is not None:
+        score = score if isinstance(score, Expr) else bias(score, the_score, start)
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
-        mask = allowed if mask is None else mask if allowed is None else mask & allowed
+        if mask is not None and allowed is not None:
+            allowed = allowed & (mask if isinstance(mask, Expr) else dense(mask, query_start=start))
+        mask = mask if allowed is None else allowed
     if s_aux is not None and s_aux.numel() != grid[1]:
         reasons.append(
             Reason(
@@ -154,22 +167,35 @@ def attend(
     if reasons:
         raise Refused(NAME, reasons)
     query, key, value = _in_autocast(query, key, value)
+    last_rows = start == grid[3] - grid[2]  # the default, whatever the numbers of rows and keys
     sinks = None if s_aux is None else s_aux.reshape(-1)
-    arguments = Arguments(mask, None if score is the_score else score, scaling, start, sinks)
-    rules = {name: getattr(arguments, name) for name in ("mask", "score", "scale", "query_start", "sinks")}
+    arguments = rules = Arguments(
+        mask, None if score is the_score else score, scaling, None if last_rows else start, sinks
+    )
     if dropout and module.training:
         arguments = arguments._replace(dropout=dropout, seed=_seed())
     sources = (query, key, value, sinks, position_bias, attention_mask)
     needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
+    # Models view the result as (B, Q, H · E).
     if needs_grad:
-        # Models view the result as (B, Q, H · E).
         out = attention(query, key, value, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
-        B, H, Q, _ = grid
-        out = query.new_empty(B, Q, H, value.shape[3])
-        dispatch.attend(query, key, value, arguments, engine, out=out.transpose(1, 2), where=NAME)
+        out = dispatch.attend(query, key, value, arguments, engine, rows_first=True, where=NAME)[0]
     note(module, query, key, rules)
-    return out, _weights(query, key, arguments, needs_grad, engine) if wanted(module, output_attentions) else None
+    return out, _weights(query, key, arguments, needs_grad, engine) if weights_wanted else None
+
+
+def _like_an_earlier_one(query, key, value, mask, engine: Engine, scaling) -> torch.Tensor | None:
+    """The output of a call that is like an earlier one, has no mask or one by transformers, and is not recorded; None
+    for any other. Between the layers of a model little is in the processor's caches, so every check takes time.
+    """
+    if mask is None or type(mask) is not LazyMask or listened() or torch._C._is_any_autocast_enabled():
+        return None
+    Q, K = query.shape[2], key.shape[2]
+    if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K) or mask.query_start != K - Q:
+        return None
+    rule = None if mask.everything else mask.rule
+    return direct.attend(query, key, value, rule, None, scaling, *REST, ROWS_FIRST.get(engine))
 
 
 def _unsupported_dtypes(query, key, value) -> list[Reason]:
@@ -201,8 +227,8 @@ def _seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
-def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr, int]:
-    """The meaning of transformers' mask -> (mask, score, query_start)."""
+def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Any, Any, int]:
+    """The meaning of transformers' mask -> (mask, score, query_start); a tensor stays one where nothing is added."""
     B, _, Q, K = grid
     if mask is None:
         if window is not None and window < K:
@@ -244,15 +270,23 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
         )
         return None, score, K - Q
     if mask.dtype is torch.bool:
-        return (dense(mask, query_start=K - Q) if _fits(mask, "attention_mask", grid, reasons) else None), score, K - Q
+        return (mask if _fits(mask, "attention_mask", grid, reasons) else None), score, K - Q
     return *_added(mask, "attention_mask", grid, K - Q, score, reasons), K - Q
 
 
-def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Expr]:
-    """Floats that are added to the scores -> (mask or None, score); values near the dtype's minimum become a mask."""
+def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reason]) -> tuple[Expr | None, Any]:
+    """Floats that are added to the scores -> (mask or None, score); values near the dtype's minimum become a mask.
+
+    Where there are none, the tensor itself may be the score: calls whose rules are tensors are recognized (fast_path).
+    """
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    allowed = ~hides(tensor.detach(), range_of(tensor.dtype))
+    if tensor.numel() and not hides(float(tensor.detach().amin()), _range_of(tensor.dtype)):
+        if not tensor.any():
+            return None, score
+        alone = score is the_score and not tensor.requires_grad and start == grid[3] - grid[2]
+        return None, tensor if alone else bias(tensor, score, start)
+    allowed = ~hides(tensor.detach(), _range_of(tensor.dtype))
     if not bool(((tensor == 0) | ~allowed).all()):
         score = bias(tensor, score, start)
     return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score

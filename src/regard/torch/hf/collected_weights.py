@@ -15,8 +15,8 @@ import torch
 
 __all__ = ["wanted"]
 
-# What was decided last for each module. Gradient checkpointing repeats a call during the backward, where no model
-# collects, and the repetition must save the same tensors.
+# The modules for which it was decided last that weights are wanted. Gradient checkpointing repeats a call during the
+# backward, where no model collects, and the repetition must save the same tensors.
 _decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
@@ -24,7 +24,11 @@ def wanted(module: Any, output_attentions: bool | None) -> bool:
     """Whether to return the weights of this call of `module`. None: it passed on no `output_attentions`."""
     if torch._C._current_graph_task_id() >= 0:  # inside a backward
         return _decided.get(module, bool(output_attentions))
-    _decided[module] = decision = _decide(module, output_attentions)
+    decision = _decide(module, output_attentions)
+    if decision:
+        _decided[module] = True
+    elif _decided:
+        _decided.pop(module, None)
     return decision
 
 

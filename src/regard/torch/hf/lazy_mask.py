@@ -18,6 +18,10 @@ from ...language.analysis import bounds
 from ...language.callables import as_mask
 from ...language.expr import Const, Expr, Op, frozen_table
 from ...language.intervals import Interval
+from ...language.masks import causal
+
+OWN = "transformers.masking_utils"  # the module of transformers' own mask functions
+CAUSAL = causal()
 
 __all__ = ["LazyMask", "between_graphs", "lazy_mask"]
 
@@ -194,16 +198,28 @@ def lazy_mask(
         return attention_mask
     first = int(kv_offset)
     shape = (batch_size, 1, int(q_length), int(kv_length))
-    rule = (
-        expr.lift(True)
-        if mask_function is None
-        else as_mask(_shifted(mask_function, first) if first else mask_function)
-    )
-    assert rule is not None
+    rule = expr.lift(True) if mask_function is None else _traced(mask_function, first)
     if attention_mask is not None:
         rule = rule & _padding(attention_mask, first, first + shape[3])
     start = int(q_offset) - first
     return LazyMask(_simplified(rule, shape, start), shape, start, device)
+
+
+def _traced(mask_function, first: int) -> Expr:
+    """The expression of a mask function over keys from `first` on."""
+    if getattr(mask_function, "__module__", "") == OWN and mask_function.__closure__ is None:
+        return _of_constant(mask_function, first)
+    rule = as_mask(_shifted(mask_function, first) if first else mask_function)
+    assert rule is not None
+    return rule
+
+
+@functools.lru_cache(maxsize=16)
+def _of_constant(mask_function, first: int) -> Expr:
+    """The same for a function that captures nothing, so that it means the same in every call."""
+    rule = as_mask(_shifted(mask_function, first) if first else mask_function)
+    assert rule is not None
+    return rule
 
 
 def _shifted(mask_function, first: int):
@@ -241,6 +257,8 @@ def _simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Exp
     B, _, Q, K = shape
     if 0 in (B, Q, K):
         return rule
+    if rule is CAUSAL and start + Q > 0:  # the usual one, decided without ranges
+        return expr.lift(True) if start >= K - 1 else rule
     ends = {"batch": (0, B - 1), "head": (0, 2**31 - 1), "query": (start, start + Q - 1), "key": (0, K - 1)}
     ranges = {name: Interval(np.array([float(lo)]), np.array([float(hi)])) for name, (lo, hi) in ends.items()}
     tables: dict = {}

@@ -19,10 +19,11 @@ import torch
 from ...api.attention import attention_weights
 from ...common.errors import refuse
 from ...common.types import Index
+from ...language.checks.arguments import Arguments
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ...language.problem import Problem
 
-__all__ = ["NAME", "RecordedCall", "implementations", "layer_number", "listening", "note", "record"]
+__all__ = ["NAME", "RecordedCall", "implementations", "layer_number", "listened", "listening", "note", "record"]
 
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
 
@@ -231,13 +232,18 @@ def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
         )
 
 
-def note(module, query, key, rules: dict[str, Any]) -> None:
-    """Passes a call of `module` to every listener: its tensors, and its rules as arguments of `attention`."""
+def listened() -> bool:
+    """Whether calls are noted."""
+    return bool(_listeners.get())
+
+
+def note(module, query, key, rules: Arguments) -> None:
+    """Passes a call of `module` to every listener: its tensors, and its rules."""
     listeners = _listeners.get()
     if not listeners:
         return
     with torch.no_grad():
-        problem = Problem.of(query.cpu(), key.cpu(), None, **rules, where="record")
+        problem = Problem.of(query.cpu(), key.cpu(), None, **rules._asdict(), where="record")
     for listener in listeners:
         listener.add(module, problem)
 
