@@ -529,11 +529,8 @@ def test_a_call_like_an_earlier_one_is_the_same_call():
         for seed in range(3):
             q, k, v = qkv(K, seed)
             found = hf.attend(module, q, k, v, mask, is_causal=True)[0]
-            if name == "causal":
-                mask_or_bias = torch.ones(3, K, dtype=torch.bool).tril(K - 3)
-            else:
-                mask_or_bias = mask
-            wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask_or_bias)
+            plain = torch.ones(3, K, dtype=torch.bool).tril(K - 3) if name == "causal" else mask
+            wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=plain)
             torch.testing.assert_close(found, wanted.transpose(1, 2))
             assert found.is_contiguous()
             weights = hf.attend(module, q, k, v, mask, is_causal=True, output_attentions=True)[1]
