@@ -135,8 +135,8 @@ def attend(
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
     weights_wanted = wanted(module, output_attentions)
-    special = softcap, s_aux, position_bias, sliding_window
-    if special == NONE and not weights_wanted and not (dropout and module.training) and not unsupported(kwargs):
+    special = weights_wanted or (dropout and module.training) or (attention_mask is None and _causal(module, is_causal))
+    if not special and (softcap, s_aux, position_bias, sliding_window) == NONE and not unsupported(kwargs):
         out = _like_an_earlier_one(query, key, value, attention_mask, engine, scaling)
         if out is not None:
             return out, None
@@ -147,8 +147,8 @@ def attend(
         raise Refused(NAME, reasons)
     grid = (*query.shape[:3], key.shape[2])
     score = the_score if softcap is None else capped(float(softcap))
-    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    mask, score, start = _rule(attention_mask, grid, bool(is_causal), sliding_window, score, reasons)
+    causal_alone = _causal(module, is_causal)
+    mask, score, start = _rule(attention_mask, grid, causal_alone, sliding_window, score, reasons)
     if position_bias is not None:
         score = score if isinstance(score, Expr) else bias(score, the_score, start)
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
@@ -185,16 +185,23 @@ def attend(
     return out, _weights(query, key, arguments, needs_grad, engine) if weights_wanted else None
 
 
+def _causal(module, is_causal: bool | None) -> bool:
+    """Whether a call without a mask is causal."""
+    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+
+
 def _like_an_earlier_one(query, key, value, mask, engine: Engine, scaling) -> torch.Tensor | None:
     """The output of a call that is like an earlier one, has no mask or one by transformers, and is not recorded; None
     for any other. Between the layers of a model little is in the processor's caches, so every check takes time.
     """
-    if mask is None or type(mask) is not LazyMask or listened() or torch._C._is_any_autocast_enabled():
+    if not (mask is None or type(mask) is LazyMask) or listened() or torch._C._is_any_autocast_enabled():
         return None
-    Q, K = query.shape[2], key.shape[2]
-    if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K) or mask.query_start != K - Q:
-        return None
-    rule = None if mask.everything else mask.rule
+    rule = None
+    if mask is not None:
+        Q, K = query.shape[2], key.shape[2]
+        if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K) or mask.query_start != K - Q:
+            return None
+        rule = None if mask.everything else mask.rule
     return direct.attend(query, key, value, rule, None, scaling, *REST, ROWS_FIRST.get(engine))
 
 
