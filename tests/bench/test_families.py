@@ -82,10 +82,10 @@ def test_a_wrong_result_ends_the_run(monkeypatch, line):
 
     def wrong(name, dtype, implementation):
         model = right(name, dtype, implementation)
-        if implementation == "regard":
-            with torch.no_grad():
-                for weight in model.parameters():
-                    weight.mul_(1.1)
+        if implementation == "regard":  # its weights are also SDPA's, so that its layers are what is wrong
+            for each in model.modules():
+                if isinstance(each, torch.nn.Linear):
+                    each.register_forward_hook(lambda module, given, out: out * 1.1)
         return model
 
     monkeypatch.setattr(families, "MODELS", TINY)
