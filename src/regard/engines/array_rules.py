@@ -12,7 +12,7 @@ import numpy as np
 from ..common.arrays import address, is_float, read_array
 from ..common.dtypes import row_of
 
-__all__ = ["contents", "equal", "places", "plain", "usable"]
+__all__ = ["contents", "equal", "few", "places", "plain", "usable"]
 
 LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
 
@@ -29,6 +29,13 @@ def usable(mask, score, rows: int) -> bool:
         return True
     found = read_array(score, "score")
     return (is_float(found.dtype) or row_of(found.dtype) is not None) and not hides(found, rows)
+
+
+def few(rows: int) -> bool:
+    """Whether a call has so few rows that its plan does not depend on the numbers of its score."""
+    from .jit.hidden import ROWS
+
+    return rows < ROWS
 
 
 def plain(mask) -> np.ndarray:

@@ -7,6 +7,7 @@ padding when an attention function has no mask function. Unsupported arguments r
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -35,7 +36,6 @@ from .recorder import NAME, listened, note, record
 __all__ = ["attend", "check", "record", "register"]
 
 DTYPES = torch_dtypes()
-NONE = (None,) * 4
 _range_of = functools.cache(range_of)
 REST = Arguments()[3:]
 
@@ -136,8 +136,8 @@ def attend(
     """
     weights_wanted = wanted(module, output_attentions)
     special = weights_wanted or (dropout and module.training) or (attention_mask is None and _causal(module, is_causal))
-    if not special and (softcap, s_aux, position_bias, sliding_window) == NONE and not unsupported(kwargs):
-        out = _like_an_earlier_one(query, key, value, attention_mask, engine, scaling)
+    if not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
+        out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine, scaling)
         if out is not None:
             return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
@@ -190,19 +190,42 @@ def _causal(module, is_causal: bool | None) -> bool:
     return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
 
-def _like_an_earlier_one(query, key, value, mask, engine: Engine, scaling) -> torch.Tensor | None:
-    """The output of a call that is like an earlier one, has no mask or one by transformers, and is not recorded; None
-    for any other. Between the layers of a model little is in the processor's caches, so every check takes time.
+def _like_an_earlier_one(query, key, value, mask, bias, engine: Engine, scaling) -> torch.Tensor | None:
+    """The output of a call that is like an earlier one, has no mask or one by transformers, adds at most one tensor,
+    and is not recorded; None for any other. Between the layers of a model little is in the processor's caches, so every
+    check takes time.
     """
-    if not (mask is None or type(mask) is LazyMask) or listened() or torch._C._is_any_autocast_enabled():
+    if listened() or torch._C._is_any_autocast_enabled():
         return None
     rule = None
+    if mask is not None and type(mask) is not LazyMask:
+        if bias is not None or type(mask) is not torch.Tensor or not mask.dtype.is_floating_point:
+            return None
+        mask, bias = None, mask
+    if bias is not None:
+        least = _least(bias)
+        if hides(least, _range_of(bias.dtype)):
+            return None
+        bias = None if _are_zeros(bias, least) else bias
     if mask is not None:
         Q, K = query.shape[2], key.shape[2]
-        if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K) or mask.query_start != K - Q:
+        if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K):
             return None
-        rule = None if mask.everything else mask.rule
-    return direct.attend(query, key, value, rule, None, scaling, *REST, ROWS_FIRST.get(engine))
+        if not mask.everything:
+            if mask.query_start != K - Q:
+                return None
+            rule = mask.rule
+    return direct.attend(query, key, value, rule, bias, scaling, *REST, ROWS_FIRST.get(engine))
+
+
+def _least(tensor) -> float:
+    """The least of the floats that are added to the scores; -inf if there are none."""
+    return float(tensor.detach().amin()) if tensor.numel() else -math.inf
+
+
+def _are_zeros(tensor, least: float) -> bool:
+    """Whether to add the floats changes nothing, not even gradients."""
+    return least == 0 and not tensor.requires_grad and not tensor.any()
 
 
 def _unsupported_dtypes(query, key, value) -> list[Reason]:
@@ -288,13 +311,14 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     """
     if not _fits(tensor, name, grid, reasons):
         return None, score
-    if tensor.numel() and not hides(float(tensor.detach().amin()), _range_of(tensor.dtype)):
-        if not tensor.any():
+    least = _least(tensor)
+    if not hides(least, _range_of(tensor.dtype)):
+        if _are_zeros(tensor, least):
             return None, score
         alone = score is the_score and not tensor.requires_grad and start == grid[3] - grid[2]
         return None, tensor if alone else bias(tensor, score, start)
     allowed = ~hides(tensor.detach(), _range_of(tensor.dtype))
-    if not bool(((tensor == 0) | ~allowed).all()):
+    if tensor.requires_grad or not bool(((tensor == 0) | ~allowed).all()):
         score = bias(tensor, score, start)
     return (None if bool(allowed.all()) else dense(allowed, query_start=start)), score
 

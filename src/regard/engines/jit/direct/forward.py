@@ -5,9 +5,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ..code.arguments import FIXED
-from ..code.ir import I1, I32, I64, PTR
+from ..code.ir import I32, I64, PTR
 from ..run.pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
-from .tensors import CONDITION, ENTRY, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
+from .tensors import CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
 
 __all__ = ["Attend", "Describe", "Layout"]
 
@@ -16,11 +16,15 @@ RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 
 
 class Describe(Reader):
-    """`describe`."""
+    """`describe`: the key of a call, then its key as a step of decoding, which is the same if it is none."""
 
     def write(self) -> None:
         self.describe()
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, self.key, self.index(8 * KEY)))
+        both = self.alloca(I64, 2 * KEY)
+        self.external("memcpy", PTR, both, self.key, self.index(8 * KEY))
+        self.let_grow()
+        self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, self.index(8 * KEY))
+        self.ret(self.python("PyBytes_FromStringAndSize", PTR, both, self.index(2 * 8 * KEY)))
         self.finish()
 
 
@@ -47,13 +51,18 @@ class Attend(Reader):
     def __init__(self, function: ir.Function):
         super().__init__(function)
         self.arguments, self.raised = self.alloca(PTR, 4), self.alloca(I64)
+        self.put(self.index(0), self.grows, 8)
 
     def write(self) -> None:
         self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
         self.conditions()
         self.describe()
+        wanted = self._gradients_wanted()
+        with self.when(self.not_(wanted)):
+            self.let_grow()
         entry = self._found()
-        self._differentiate(entry)
+        with self.when(wanted):
+            self._differentiate(entry)
         self._run(entry)
         self.finish()
 
@@ -98,22 +107,37 @@ class Attend(Reader):
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
 
+    def _gradients_wanted(self):
+        """Whether a tensor requires them, and torch records."""
+        found = self.alloca(I64)
+        self.put(self.index(0), found, 8)
+        for number in range(3):
+            self._ask(self.given(number), found)
+        with self.when(self.is_tensor(self.score)):
+            self._ask(self.score, found)
+        with self.when(self._marked(found)):
+            enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
+            with self.when(self.same(enabled, self.known("false"))):
+                self.put(self.index(0), found, 8)
+        return self._marked(found)
+
+    def _ask(self, tensor, found) -> None:
+        wanted = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
+        with self.when(self.not_(self.same(wanted, self.known("false")))):
+            self.put(self.index(1), found, 8)
+
+    def _marked(self, place):
+        return self.icmp_signed("!=", self.get(place, I64, 8), self.index(0))
+
     def _differentiate(self, entry) -> None:
         """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
-        false, needed = self.known("false"), self.index(0, I1)
-        for number in range(3):
-            wanted = self.python("PyObject_GetAttr", PTR, self.given(number), self.known("requires_grad"))
-            needed = self.or_(needed, self.not_(self.same(self.dropped(wanted), false)))
-        with self.when(needed):
-            enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
-            with self.when(self.not_(self.same(enabled, false))):
-                differentiate = self.part(entry, "differentiate", PTR)
-                self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), self.index(0)))
-                self.python("Py_IncRef", ir.VoidType(), differentiate)
-                nothing = ir.Constant(PTR, None)
-                out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], self.index(3), nothing)
-                self.python("Py_DecRef", ir.VoidType(), differentiate)
-                self.ret(out)
+        differentiate = self.part(entry, "differentiate", PTR)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), self.index(0)))
+        self.python("Py_IncRef", ir.VoidType(), differentiate)
+        nothing = ir.Constant(PTR, None)
+        out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], self.index(3), nothing)
+        self.python("Py_DecRef", ir.VoidType(), differentiate)
+        self.ret(out)
 
     def _run(self, entry) -> None:
         """Makes the output, and runs the kernel here, or by `launch` if there is one."""
@@ -183,8 +207,27 @@ class Attend(Reader):
         names = "q", "k", "v", "out", "lse", "top", "total", "lost"
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
+        table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
+        with self.when(self.icmp_signed("!=", table, self.index(0))):
+            self.put(self.word(self.data, 3), self.at(block, self.mul(table, self.index(8))), 8)
+        with self.when(self._marked(self.grows)):
+            self._fill_growth(entry, block, table)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
         self.external("memcpy", PTR, counters, fresh, self.part(entry, "size"))
+
+    def _fill_growth(self, entry, block, table) -> None:
+        """The number of keys, and the strides that depend on it."""
+        keys, *strides = (self.word(self.growth, number) for number in range(len(GROWTH)))
+        self.put(keys, self.at(block, 8 * FIXED.index("K")), 8)
+        self.put(self.trunc(keys, I32), self.at(self.part(entry, "runs", PTR), 4), 4)
+        size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
+        for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
+            self.put(self.mul(stride, size), self.at(block, 8 * FIXED.index(name)), 8)
+        with self.when(self.icmp_signed("!=", table, self.index(0))):
+            axes = self.at(block, self.mul(self.add(table, self.index(1)), self.index(8)))
+            self.put(keys, self.at(axes, 8 * 2 * 3), 8)
+            for axis, stride in enumerate(strides[4:]):
+                self.put(self.mul(stride, of_score), self.at(axes, 8 * (2 * axis + 1)), 8)
 
     def run_alone(self, entry) -> None:
         """Runs the kernel in this thread, with Python's lock: it takes microseconds."""

@@ -18,17 +18,18 @@ from ....common.call_hooks import watchers
 from ....common.dtypes import FLOATS
 from .. import engine, gradients
 from ..code import build, target
+from ..code.arguments import FIXED
 from ..kernels.backward_specification import PHASES
 from ..run import threads
 from ..run.launch import Arena
 from ..run.threads import crew
 from . import code
 from .gradients import BACK, BACK_KEY
-from .tensors import ENTRY, KEY, PYTHON, TABLE
+from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
 
 __all__ = ["Table", "reader"]
 
-CALLS = 64  # in the table, of each pass; another one takes the place of the oldest
+CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
 LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
 ADDRESSES = Struct("4q")
 
@@ -128,16 +129,37 @@ class Table:
         return make(ctypes.addressof(method), address(self.words), None)
 
     def remember(self, call: tuple, kind, differentiate: Callable | None) -> None:
-        """Enters a call, in the place of an equal one if there is one."""
-        key = self.functions["describe"](*call)
-        if key is None:
+        """Enters a call, in the place of an equal one if there is one, and a step of decoding also as such a step.
+
+        Only a score may be a tensor, and it may not require gradients.
+        """
+        keys = self.functions["describe"](*call)
+        if keys is None:
             return
+        key, step = keys[: 8 * KEY], keys[8 * KEY :]
+        rules, score = call[3:], None
         with self.lock:
             values, held = self._entry(kind)
-            if differentiate is not None and kind.even:
+            if kind.tables:
+                score, rules = call[3 + SCORE], (*call[3 : 3 + SCORE], None, *call[4 + SCORE :])  # not kept alive
+                values["score"] = kind.tables[0]
+            elif differentiate is not None and kind.even:
                 held = held, (again := functools.partial(differentiate, kind))
                 values["differentiate"] = id(again)
-            self._enter(self.calls, key, values, (call[3:], held))
+            self._enter(self.calls, key, values, (rules, held))
+            if step != key and "launch" not in values:
+                values, held = self._step(kind, call[0].itemsize, 0 if score is None else score.itemsize)
+                self._enter(self.calls, step, values, (rules, held))
+
+    def _step(self, kind, size: int, score_size: int) -> tuple[dict[str, int], tuple]:
+        """The entry of a step of decoding: its runs of keys are its own, because the machine code writes their end."""
+        values, held = self._entry(kind)
+        runs, block = kind.recipe.plan.runs.copy(), held[1]
+        assert runs.shape == (1, 3), "a call without a mask, in one tile"
+        block[FIXED.index("runs")] = address(runs)
+        values |= {"kind": 0, "runs": address(runs), "bytes": size, "score_bytes": score_size}
+        values["score"] = kind.tables[0] if kind.tables else 0
+        return values, (held, runs)
 
     def remember_backward(self, kind, layouts: bytes, recipe, tensors: tuple) -> None:
         """Enters a backward pass."""

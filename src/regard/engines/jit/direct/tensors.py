@@ -5,11 +5,27 @@ A tensor is read by DLPack's C exchange interface, which torch implements; objec
 
 from __future__ import annotations
 
+import functools
+
 from llvmlite import ir
 
 from ..code.ir import F64, I32, I64, PTR, Code
 
-__all__ = ["CONDITION", "ENTRY", "GIVEN", "KEY", "LAYOUT", "OTHERS", "PYTHON", "TABLE", "TENSORS", "Callee", "Reader"]
+__all__ = [
+    "CONDITION",
+    "ENTRY",
+    "GIVEN",
+    "GROWTH",
+    "KEY",
+    "LAYOUT",
+    "OTHERS",
+    "PYTHON",
+    "SCORE",
+    "TABLE",
+    "TENSORS",
+    "Callee",
+    "Reader",
+]
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
@@ -37,7 +53,15 @@ GIVEN = 13  # arguments: three tensors, then mask, score, numbers and engine
 OTHERS = GIVEN - 3
 AXES = 5  # most axes of a tensor
 LAYOUT = 1 + 2 * AXES  # axes and dtype in one word, shape, strides
-KEY = OTHERS + 1 + 3 * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
+READ = 4  # q, k, v, and a score that is a tensor
+KEY = OTHERS + 1 + READ * LAYOUT  # words: an argument by its address, a float by its bits; which are floats; layouts
+SCORE = 1  # of the arguments after the tensors
+IS_TENSOR = 1  # in its word; no object has this address
+
+# Decoding: calls of up to FEW rows, without a mask, that differ in the number of keys only. Those with the same number
+# of keys in units of STEP share an entry. GROWTH: what it leaves out of its key.
+FEW, STEP = 16, 64
+GROWTH = "keys", "k_batch", "k_head", "v_batch", "v_head", "score_batch", "score_head", "score_row"
 
 # Words of the table, of an entry after its key, and of a condition.
 TABLE = (
@@ -46,7 +70,7 @@ TABLE = (
     "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
-    "kind", "shape", "sums_shape", "real", "narrow", "differentiate",
+    "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "runs", "bytes", "score_bytes",
     "kernel", "block", "counters", "fresh", "size", "scratch", "sums", "step",
     "launch", "threads", "workers", "share", "first", "bell", "job", "busy",
 )  # fmt: skip
@@ -65,7 +89,8 @@ class Reader(Code):
         self.args = function.args
         self.missed = function.append_basic_block("missed")
         self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
-        self.data, self.extent = self.alloca(I64, 3), self.alloca(I64)
+        self.data, self.extent = self.alloca(I64, READ), self.alloca(I64)
+        self.growth, self.grows = self.alloca(I64, len(GROWTH)), self.alloca(I64)
         self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
 
     def python(self, name: str, gives, *args):
@@ -101,14 +126,62 @@ class Reader(Code):
         return value
 
     def describe(self) -> None:
-        """Writes the key, and the addresses of the data of q, k and v."""
+        """Writes the key, and the addresses of the data of q, k, v and a score that is a tensor."""
         self.unless(self.icmp_signed("!=", self.args[2], self.index(GIVEN)))
         self.clear(self.key, KEY)
         for number in range(OTHERS):
             self._argument(number)
         for number in range(3):
-            layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
-            self.put(self.layout(self.given(number), layout), self.at(self.data, 8 * number), 8)
+            self._read(number, self.given(number))
+        with self.when(self.is_tensor(self.score)):
+            self.put(self.index(IS_TENSOR), self.at(self.key, 8 * SCORE), 8)
+            self._read(3, self.score)
+
+    @property
+    def score(self):
+        return self.given(3 + SCORE)
+
+    def _read(self, number: int, tensor) -> None:
+        layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
+        self.put(self.layout(tensor, layout), self.at(self.data, 8 * number), 8)
+
+    def let_grow(self) -> None:
+        """Takes what the next token changes out of the key, and keeps it in `growth`, if the call may be a step of
+        decoding; `grows` is then 1.
+        """
+        q, k, v, score = (functools.partial(self._in_layout, number) for number in range(READ))
+        keys = self.get(k("shape", 2), I64, 8)
+        alone = self.icmp_signed("==", self.word(self.key, SCORE), self.ptrtoint(self.known("none"), I64))
+        row = [self.same_word(score("axes"), 4), self.same_word(score("shape", 2), 1), self.same_word(q("shape", 2), 1)]
+        row.append(self.icmp_signed("==", self.get(score("shape", 3), I64, 8), keys))
+        one_row = functools.reduce(self.and_, row, self.same_word(self.at(self.key, 8 * SCORE), IS_TENSOR))
+        fits = [self.same_word(each("axes"), 4) for each in (q, k, v)]
+        fits.append(self.icmp_signed("==", self.word(self.key, 0), self.ptrtoint(self.known("none"), I64)))
+        fits.append(self.icmp_signed("<=", self.get(q("shape", 2), I64, 8), self.index(FEW)))
+        fits.append(self.icmp_signed("==", self.get(v("shape", 2), I64, 8), keys))
+        fits.append(self.icmp_signed(">", keys, self.index(1)))  # a score of one key is one number for all keys
+        self.put(self.index(0), self.grows, 8)
+        with self.when(functools.reduce(self.and_, fits, self.or_(alone, one_row))):
+            self.put(self.index(1), self.grows, 8)
+            self.put(keys, self.growth, 8)
+            rounded = self.mul(self.sdiv(self.add(keys, self.index(STEP - 1)), self.index(STEP)), self.index(STEP))
+            for place in (k("shape", 2), v("shape", 2)):
+                self.put(rounded, place, 8)
+            with self.when(one_row):
+                self.put(rounded, score("shape", 3), 8)
+            strides = [each("strides", axis) for each in (k, v) for axis in range(2)]
+            for number, place in enumerate(strides + [score("strides", axis) for axis in range(3)]):
+                self.put(self.get(place, I64, 8), self.at(self.growth, 8 * (1 + number)), 8)
+                self.put(self.index(0), place, 8)
+
+    def _in_layout(self, number: int, name: str, axis: int = 0):
+        """The place of a word in the layout of a tensor."""
+        place = {"axes": 0, "shape": 1 + axis, "strides": 1 + AXES + axis}[name]
+        return self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT + place))
+
+    def same_word(self, place, number: int):
+        """Whether a word, or the number of axes in it, is this number."""
+        return self.icmp_signed("==", self.and_(self.get(place, I64, 8), self.index(2**32 - 1)), self.index(number))
 
     def clear(self, words, count: int) -> None:
         for place in range(count):
@@ -130,9 +203,7 @@ class Reader(Code):
         """The address of the first element; writes the layout. The tensor is plain and on the CPU, with its numbers in
         memory as they are, and all of them: FSDP frees the storage of tensors.
         """
-        kind = self.get(self.at(tensor, TYPE), PTR, 8)
-        plain = self.or_(self.same(kind, self.known("tensor")), self.same(kind, self.known("parameter")))
-        self.unless(self.not_(plain))
+        self.unless(self.not_(self.is_tensor(tensor)))
         negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
         self.unless(self.not_(self.same(negative, self.known("false"))))
         self.unless(self.read(tensor))
@@ -152,6 +223,10 @@ class Reader(Code):
             self.put(self.add(self.get(self.extent, I64, 8), last), self.extent, 8)
         self._in_memory(tensor, kind, data)
         return data
+
+    def is_tensor(self, value):
+        kind = self.get(self.at(value, TYPE), PTR, 8)
+        return self.or_(self.same(kind, self.known("tensor")), self.same(kind, self.known("parameter")))
 
     def field(self, place: int, type=I64):
         """A part of the tensor that was read last."""
