@@ -265,6 +265,133 @@ def test_no_tensor_is_kept_alive():
     assert [each() for each in (*held, out)] == [None] * 4
 
 
+# ---- scores that are tensors, and decoding ---------------------------------------------------------------------------
+
+
+def added(q, k, v, score):
+    """The output by machine code alone of a call that adds a tensor to the scores, or None."""
+    return directly(q, k, v, score=score)
+
+
+BIASES = {
+    "all axes": lambda B, H, Q, K: ((B, H, Q, K), ...),
+    "one for all entries": lambda B, H, Q, K: ((1, H, Q, K), ...),
+    "one for all heads": lambda B, H, Q, K: ((B, 1, Q, K), ...),
+    "three axes": lambda B, H, Q, K: ((H, Q, K), ...),
+    "strided": lambda B, H, Q, K: ((B, H, Q, 2 * K), (..., slice(None, None, 2))),
+    "half the precision": lambda B, H, Q, K: ((B, H, Q, K), torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", BIASES.values(), ids=BIASES)
+@pytest.mark.parametrize("Q", [1, 5, 49])
+def test_a_score_that_is_a_tensor(Q, shape, dtype):
+    """Bit by bit the full path, for other numbers in tensors of the same layouts, whatever they are."""
+    size, cut = shape(2, 4, Q, 30)
+    for seed in range(3):
+        q, k, v = qkv(Q=Q, K=30, dtype=dtype, seed=seed)
+        (score,) = tensors(size, seed=seed + 5)
+        score = score.to(cut) if isinstance(cut, torch.dtype) else score[cut]
+        if seed == 2:
+            score.flatten()[::7] = -torch.inf
+            score[..., 3] = torch.nan
+        expected = fully(q, k, v, score=score)
+        assert torch.equal(rg.attention(q, k, v, score=score).nan_to_num(9), expected.nan_to_num(9))
+        assert torch.equal(added(q, k, v, score).nan_to_num(9), expected.nan_to_num(9))
+
+
+def test_what_else_is_added_goes_through_python():
+    """Another shape, a tensor whose gradient is wanted, a device without numbers; and many rows, in which enough
+    numbers may be −infinity to leave out tiles.
+    """
+    q, k, v = qkv(K=30)
+    (score,) = tensors((2, 4, 5, 30))
+    rg.attention(q, k, v, score=score)
+    assert added(q, k, v, score) is not None
+    for other in (score[..., :-1], score.double(), score.clone().requires_grad_(), score.to("meta"), 3.0, "score"):
+        assert added(q, k, v, other) is None
+    with torch.no_grad():
+        assert added(q, k, v, score.clone().requires_grad_()) is not None
+    q, k, v = qkv(Q=64, K=64)
+    rg.attention(q, k, v, score=(score := tensors((64, 64))[0]))
+    assert added(q, k, v, score) is None
+
+
+GROWING = {
+    "joined": lambda t, K: t[:, :, :K].contiguous(),
+    "a view of a buffer": lambda t, K: t[:, :, :K],
+    "heads innermost": lambda t, K: t[:, :, :K].transpose(1, 2).contiguous().transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("cut", GROWING.values(), ids=GROWING)
+def test_steps_of_decoding_are_one_call(cut, biased, dtype):
+    """A call with other numbers of keys is in the table if both have as many units of 64 keys: before and after a call
+    takes several threads, and before and after its keys are split into pieces.
+    """
+    for H, D, counts in ((4, 16, (2, 40, 63, 64)), (8, 64, (513, 514, 575)), (8, 64, (1025, 1026, 1088))):
+        q, k, v = qkv(H=H, Q=1, K=1100, D=D, E=D, dtype=dtype)
+        (score,) = tensors((1, H, 1, 1100))
+        for number, K in enumerate(counts):
+            rules = {"score": cut(score.transpose(2, 3), K).transpose(2, 3)} if biased else {}
+            given = q, cut(k, K), cut(v, K)
+            found = directly(*given, **rules) if number else rg.attention(*given, **rules)
+            assert torch.equal(found, fully(*given, **rules))
+        rules = {"score": score[..., : K + 1]} if biased else {}
+        assert directly(q, cut(k, K + 1), cut(v, K + 1), **rules) is None or K % 64
+        # The entry of a step has runs of its own.
+        given = q, cut(k, counts[0]), cut(v, counts[0])
+        rules = {"score": cut(score.transpose(2, 3), counts[0]).transpose(2, 3)} if biased else {}
+        assert torch.equal(rg.attention(*given, **rules), fully(*given, **rules))
+
+
+def test_a_bias_of_one_key_is_not_one_of_several():
+    """It is one number for all keys, so the call is another one."""
+    for K in (1, 2, 3):
+        q, k, v = qkv(Q=1, K=K)
+        (score,) = tensors((1, 4, 1, K))
+        for _ in range(2):
+            assert torch.equal(rg.attention(q, k, v, score=score), fully(q, k, v, score=score))
+
+
+def test_steps_with_gradients_are_calls_of_their_own():
+    """Gradients of a step are those of the full path, before and after steps without."""
+    for K in (30, 31, 32, 31):
+        q, k, v = qkv(Q=2, K=K)
+        assert torch.equal(rg.attention(q, k, v), fully(q, k, v))
+        for _ in range(2):
+            leaves = [each.clone().requires_grad_() for each in (q, k, v)]
+            dout = torch.ones(2, 4, 2, 16)
+            for found, expected in zip(gradients(leaves, dout), checked_gradients(leaves, dout)):
+                assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_the_least_number(dtype):
+    """Of any dense layout and of every size; NaN is passed over."""
+    rg.attention(*qkv())
+    for count in (8, 9, 15, 16, 17, 999, 1 << 16):
+        (numbers,) = tensors((count,), dtype=dtype, seed=count)
+        assert direct.least(numbers) == float(numbers.amin())
+        numbers[count // 3] = torch.nan
+        assert direct.least(numbers) == float(numbers[~numbers.isnan()].amin())
+        numbers[-1] = -torch.inf
+        assert direct.least(numbers) == -float("inf")
+    (numbers,) = tensors((3, 5, 7), dtype=dtype)
+    assert direct.least(numbers.permute(2, 0, 1)) == float(numbers.amin())
+
+
+def test_numbers_that_torch_looks_at():
+    """Gaps in memory, few or many numbers, whole numbers, other devices, and what is no tensor."""
+    odd = [torch.zeros(7), torch.zeros(0), torch.zeros(40)[::2], torch.zeros(3, 1).expand(3, 9), torch.zeros(70000)]
+    odd += [torch.arange(30), torch.ones(30, dtype=torch.bool), torch.zeros(30, dtype=torch.complex64)]
+    for each in (*odd, torch.zeros(30, device="meta"), torch.zeros(30).to_sparse(), None, 3.0, [1.0] * 30):
+        assert direct.least(each) is None
+
+
 # ---- gradients -------------------------------------------------------------------------------------------------------
 
 

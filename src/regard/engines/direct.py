@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .jit.direct.table import Table
 
-__all__ = ["attend", "keep", "layout", "pull_back", "remember", "remember_backward"]
+__all__ = ["attend", "keep", "layout", "least", "pull_back", "remember", "remember_backward"]
 
 
 def attend(*call) -> Any:
@@ -29,6 +29,11 @@ def attend(*call) -> Any:
 
 def layout(*tensors) -> bytes | None:
     """The addresses of seven plain tensors on the CPU, then their layouts; None if one is not."""
+    return None
+
+
+def least(tensor) -> float | None:
+    """The least number of a tensor of floats, NaN excepted; None for any that is large, small or has gaps in memory."""
     return None
 
 

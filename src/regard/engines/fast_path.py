@@ -310,7 +310,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
         narrow=problem.dtype.itemsize == 2,
         backward={},
     )
-    # Where enough numbers of a score may be −infinity, its plan depends on them; who asks for rows first has looked.
+    # Where enough numbers of a score may be −infinity, its plan depends on them; callers with rows first have looked.
     direct_score = marks == (False, True) and (rows_first or array_rules.few(Q))
     if kind.recipe is not None and tensors and (not places or direct_score):
         form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)

@@ -541,6 +541,41 @@ def test_a_call_like_an_earlier_one_is_the_same_call():
         hf.attend(module, *qkv(K), lazy_mask(3, 3, K, K - 3, mask_function=masking_utils.causal_mask_function))
 
 
+@pytest.mark.parametrize("hidden", [False, True], ids=["shown", "partly hidden"])
+@pytest.mark.parametrize("place", ["attention_mask", "position_bias"])
+def test_a_bias_of_zeros_learns(place, hidden):
+    """Its gradient is torch's: models begin to train with a bias of zeros (Swin)."""
+    q, k, v = qkv(7)
+    dout = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(1))
+    found = []
+    for ours in (True, False):
+        bias = torch.zeros(1, 4, 3, 7, requires_grad=True)
+        added = bias.masked_fill(torch.arange(7) == 3, -torch.inf) if hidden else bias
+        if ours:
+            given = {"attention_mask": None} | {place: added}
+            out = hf.attend(torch.nn.Module(), q, k, v, is_causal=False, **given)[0]
+        else:
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added).transpose(1, 2)
+        out.backward(dout)
+        found.append(bias.grad)
+    assert found[1].abs().max() > 0
+    torch.testing.assert_close(*found)
+
+
+def test_floats_that_begin_to_hide():
+    """A later call with tensors of the same shapes, one number of which hides a key: rows without keys give 0."""
+    q, k, v = qkv(7)
+    for low in (0.0, -1.0, torch.finfo(torch.float32).min, -torch.inf, 0.0):
+        bias = torch.zeros(2, 4, 3, 7).masked_fill(torch.arange(7) > 2, low)
+        bias[0, :, 1] = low
+        for _ in range(2):
+            found = hf.attend(torch.nn.Module(), q, k, v, bias)[0]
+        wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).clone()
+        if low < -1e30:
+            wanted[0, 1] = 0
+        torch.testing.assert_close(found, wanted)
+
+
 def test_a_bias_with_floats_in_both_arguments():
     """attention_mask and position_bias: both are added, and what either hides is hidden."""
     q, k, v = qkv(7)

@@ -220,12 +220,15 @@ def _like_an_earlier_one(query, key, value, mask, bias, engine: Engine, scaling)
 
 def _least(tensor) -> float:
     """The least of the floats that are added to the scores; -inf if there are none."""
-    return float(tensor.detach().amin()) if tensor.numel() else -math.inf
+    found = direct.least(tensor)
+    if found is None:
+        found = float(tensor.detach().amin()) if tensor.numel() else -math.inf
+    return found
 
 
 def _are_zeros(tensor, least: float) -> bool:
-    """Whether to add the floats changes nothing, not even gradients."""
-    return least == 0 and not tensor.requires_grad and not tensor.any()
+    """Whether to add the floats changes nothing, not even gradients. One row is added sooner than looked at again."""
+    return least == 0 and tensor.shape[-2:-1] != (1,) and not tensor.requires_grad and not tensor.any()
 
 
 def _unsupported_dtypes(query, key, value) -> list[Reason]:

@@ -21,7 +21,8 @@ from ...language.intervals import Interval
 from ...language.masks import causal
 
 OWN = "transformers.masking_utils"  # the module of transformers' own mask functions
-CAUSAL = causal()
+CAUSAL, EVERYTHING = causal(), expr.lift(True)
+LARGEST = 2**31 - 1  # more batch entries, rows and keys than there are
 
 __all__ = ["LazyMask", "between_graphs", "lazy_mask"]
 
@@ -79,7 +80,7 @@ class LazyMask:
     @property
     def everything(self) -> bool:
         """Whether every row may attend every key."""
-        return isinstance(self.rule, Const) and self.rule.value is True
+        return self.rule is EVERYTHING or (isinstance(self.rule, Const) and self.rule.value is True)
 
     def size(self, dim: int | None = None):
         """The shape, or one axis of it."""
@@ -198,28 +199,31 @@ def lazy_mask(
         return attention_mask
     first = int(kv_offset)
     shape = (batch_size, 1, int(q_length), int(kv_length))
-    rule = expr.lift(True) if mask_function is None else _traced(mask_function, first)
-    if attention_mask is not None:
-        rule = rule & _padding(attention_mask, first, first + shape[3])
     start = int(q_offset) - first
+    rule = EVERYTHING if mask_function is None else _traced(mask_function, first, start)
+    if attention_mask is not None:
+        padding = _padding(attention_mask, first, first + shape[3])
+        rule = padding if rule is EVERYTHING else rule if padding is EVERYTHING else rule & padding
     return LazyMask(_simplified(rule, shape, start), shape, start, device)
 
 
-def _traced(mask_function, first: int) -> Expr:
-    """The expression of a mask function over keys from `first` on."""
+def _traced(mask_function, first: int, start: int) -> Expr:
+    """The expression of a mask function over keys from `first` on, and rows from `start` after that."""
     if getattr(mask_function, "__module__", "") == OWN and mask_function.__closure__ is None:
-        return _of_constant(mask_function, first)
+        return _of_constant(mask_function, first, start >= 0)
     rule = as_mask(_shifted(mask_function, first) if first else mask_function)
     assert rule is not None
     return rule
 
 
 @functools.lru_cache(maxsize=16)
-def _of_constant(mask_function, first: int) -> Expr:
-    """The same for a function that captures nothing, so that it means the same in every call."""
+def _of_constant(mask_function, first: int, forward: bool) -> Expr:
+    """The same for a function that captures nothing, so that it means the same in every call. forward: no row is before
+    the first key.
+    """
     rule = as_mask(_shifted(mask_function, first) if first else mask_function)
     assert rule is not None
-    return rule
+    return _simplified(rule, (LARGEST, 1, LARGEST, LARGEST), 0) if forward else rule
 
 
 def _shifted(mask_function, first: int):
@@ -244,9 +248,12 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
             ],
         )
     real = mask[:, first:last].bool().cpu()
-    real = torch.nn.functional.pad(real, (0, last - first - real.shape[1])).numpy()
+    missing = last - first - real.shape[1]
+    if not missing and real.all():
+        return EVERYTHING
+    real = torch.nn.functional.pad(real, (0, missing)).numpy()
     if not real.size:
-        return expr.lift(True)
+        return EVERYTHING
     if real.shape[0] == 1:
         return frozen_table(real[0], "padding")[expr.key]
     return frozen_table(real, "padding")[expr.batch, expr.key]
@@ -255,10 +262,10 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
 def _simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Expr:
     """The expression without the parts that are always true or always false for this shape, such as unused padding."""
     B, _, Q, K = shape
-    if 0 in (B, Q, K):
+    if 0 in (B, Q, K) or rule is EVERYTHING:
         return rule
     if rule is CAUSAL and start + Q > 0:  # the usual one, decided without ranges
-        return expr.lift(True) if start >= K - 1 else rule
+        return EVERYTHING if start >= K - 1 else rule
     ends = {"batch": (0, B - 1), "head": (0, 2**31 - 1), "query": (start, start + Q - 1), "key": (0, K - 1)}
     ranges = {name: Interval(np.array([float(lo)]), np.array([float(hi)])) for name, (lo, hi) in ends.items()}
     tables: dict = {}
@@ -266,7 +273,7 @@ def _simplified(rule: Expr, shape: tuple[int, int, int, int], start: int) -> Exp
     def simplify(part: Expr) -> Expr:
         known = bounds(part, ranges, tables)
         if known.lo.min() >= 1 or known.hi.max() <= 0:
-            return expr.lift(bool(known.lo.min() >= 1))
+            return EVERYTHING if known.lo.min() >= 1 else expr.lift(False)
         if isinstance(part, Op) and part.name in ("and", "or"):
             remaining = [arg for arg in map(simplify, part.args) if not isinstance(arg, Const)]
             return remaining[0] if len(remaining) == 1 else Op(part.name, *remaining)

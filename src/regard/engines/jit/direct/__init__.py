@@ -3,4 +3,5 @@
 table     the calls, as the machine code reads them      code       the functions
 tensors   reading tensors, and the keys of calls         forward    attention
 gradients   what the forward pass keeps, and the backward pass
+least     the least number of a tensor
 """

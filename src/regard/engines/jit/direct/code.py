@@ -5,6 +5,7 @@
     layout(tensors …)                                 addresses and layouts of seven tensors as bytes, or None likewise
     keep(kind, q, k, v)                               the output and what the backward pass needs, or None
     pull_back(kind, q, k, v, out, sums, lost, dout)   the gradients of q, k and v, or None
+    least(tensor)                                     the least number of a small tensor of floats, or None
 
 They are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
 (table.py), an integer.
@@ -17,10 +18,18 @@ from llvmlite import ir
 from ..code.ir import I64, PTR
 from .forward import Attend, Describe, Layout
 from .gradients import Keep, PullBack
+from .least import Least
 
 __all__ = ["FUNCTIONS", "write"]
 
-FUNCTIONS = {"attend": Attend, "describe": Describe, "layout": Layout, "keep": Keep, "pull_back": PullBack}
+FUNCTIONS = {
+    "attend": Attend,
+    "describe": Describe,
+    "layout": Layout,
+    "keep": Keep,
+    "pull_back": PullBack,
+    "least": Least,
+}
 
 
 def write() -> ir.Module:

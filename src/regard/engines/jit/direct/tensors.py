@@ -12,6 +12,7 @@ from llvmlite import ir
 from ..code.ir import F64, I32, I64, PTR, Code
 
 __all__ = [
+    "AXES",
     "CONDITION",
     "ENTRY",
     "GIVEN",
@@ -35,6 +36,7 @@ PYTHON = (
     "PyEval_RestoreThread",
     "PyEval_SaveThread",
     "PyFloat_AsDouble",
+    "PyFloat_FromDouble",
     "PyLong_AsLongLong",
     "PyLong_AsVoidPtr",
     "PyObject_CallNoArgs",
