@@ -137,7 +137,7 @@ def attend(
     weights_wanted = wanted(module, output_attentions)
     special = weights_wanted or (dropout and module.training) or (attention_mask is None and _causal(module, is_causal))
     if not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
-        out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine, scaling)
+        out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
             return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
@@ -190,7 +190,7 @@ def _causal(module, is_causal: bool | None) -> bool:
     return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
 
-def _like_an_earlier_one(query, key, value, mask, bias, engine: Engine, scaling) -> torch.Tensor | None:
+def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scaling) -> torch.Tensor | None:
     """The output of a call that is like an earlier one, has no mask or one by transformers, adds at most one tensor,
     and is not recorded; None for any other. Between the layers of a model little is in the processor's caches, so every
     check takes time.
