@@ -278,7 +278,7 @@ BIASES = {
     "one for all entries": lambda B, H, Q, K: ((1, H, Q, K), ...),
     "one for all heads": lambda B, H, Q, K: ((B, 1, Q, K), ...),
     "three axes": lambda B, H, Q, K: ((H, Q, K), ...),
-    "strided": lambda B, H, Q, K: ((B, H, Q, 2 * K), (..., slice(None, None, 2))),
+    "strided": lambda B, H, Q, K: ((B, H, 2 * Q, K), (..., slice(None, None, 2), slice(None))),
     "half the precision": lambda B, H, Q, K: ((B, H, Q, K), torch.bfloat16),
 }
 

@@ -204,3 +204,32 @@ def test_tensors_without_memory_of_their_own(warm, grad):
                 found.sum().backward()
                 expected.sum().backward()
                 assert torch.equal(given[other].grad, plain[other].grad)
+
+
+APART = {
+    "heads innermost": lambda b: b.permute(1, 2, 0).contiguous().permute(2, 0, 1),
+    "queries innermost": lambda b: b.transpose(1, 2).contiguous().transpose(1, 2),
+    "every second": lambda b: b.repeat_interleave(2, -1)[..., ::2],
+    "one entry for all": lambda b: b.transpose(1, 2).contiguous().transpose(1, 2)[None].expand(2, -1, -1, -1),
+    "one row for all": lambda b: b[:, :1].repeat_interleave(2, -1)[..., ::2].expand(b.shape),
+    "one key for all": lambda b: b[..., :1].expand(b.shape),
+}
+
+
+@pytest.mark.parametrize("change", APART.values(), ids=APART)
+def test_a_score_whose_keys_are_apart_in_memory(change):
+    """The result and the gradients are, bit by bit, those of the same numbers in rows, for arrays and tensors."""
+    random = torch.Generator().manual_seed(2)
+    q, k, v = (torch.randn(2, 3, 20, 8, generator=random) for _ in range(3))
+    score = change(torch.randn(3, 20, 20, generator=random))
+    rows = torch.empty(score.shape).copy_(score)
+    for _ in range(2):
+        expected = rg.attention(q, k, v, score=rows)
+        assert torch.equal(rg.attention(q, k, v, score=score), expected)
+        found = rg.attention(q.numpy(), k.numpy(), v.numpy(), score=score.numpy())
+        assert np.array_equal(found, expected.numpy())
+        slopes = []
+        for given in (score, rows):
+            leaf = given.detach().requires_grad_()
+            slopes.append(torch.autograd.grad(rg.attention(q, k, v, score=leaf).square().sum(), leaf)[0])
+        assert torch.equal(*slopes)

@@ -7,14 +7,17 @@ are −infinity: such calls are planned every time.
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from ..common.arrays import address, is_float, read_array
 from ..common.dtypes import row_of
 
-__all__ = ["contents", "equal", "few", "places", "plain", "usable"]
+__all__ = ["contents", "equal", "few", "in_rows", "places", "plain", "usable"]
 
 LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
+COPIED = 1 << 28  # bytes beyond which a copy is not worth its memory
 
 
 def usable(mask, score, rows: int) -> bool:
@@ -29,6 +32,27 @@ def usable(mask, score, rows: int) -> bool:
         return True
     found = read_array(score, "score")
     return (is_float(found.dtype) or row_of(found.dtype) is not None) and not hides(found, rows)
+
+
+def in_rows(score):
+    """An array that is added to the scores, copied if the numbers of a row are apart in memory, as where heads are
+    innermost: a kernel reads several of a row at a time. Axes along which it is repeated stay so.
+    """
+    torch = sys.modules.get("torch")
+    tensor = torch is not None and isinstance(score, torch.Tensor)
+    if not (tensor and score.layout is torch.strided) and type(score) is not np.ndarray:
+        return score
+    if score.ndim < 2 or score.shape[-2] < 2 or score.shape[-1] < 2:
+        return score
+    strides = score.stride() if tensor else score.strides
+    if strides[-1] in (0, 1 if tensor else score.itemsize):
+        return score
+    if tensor and score.requires_grad and 0 in strides:  # every repeated number has a gradient of its own
+        return score
+    some = score[tuple([slice(1) if step == 0 else slice(None) for step in strides])]
+    if some.nbytes > COPIED:
+        return score
+    return some.contiguous().expand(score.shape) if tensor else np.broadcast_to(np.ascontiguousarray(some), score.shape)
 
 
 def few(rows: int) -> bool:

@@ -15,7 +15,7 @@ from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
 from ..language.measures import checked_request
 from ..language.problem import Gradients, Problem, Tangents
-from . import fast_path
+from . import array_rules, fast_path
 from .choice import Explained, choose, why_not
 
 __all__ = [
@@ -57,6 +57,7 @@ def attend(
     rows_first: out is (B, Q, H, E), in a call without gradients and lse, of arrays with four axes. autograd: a
     `fast_path.Autograd` for calls that require gradients; None rejects them.
     """
+    arguments = arguments._replace(score=array_rules.in_rows(arguments.score))
     differentiable = autograd is not None and requires_gradients(q, k, v, arguments.sinks, arguments.score)
     if arguments.sinks is None and arguments.seed is None and not arguments.dropout:
         if not differentiable:

@@ -18,6 +18,7 @@ from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
 from ...common.types import Engine
 from ...engines import direct, dispatch
+from ...engines.array_rules import in_rows
 from ...engines.fast_path import ROWS_FIRST
 from ...language.added_masks import hides, how_to_pass, range_of
 from ...language.checks.arguments import Arguments
@@ -206,7 +207,7 @@ def _like_an_earlier_one(query, key, value, mask, bias, *, engine: Engine, scali
         least = _least(bias)
         if hides(least, _range_of(bias.dtype)):
             return None
-        bias = None if _are_zeros(bias, least) else bias
+        bias = None if _are_zeros(bias, least) else in_rows(bias)
     if mask is not None:
         Q, K = query.shape[2], key.shape[2]
         if mask.shape[0] not in (1, query.shape[0]) or mask.shape[2:] != (Q, K):
@@ -318,6 +319,7 @@ def _added(tensor, name: str, grid, start: int, score: Expr, reasons: list[Reaso
     if not hides(least, _range_of(tensor.dtype)):
         if _are_zeros(tensor, least):
             return None, score
+        tensor = in_rows(tensor)
         alone = score is the_score and not tensor.requires_grad and start == grid[3] - grid[2]
         return None, tensor if alone else bias(tensor, score, start)
     allowed = ~hides(tensor.detach(), _range_of(tensor.dtype))
