@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from ..common.arrays import address, is_float, read_array
+from ..common.arrays import address, is_float, is_tensor, read_array
 from ..common.dtypes import row_of
 
 __all__ = ["contents", "equal", "few", "in_rows", "places", "plain", "usable"]
@@ -38,9 +38,8 @@ def in_rows(score):
     """An array that is added to the scores, copied if the numbers of a row are apart in memory, as where heads are
     innermost: a kernel reads several of a row at a time. Axes along which it is repeated stay so.
     """
-    torch = sys.modules.get("torch")
-    tensor = torch is not None and isinstance(score, torch.Tensor)
-    if not (tensor and score.layout is torch.strided) and type(score) is not np.ndarray:
+    tensor = is_tensor(score)
+    if not (tensor and score.layout is sys.modules["torch"].strided) and type(score) is not np.ndarray:
         return score
     if score.ndim < 2 or score.shape[-2] < 2 or score.shape[-1] < 2:
         return score
