@@ -22,7 +22,7 @@ class Float:
 
     bits: of a number in memory. digits: of its significand, with the leading one, so that the relative rounding error
     is at most 2**-digits. sums: the dtype of sums and of lse, equal or wider. stored: its name in safetensors files.
-    package: which package defines it for NumPy.
+    package: which package defines it for NumPy. kind: its code in DLPack.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Float:
     sums: str
     stored: str
     package: str = "numpy"
+    kind: int = 2
 
     @property
     def itemsize(self) -> int:
@@ -73,7 +74,7 @@ FLOATS = {
         Float("float32", 32, 24, "float32", "F32"),
         Float("float64", 64, 53, "float64", "F64"),
         Float("float16", 16, 11, "float32", "F16"),
-        Float("bfloat16", 16, 8, "float32", "BF16", package="ml_dtypes"),
+        Float("bfloat16", 16, 8, "float32", "BF16", package="ml_dtypes", kind=4),
     )
 }
 

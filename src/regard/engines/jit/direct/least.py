@@ -18,7 +18,6 @@ __all__ = ["Least"]
 
 MOST = 1 << 16  # numbers
 LANES = 8
-CODES = {"bfloat16": 4}  # of DLPack; the others are 2, floats of IEEE 754
 
 
 class Least(Reader):
@@ -37,7 +36,7 @@ class Least(Reader):
         self.unless(self.icmp_signed("!=", count, self.get(self.extent, I64, 8)))
         self.unless(self.icmp_unsigned(">", self.sub(count, self.index(LANES)), self.index(MOST - LANES)))
         for row in FLOATS.values():
-            dtype = CODES.get(row.name, 2) | row.bits << 8 | 1 << 16
+            dtype = row.kind | row.bits << 8 | 1 << 16
             with self.when(self.icmp_unsigned("==", self.lshr(kind, self.index(32)), self.index(dtype))):
                 self.ret(self.python("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
         self.branch(self.missed)
