@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, SupportsFloat, SupportsIndex
 
+import numpy as np
+
 from ..common.call_hooks import watched, without_data
 from ..common.compiled import outside_programs
 from ..common.interception import compiling, intercepted
@@ -76,7 +78,8 @@ def attention(
         [1.0, 0.0, 0.0]
     """
     given = mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start
-    found = None if compiling() else direct.attend(q, k, v, *given, engine)
+    attend = direct.attend_arrays if type(q) is np.ndarray else direct.attend
+    found = None if compiling() else attend(q, k, v, *given, engine)
     if found is not None:
         return found
     call = _recorded if _is_recorded(q) else _call

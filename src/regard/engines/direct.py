@@ -1,4 +1,4 @@
-"""Direct calls: a call of torch like an earlier one goes from its tensors to its kernel in machine code.
+"""Direct calls: a call like an earlier one goes from its tensors or arrays to its kernel in machine code.
 
 Python needs longer to check a call of a few rows than the kernel needs to compute it. The functions here are replaced
 by machine code (jit/direct/) when the first call is remembered. What is not like a call in the table, or is
@@ -16,14 +16,23 @@ import sysconfig
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from .jit.direct.table import Table
 
-__all__ = ["attend", "keep", "layout", "least", "pull_back", "remember", "remember_backward"]
+__all__ = ["attend", "attend_arrays", "keep", "layout", "least", "pull_back", "remember", "remember_backward"]
+
+_tables: list[Table] = []
 
 
 def attend(*call) -> Any:
     """The output of a call (q, k, v, *Arguments, engine) like one in the table; None for any other."""
+    return None
+
+
+def attend_arrays(*call) -> Any:
+    """The same for NumPy's arrays."""
     return None
 
 
@@ -54,7 +63,7 @@ def remember(call: tuple, kind, differentiate: Callable | None) -> None:
     """
     if any(getattr(rule, "tables", ()) for rule in call[3:5]):
         return
-    table = _table()
+    table = _table(type(call[0]) is not np.ndarray)
     if table is not None:
         table.remember(call, kind, differentiate)
         globals().update(table.functions)
@@ -62,28 +71,30 @@ def remember(call: tuple, kind, differentiate: Callable | None) -> None:
 
 def remember_backward(kind, layouts: bytes, recipe, tensors: tuple) -> None:
     """Enters a backward pass that has been checked: tensors (q, k, v, *kept, dout) of these layouts."""
-    table = _table()
+    table = _table(True)
     if table is not None:
         table.remember_backward(kind, layouts, recipe, tensors)
 
 
 @functools.cache
-def _table() -> Table | None:
-    """The table of this process; None where a call cannot be read in machine code."""
-    torch = sys.modules["torch"]
-    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+def _table(of_tensors: bool) -> Table | None:
+    """The table of this process for tensors or for arrays; None where a call cannot be read in machine code."""
     locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-    if exchange is None or not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
+    if not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
         return None
-    from .jit.direct import table
+    from .jit.direct import library, table
 
-    read = table.reader(exchange)
-    return table.Table(torch, read) if read else None
+    found = library.of_torch(sys.modules["torch"]) if of_tensors else library.of_numpy()
+    if found is None:
+        return None
+    made = table.Table(found)
+    _tables.append(made)
+    return made
 
 
 def _forget() -> None:
     """A forked child has other threads."""
-    if _table.cache_info().currsize and (table := _table()) is not None:
+    for table in _tables:
         table.forget()
 
 

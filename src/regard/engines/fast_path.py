@@ -312,7 +312,7 @@ def _kind(q, k, v, arguments: Arguments, engine: str, *, rows_first, autograd, r
     )
     # Where enough numbers of a score may be −infinity, its plan depends on them; callers with rows first have looked.
     direct_score = marks == (False, True) and (rows_first or array_rules.few(Q))
-    if kind.recipe is not None and tensors and (not places or direct_score):
+    if kind.recipe is not None and (not places or direct_score):
         form, again = (ROWS_FIRST[engine], None) if rows_first else (engine, autograd and autograd.again)
         direct.remember((q, k, v, *arguments, form), kind, again)
     return kind

@@ -57,7 +57,7 @@ class Attend(Reader):
         self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
         self.conditions()
         self.describe()
-        wanted = self._gradients_wanted()
+        wanted = self.gradients_wanted()
         with self.when(self.not_(wanted)):
             self.let_grow()
         entry = self._found()
@@ -107,7 +107,7 @@ class Attend(Reader):
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
 
-    def _gradients_wanted(self):
+    def gradients_wanted(self):
         """Whether a tensor requires them, and torch records."""
         found = self.alloca(I64)
         self.put(self.index(0), found, 8)
@@ -158,9 +158,12 @@ class Attend(Reader):
         if dtype is not None:
             self.put(dtype, self.at(self.arguments, 16), 8)
             names = self.known("dtype")
-        maker = self.known("new_empty")
+        return self.called(shape, 2, names, drop)
+
+    def called(self, shape, count: int, names, drop: list):
+        """A new tensor for the arguments; the shape among them is held meanwhile."""
         self.python("Py_IncRef", ir.VoidType(), shape)
-        found = self.python("PyObject_Vectorcall", PTR, maker, self.arguments, self.index(2), names)
+        found = self.python("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, self.index(count), names)
         self.python("Py_DecRef", ir.VoidType(), shape)
         self._failed(found, drop)
         return found

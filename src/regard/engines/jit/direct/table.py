@@ -14,8 +14,6 @@ import numpy as np
 
 from ....common.arrays import address
 from ....common.caching import lock
-from ....common.call_hooks import watchers
-from ....common.dtypes import FLOATS
 from .. import engine, gradients
 from ..code import build, target
 from ..code.arguments import FIXED
@@ -25,24 +23,14 @@ from ..run.launch import Arena
 from ..run.threads import crew
 from . import code
 from .gradients import BACK, BACK_KEY
+from .library import Library
 from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
 
-__all__ = ["Table", "reader"]
+__all__ = ["Table"]
 
 CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
 LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
 ADDRESSES = Struct("4q")
-
-
-def reader(exchange) -> int:
-    """The address of `dltensor_from_py_object_no_sync` in a DLPackExchangeAPI of version 1; 0 in another version."""
-    python = ctypes.pythonapi
-    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))(exchange)
-    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
-    words = pointer(exchange, name)
-    if ctypes.c_uint32.from_address(words).value != 1:
-        return 0
-    return ctypes.c_void_p.from_address(words + 40).value or 0
 
 
 class _Method(ctypes.Structure):
@@ -72,51 +60,25 @@ class _Part:
 class Table:
     """The memory that the machine code reads, and the owners of what it points to."""
 
-    def __init__(self, torch, read: int):
-        self.lock = lock()
+    def __init__(self, library: Library):
+        self.lock, self.library = lock(), library
         self.calls, self.backs = _Part("count", KEY, ENTRY), _Part("back_count", BACK_KEY, BACK)
         self.rooms: dict[str, np.ndarray] = {}
-        interception = torch._C
-        level, profiler = torch.autograd.forward_ad, torch.autograd.profiler
-        conditions = (
-            (interception._are_functorch_transforms_active, None, False),
-            (interception._len_torch_dispatch_stack, None, 0),
-            (interception._is_tracing, None, False),
-            (level, "_current_level", -1),
-            (profiler, "_is_profiler_enabled", False),
-            (target, "_forced", None),
-            (threads, "limits", 0),
-            (watchers.__len__, None, 0),
-        )
-        self.conditions = conditions
-        triples = [[id(thing), 0 if name is None else id(name), id(expected)] for thing, name, expected in conditions]
-        self.triples = np.array(triples, np.int64)
-        objects = {
-            "none": None,
-            "false": False,
-            "float": float,
-            "tensor": torch.Tensor,
-            "parameter": torch.nn.Parameter,
-            "requires_grad": "requires_grad",
-            "grad_enabled": torch.is_grad_enabled,
-            "is_neg": torch.Tensor.is_neg,
-            "storage": torch.Tensor.untyped_storage,
-            "offset": torch.Tensor.storage_offset,
-            "new_empty": torch.Tensor.new_empty,
-            "dtype": ("dtype",),
-            "int16": torch.int16,
-            "get_threads": torch.get_num_threads,
-        }
-        self.objects = objects
-        words = {name: id(thing) for name, thing in objects.items()}
-        words |= {"count": 0, "latest": 0, "entries": address(self.calls.entries), "read": read}
+        conditions = [[id(thing), 0 if name is None else id(name), id(to)] for thing, name, to in library.conditions]
+        self.conditions = np.array(conditions, np.int64)
+        self.objects = {"none": None, "false": False, "float": float} | library.objects
+        words = {name: id(thing) for name, thing in self.objects.items()}
+        words |= {"count": 0, "latest": 0, "entries": address(self.calls.entries), "read": library.read}
         words |= {"back_count": 0, "backs": address(self.backs.entries)}
-        words |= {"conditions": len(conditions), "first": address(self.triples)}
-        self.words = np.array([words[name] for name in TABLE], np.int64)
+        words |= {"conditions": len(conditions), "first": address(self.conditions)}
+        self.words = np.array([words.get(name, 0) for name in TABLE], np.int64)
         build.python_functions(PYTHON)
-        self.machine_code = build.compiled("direct call", target.host(), code.write, "attend")
+        names = list(library.functions)
+        write = functools.partial(code.write, library.functions)
+        self.machine_code = build.compiled(f"direct calls: {names}", target.host(), write, names[0])
         self.methods: list[_Method] = []
-        self.functions = {name: self._function(name) for name in code.FUNCTIONS}
+        self.functions = {name: self._function(name) for name in names}
+        self.describe = self.functions[library.describe]
 
     def _function(self, name: str):
         """A function of the machine code as an object of Python."""
@@ -133,7 +95,7 @@ class Table:
 
         Only a score may be a tensor, and it may not require gradients.
         """
-        keys = self.functions["describe"](*call)
+        keys = self.describe(*call)
         if keys is None:
             return
         key, step = keys[: 8 * KEY], keys[8 * KEY :]
@@ -148,8 +110,12 @@ class Table:
                 values["differentiate"] = id(again)
             self._enter(self.calls, key, values, (rules, held))
             if step != key and "launch" not in values:
-                values, held = self._step(kind, call[0].itemsize, 0 if score is None else score.itemsize)
+                values, held = self._step(kind, *(self._unit(array) for array in (call[0], score)))
                 self._enter(self.calls, step, values, (rules, held))
+
+    def _unit(self, array) -> int:
+        """Bytes in which the strides of an array are given."""
+        return 1 if self.library.strides_in_bytes or array is None else array.itemsize
 
     def _step(self, kind, size: int, score_size: int) -> tuple[dict[str, int], tuple]:
         """The entry of a step of decoding: its runs of keys are its own, because the machine code writes their end."""
@@ -204,7 +170,7 @@ class Table:
 
     def _entry(self, kind) -> tuple[dict[str, int], tuple]:
         """The words of a call, and the owners of what they point to."""
-        recipe, real = kind.recipe, FLOATS[kind.real.name].torch
+        recipe, real = kind.recipe, self.library.dtype(kind.real.name)
         alone = recipe.workers == 1 and not recipe.room
         values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
         values["narrow"] = int(kind.narrow)
@@ -236,7 +202,7 @@ class Table:
             return {"scratch": address(scratch)}, (scratch,)
         arena = Arena.of(recipe.ready.scratch, recipe.workers)
         arena.fill(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers)
-        team, number = crew(recipe.workers - 1), sys.modules["torch"].get_num_threads()
+        team, number = crew(recipe.workers - 1), self.objects["get_threads"]()
         words = {
             "threads": id(number),
             "workers": recipe.workers - 1,

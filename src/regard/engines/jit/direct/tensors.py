@@ -69,7 +69,7 @@ GROWTH = "keys", "k_batch", "k_head", "v_batch", "v_head", "score_batch", "score
 TABLE = (
     "count", "latest", "entries", "back_count", "backs", "conditions", "first",
     "read", "none", "false", "float", "tensor", "parameter",
-    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "new_empty", "dtype", "int16", "get_threads",
+    "requires_grad", "grad_enabled", "is_neg", "storage", "offset", "empty", "dtype", "int16", "get_threads",
 )  # fmt: skip
 ENTRY = (
     "kind", "shape", "sums_shape", "real", "narrow", "differentiate", "score", "runs", "bytes", "score_bytes",

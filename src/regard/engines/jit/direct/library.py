@@ -1,0 +1,94 @@
+"""What direct calls know of the two libraries whose arrays they read: torch and NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....common.call_hooks import watchers
+from ....common.dtypes import FLOATS
+from ..code import target
+from ..run import threads
+from . import code
+from .tensors import Reader
+
+__all__ = ["Library", "of_numpy", "of_torch"]
+
+# Nothing else looks at calls, and nothing limits them: an object, an attribute of it or None, and the value that this,
+# or a call of the object, has to have.
+CONDITIONS = (
+    (target, "_forced", None),
+    (threads, "limits", 0),
+    (watchers.__len__, None, 0),
+)
+
+
+class Library(NamedTuple):
+    """functions: of code.py; describe: the one that gives keys. objects: words of the table. conditions: of a direct
+    call. read: the address of the function that reads a tensor. strides_in_bytes: rather than in elements. dtype: by
+    name.
+    """
+
+    functions: dict[str, type[Reader]]
+    describe: str
+    objects: dict[str, Any]
+    conditions: tuple[tuple[Any, str | None, Any], ...]
+    read: int
+    strides_in_bytes: bool
+    dtype: Callable[[str], Any]
+
+
+def of_torch(torch) -> Library | None:
+    """Tensors, read by DLPack's C exchange interface; None where torch lacks it."""
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    read = 0 if exchange is None else _reader(exchange)
+    if not read:
+        return None
+    interception, profiler = torch._C, torch.autograd.profiler
+    conditions = (
+        (interception._are_functorch_transforms_active, None, False),
+        (interception._len_torch_dispatch_stack, None, 0),
+        (interception._is_tracing, None, False),
+        (torch.autograd.forward_ad, "_current_level", -1),
+        (profiler, "_is_profiler_enabled", False),
+        *CONDITIONS,
+    )
+    objects = {
+        "tensor": torch.Tensor,
+        "parameter": torch.nn.Parameter,
+        "requires_grad": "requires_grad",
+        "grad_enabled": torch.is_grad_enabled,
+        "is_neg": torch.Tensor.is_neg,
+        "storage": torch.Tensor.untyped_storage,
+        "offset": torch.Tensor.storage_offset,
+        "empty": torch.Tensor.new_empty,
+        "dtype": ("dtype",),
+        "int16": torch.int16,
+        "get_threads": torch.get_num_threads,
+    }
+    return Library(code.OF_TENSORS, "describe", objects, conditions, read, False, lambda name: FLOATS[name].torch)
+
+
+def of_numpy() -> Library:
+    """Arrays."""
+    objects = {
+        "tensor": np.ndarray,
+        "parameter": np.ndarray,
+        "empty": np.empty,
+        "get_threads": threads.count,
+    }
+    return Library(code.OF_ARRAYS, "describe_arrays", objects, CONDITIONS, 0, True, np.dtype)
+
+
+def _reader(exchange) -> int:
+    """The address of `dltensor_from_py_object_no_sync` in a DLPackExchangeAPI of version 1; 0 in another version."""
+    python = ctypes.pythonapi
+    name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", python))(exchange)
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+    words = pointer(exchange, name)
+    if ctypes.c_uint32.from_address(words).value != 1:
+        return 0
+    return ctypes.c_void_p.from_address(words + 40).value or 0
