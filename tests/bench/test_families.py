@@ -119,7 +119,10 @@ def test_a_page_is_made_of_the_figures(name):
     """From what the command saves, losses first, with the means."""
     found = [Timed("a", "float32", "forward", 0.002, 0.004), Timed("b", "bfloat16", "forward", 2.0, 1.0)]
     figures = json.loads(json.dumps(report.as_json(found)))
-    text = page(name, [Timed(**each) for each in figures], "a machine")
+    text = page(name, "a machine", [Timed(**each) for each in figures])
     assert f"--cases {name}" in text and "Measured on a machine." in text
     assert "| float32 | all | 2.00 | 0 of 1 |" in text and "| bfloat16 | forward | 0.50 | 1 of 1 |" in text
     assert text.index("| b | bfloat16 | forward | 2 s | 1 s | 0.50 |") < text.index("| a | float32 | forward |")
+    slower = [Timed("b", "bfloat16", "forward", 2.0, 4.0), Timed("a", "float32", "forward", 0.002, 0.001)]
+    text = page(name, "a machine", found, slower)
+    assert "Geometric means of 2 runs" in text and "| b | bfloat16 | forward | 2 s | 2 s | 1.00 | 0.50, 2.00 |" in text

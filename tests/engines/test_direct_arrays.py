@@ -1,4 +1,4 @@
-"""Direct calls of NumPy's arrays: machine code gives the bits of the full path, and leaves everything else to Python."""
+"""Direct calls of NumPy arrays: machine code gives the bits of the full path, and leaves everything else to Python."""
 
 import gc
 import os

@@ -68,7 +68,7 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
         _row(run, choice, "█" if _drawn(console) else "#"),
     )
     widest = max(len(line) for line in shown_matrix.plain.splitlines())
-    if widest + 62 <= console.width:
+    if widest + 74 <= console.width:
         beside = Table.grid(padding=(0, 4))
         beside.add_row(shown_matrix, row)
         console.print(beside)
@@ -200,9 +200,9 @@ def _color(share: float) -> Style:
 
 
 def _row(run: Run, choice: Choice, brick: str) -> Table:
-    """The keys with the largest weights in the chosen token's row."""
+    """The keys with the largest weights in the chosen token's row, next to the mean of the other rows."""
     call = run.calls[choice.call]
-    weights = call.weights(heads=choice.head, rows=choice.query)[0, 0]
+    weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
     allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
     order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
@@ -210,14 +210,16 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     table.add_column(
         Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
-    table.add_column("", justify="right")
+    table.add_column(Text("weight", style="dim"), justify="right")
+    table.add_column(Text("other rows", style="dim"), justify="right")
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_named(keys, key), (f"  {key}", "dim"))
-        table.add_row(name, f"{weights[key]:.1%}", _bar(weights[key], brick))
+        beside = "" if np.isnan(others[key]) else f"{others[key]:.1%}"
+        table.add_row(name, f"{weights[key]:.1%}", Text(beside, style="dim"), _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
-        table.add_row(Text(f"{len(order) - LISTED} others", style="dim"), f"{rest:.1%}", _bar(rest, brick))
+        table.add_row(Text(f"{len(order) - LISTED} more keys", style="dim"), f"{rest:.1%}", "", _bar(rest, brick))
     if not allowed.all():
         table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))
     return table

@@ -16,6 +16,7 @@ from ...common.dtypes import real_of
 from ...common.errors import refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
+from .readers import readers
 
 __all__ = ["AVERAGED", "ROWS", "UNMEASURED", "Call", "Overview"]
 
@@ -167,18 +168,31 @@ class Call:
     def figures(self) -> dict[str, np.ndarray]:
         """The figures of every head by name, (H,) float64: the mean of `rows` over the rows that are not fully masked.
 
-        NaN if all rows are fully masked. In cross-attention, figures that depend on the row's own position are left
-        out.
+        The spread leaves out rows with one key, which are neither spread nor concentrated; `previous` leaves out rows
+        that have no previous key, or may not attend to it. NaN if no row remains. In cross-attention, figures that
+        depend on the row's own position are left out.
         """
         if "attended" not in self.rows:
             return {}
-        attending = self.rows["attended"] > 0
-        with np.errstate(invalid="ignore"):
-            return {
-                name: np.where(attending, self.rows[name], 0).sum(-1, dtype=np.float64) / attending.sum(-1)
-                for name in AVERAGED
-                if name in self.rows and (self.aligned or name not in POSITIONED)
-            }
+        attended = self.rows["attended"]
+        counted = {"spread": attended > 1, "previous": (attended > 0) & self._have_previous()}
+        found = {}
+        for name in AVERAGED:
+            if name in self.rows and (self.aligned or name not in POSITIONED):
+                those = counted.get(name, attended > 0)
+                with np.errstate(invalid="ignore"):
+                    found[name] = np.where(those, self.rows[name], 0).sum(-1, dtype=np.float64) / those.sum(-1)
+        return found
+
+    def _have_previous(self) -> np.ndarray:
+        """Which rows may attend to the key before their own position, (H, Q)."""
+        H, Q, K = self.shape
+        here = self.start + np.arange(Q)
+        exists = (here > 0) & (here <= K)
+        if self.mask is not None:
+            places = {"batch": 0, "head": np.arange(H)[:, None], "query": here, "key": here - 1}
+            exists = exists & evaluate(self.mask, places)
+        return np.broadcast_to(exists, (H, Q))
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
@@ -215,6 +229,41 @@ class Call:
         if self.mask is not None:
             found[~self._allowed(h, i, j)] = 0
         return found
+
+    @functools.cached_property
+    def readers(self) -> np.ndarray:
+        """How many rows the mask lets attend to each key, (H, K)."""
+        return readers(self.mask, self.shape, self.start)
+
+    def others(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
+        """The mean weight that the other rows have on each key: of a row that differs from them, more is its own.
+
+        others[h, i, j] = (Σ p[h, :, j] − p[h, i, j]) / (rows that may attend to j, without i)
+
+        Args:
+            rows: query rows: a slice, an index, or several indices; None is all.
+            keys: key positions, likewise.
+            heads: heads, likewise.
+
+        Returns:
+            (heads, rows, keys) float64; NaN where no other row may attend to the key.
+
+        Raises:
+            Refused: positions outside the matrix.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 3, 8)), mask=rg.causal()).calls[0]
+            >>> call.weights(rows=1).round(2), call.others(rows=1).round(2)
+            (array([[[0.5, 0.5, 0. ]]]), array([[[0.67, 0.33, 0.33]]]))
+        """
+        h, i, j = self._places(heads, rows, keys)
+        received = self.weights(heads=h, keys=j).sum(1) if self.received is None else self.received[np.ix_(h, j)]
+        own, free = self.weights(i, j, h), self._allowed(h, i, j)
+        count = self.readers[np.ix_(h, j)][:, None, :] - free
+        rest = np.maximum(received.astype(np.float64)[:, None, :] - own, 0)  # received is rounded to float32
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count > 0, rest / count, np.nan)
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax: `logits` after the score rule.

@@ -1,21 +1,26 @@
-"""Chooses the call, head and row to show first: as requested, otherwise the largest weight on a distant token."""
+"""Chooses the call, head and row to show first: as requested, otherwise the rows that differ most from the others."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
 from .axis import Axis
 from .call import Call
+from .figures import with_figures
 from .labels import visible
 from .run import Run
 
 __all__ = ["Choice", "choose"]
 
-SHORT = 1 << 18  # weights of a call: below this, all of them are computed
+TIMES = 2  # how much more weight than in the other rows
+# A head in which more of the rows have the same strongest key, or of those whose strongest key is an ordinary token, is
+# shown first only if all heads are so.
+HUB, HUB_OF_ORDINARY = 2 / 3, 1 / 2
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,12 @@ class Choice:
 def choose(run: Run, call: int | None = None, head: int | None = None, token: str | None = None) -> Choice:
     """The call, head and row to show first.
 
-    The distant weight of a row is its largest weight on an ordinary token at least two positions away, or on any
-    ordinary token of another text. In long texts it is 0 if the largest weight of the row is on another token, so that
-    no weights are computed again. The head with the largest mean distant weight of its ordinary rows is chosen, or
-    that of the given token's row; then the row with the largest distant weight times the logarithm of the number of
-    keys that it attends to.
+    A token to which every row attends says nothing about a row. The own weight of a row is its largest weight minus the
+    mean weight of the other rows on that key, if the key is an ordinary token at least two positions away, or any
+    ordinary token of another text, and its weight is at least twice that mean; otherwise it is 0. It counts times the
+    logarithm of the distance. The head in which this is largest, on average over its ordinary rows, is chosen, or in
+    the given token's row; then the row in which it is largest. Without a token, heads in which most rows have the same
+    strongest key come last.
 
     call: the number of a call · token: a position among the rows, or a word of their text. Refused: an unknown call,
     head or token.
@@ -72,28 +78,32 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     rows = {} if token is None else _positions(run, sorted({run.calls[at].queries for at in calls}), token)
     calls = [at for at in calls if token is None or run.calls[at].queries in rows]
     places = [(at, h) for at in calls for h in range(run.calls[at].shape[0]) if head in (None, h)]
-    distant = {at: _distant_weight(run, run.calls[at]) for at in calls}
+    telling = {at: _telling(run, run.calls[at]) for at in calls}
     if token is None:
-        scores = np.array([distant[at][h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
+        scores = np.array([telling[at].far[h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
+        apart = scores * [not telling[at].hub[h] for at, h in places]
+        scores = apart if apart.any() else scores
     else:
-        scores = np.array([distant[at][h, rows[run.calls[at].queries]] for at, h in places])
+        scores = np.array([telling[at].far[h, rows[run.calls[at].queries]] for at, h in places])
     best = int(np.argmax(scores))
     at, number = places[best]
+    chosen, own = run.calls[at], telling[at].own[number]
     among = "of the requested heads" if call is not None or head is not None else "of all heads"
     if len(places) == 1:
         why = "the requested head" if among == "of the requested heads" else "the only head"
     elif not scores[best] > 0:
-        why = f"the first {among}: none of them attends to an ordinary token at a distance of two or more"
+        why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
     elif token is None:
-        why = f"{among}, this one has the largest weights on distant tokens: {scores[best]:.0%} on average"
+        mean = own.sum() / max(1, _ordinary(run, chosen).sum())
+        why = (
+            f"{among}, its rows attend most to distant tokens of their own: on average {mean:.0%} above the other rows"
+        )
     else:
-        why = f"{among}, this token has its largest weight on a distant token in this one: {scores[best]:.0%}"
-    chosen = run.calls[at]
+        more = own[rows[chosen.queries]]
+        why = f"{among}, this token attends most to a distant token of its own here: {more:.0%} above the other rows"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
-    line = distant[at][number]
-    if "attended" in chosen.rows:  # the first rows of a causal text have few other keys
-        line = line * np.log1p(np.asarray(chosen.rows["attended"][number], np.float64))
+    line = telling[at].far[number]
     return Choice(at, number, int(line.argmax() if line.any() else _ordinary(run, chosen).argmax()), why)
 
 
@@ -102,19 +112,40 @@ def _ordinary(run: Run, call: Call) -> np.ndarray:
     return ~np.array(run.axes[call.queries].special)
 
 
-def _distant_weight(run: Run, call: Call) -> np.ndarray:
-    """The largest weight of each ordinary row on a distant ordinary key, (H, Q)."""
-    H, Q, K = call.shape
+class Telling(NamedTuple):
+    """own: the own weight of each ordinary row, as `choose` describes it, (H, Q) · far: times the logarithm of the
+    distance · hub: the heads in which most rows have the same strongest key, (H,).
+    """
+
+    own: np.ndarray
+    far: np.ndarray
+    hub: np.ndarray
+
+
+def _telling(run: Run, call: Call) -> Telling:
+    if not {"strongest", "maximum"} <= call.rows.keys() or call.received is None:
+        call = with_figures(call, run.axes[call.keys].special)
+    assert call.received is not None
+    H, Q, _ = call.shape
     special, rows = np.array(run.axes[call.keys].special), _ordinary(run, call)
-    here = call.start + np.arange(Q) if call.queries == call.keys else np.full(Q, -9)  # in another text, no key is near
-    if H * Q * K <= SHORT:
-        near = special | (np.abs(np.arange(K) - here[:, None]) < 2)
-        return np.where(rows, np.where(near, 0, np.nan_to_num(call.weights())).max(-1), 0)
-    if not {"strongest", "maximum"} <= call.rows.keys():
-        return np.zeros((H, Q))
-    key = np.asarray(call.rows["strongest"], np.int64)
-    far = (key >= 0) & (np.abs(key - here) >= 2) & ~special[np.maximum(key, 0)]
-    return np.where(far & rows, np.nan_to_num(np.asarray(call.rows["maximum"], np.float64)), 0)
+    strongest, largest = call.rows["strongest"].astype(np.int64), call.rows["maximum"].astype(np.float64)
+    place = np.arange(H)[:, None], np.maximum(strongest, 0)
+    others = (call.received[place] - largest) / np.maximum(call.readers[place] - 1, 1)
+    same_text = call.queries == call.keys
+    distance = np.abs(strongest - call.start - np.arange(Q)) if same_text else np.full((H, Q), 2)
+    ordinary = rows & (strongest >= 0) & ~special[place[1]]
+    own = ordinary & (distance >= 2) & (largest >= TIMES * others)
+    own = np.where(own, largest - np.maximum(others, 0), 0)
+    hub = [
+        _most_common(line[rows & (line >= 0)]) > HUB or _most_common(line[those]) > HUB_OF_ORDINARY
+        for line, those in zip(strongest, ordinary, strict=True)
+    ]
+    return Telling(own, own * np.log2(np.maximum(distance, 2)), np.array(hub))
+
+
+def _most_common(keys: np.ndarray) -> float:
+    """The share of the most common one."""
+    return float(np.bincount(keys).max() / len(keys)) if len(keys) else 0.0
 
 
 def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:

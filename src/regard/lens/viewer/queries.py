@@ -57,14 +57,17 @@ def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, An
 
 
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
-    """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives (K,).
+    """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives, and
+    from how many rows it may, (K,).
 
     ordinary: the weight of a row on keys that are not special tokens, Σ p − special.
     """
     found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
     if "special" in call.rows:
         found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
-    return found if call.received is None else found | {"received": call.received[head].astype(np.float32)}
+    if call.received is None:
+        return found
+    return found | {name: getattr(call, name)[head].astype(np.float32) for name in ("received", "readers")}
 
 
 def plain(value: Any) -> Any:

@@ -32,6 +32,7 @@ VIEWS = (
         "map",
         "main",
         parts=(
+            "plot/others",
             "plot/tiles",
             "plot/axes",
             "plot/cellmarks",

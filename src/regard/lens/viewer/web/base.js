@@ -36,13 +36,16 @@ function percent(p, figures = 3) {
   return `${Number(shown) >= 100 ? 100 : shown.includes("e") ? Number(shown) : shown} %`;
 }
 
-// Color scales: each maps a weight to 0 … 1 on a fixed domain; `row` is {attended, maximum} of the cell's row.
+// Color scales: each maps a weight to 0 … 1 on a fixed domain; `row` is {attended, maximum} of the cell's row, and `others` the mean
+// weight of the other rows on the cell's key.
 const SCALES = {
   near: { title: "log from 0.1 %", ticks: ["≤ 0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 3 },
   log: { title: "log from 10⁻⁶", ticks: ["≤ 10⁻⁶", "10⁻⁵", "10⁻⁴", "0.1 %", "1 %", "10 %", "100 %"], place: (p) => 1 + Math.log10(p || 1e-12) / 6 },
   linear: { title: "linear", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], place: (p) => p },
   lift: { title: "relative to uniform", ticks: ["1/64", "1/8", "uniform", "8×", "64×"], diverging: true, perRow: true,
           place: (p, row) => 0.5 + Math.log2((p || 1e-12) * row.attended) / 12 },
+  others: { title: "against the other rows", ticks: ["1/64", "1/8", "equal", "8×", "64×"], diverging: true, perRow: true, perCell: true,
+            place: (p, { others }) => (others >= 0 ? 0.5 + Math.log2((p || 1e-12) / (others || 1e-12)) / 12 : 0.5) },
   row: { title: "relative to the row's maximum", ticks: ["0 %", "25 %", "50 %", "75 %", "100 %"], perRow: true, place: (p, row) => p / row.maximum },
 };
 /** The default scale: three decades are enough for short texts. */

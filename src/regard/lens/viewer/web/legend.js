@@ -69,7 +69,7 @@ const legend = {
     if (!strong.length && line.wrong + line.leaks) return [`${several ? " have" : " has"} only invalid weights.`];
     if (!strong.length) return [several ? " attend to no key." : " attends to no key: every key is masked, or its weight is too small to show."];
     const itself = (j) => line.of === queryAxis() && !several && j === line.places[0];
-    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...(itself(j) ? ["itself"] : named(line.of, j))]);
+    const parts = strong.flatMap((j, at) => [at ? ", " : several ? " put on average " : " puts ", `${amount(line, j)} ${at ? "" : `of ${several ? "their" : "its"} weight `}on `, ...this.beside(line, j, itself(j))]);
     const enough = needed(line, 0.8);
     parts.push(enough > 1 ? `; 80 % of the weight is on ${enough.toLocaleString("en")} keys.` : ".");
     if (hiding(state.run)) parts.push(" Special tokens are left out and the other weights renormalized to 100 %: these are not the model’s own numbers.");
@@ -83,7 +83,14 @@ const legend = {
     const several = line.places.length > 1;
     if (!strong.length) return [several ? " receive no weight." : " receives no weight."];
     const itself = (i) => line.of === keyAxis() && !several && i === line.places[0];
-    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${amount(line, i)} ${at ? "" : "of the weight "}of `, ...(itself(i) ? ["itself"] : named(line.of, i))]), "."];
+    return [...strong.flatMap((i, at) => [at ? ", " : several ? " receive " : " receives ", `${amount(line, i)} ${at ? "" : "of the weight "}of `, ...this.beside(line, i, itself(i))]), "."];
+  },
+
+  /** A token, and the mean weight of the other rows next to its own. */
+  beside(line, j, itself) {
+    const others = line.others(j);
+    const said = Number.isNaN(others) ? "" : `other rows: ${percent(others, 2)}`;
+    return itself ? ["itself", said && ` (${said})`] : named(line.of, j, said && `; ${said}`);
   },
 
   /** A warning about invalid weights. */
@@ -107,7 +114,7 @@ screens.push(legend);
 /** A weight as text. */
 const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
 /** A token in quotes, and its position. */
-const named = (of, i) => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")})`];
+const named = (of, i, more = "") => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")}${more})`];
 
 /** JSON as one line of text. */
 function plain(value) {

@@ -8,7 +8,7 @@ function gutters(outer, kind) {
 }
 
 const TRACKS = {
-  received: { title: "received", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
+  received: { title: "received (log)", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
               words: (value, call) => `receives ${percent(value / call.Q, 2)} of all weight` },
   spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the maximum` },
   special: { title: "special", place: (value) => value, words: (value) => `${percent(value, 2)} on special tokens` },

@@ -24,7 +24,7 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
         const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row);
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row, j);
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
@@ -50,10 +50,14 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 }
 
 /** A readable text color for a cell. */
-function inkOf(plot, { coarse }, cell, row) {
+function inkOf(plot, { coarse }, cell, row, j) {
   const code = coarse[cell];
   if (code === ZERO) return plot.palette.ink;
   if (code < FIRST && code !== TINY) return "#ffffff";
+  if (SCALES[state.scale].perCell) {
+    const others = othersOfCell(tracksNow(plot.run()), COARSE[code], j, 1, 1, "share");
+    return ink(step(COARSE[code], state.scale, { others }), state.scale);
+  }
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
 }
 

@@ -87,7 +87,7 @@ const mapImage = {
     const place = { run: state.run, call: state.call, head: state.head, scale: state.scale };
     const i = Math.min(callNow().Q - 1, Math.floor(state.hover?.row ?? state.query));
     this.requested = i;
-    const [image, row] = await Promise.all([of.image ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
+    const [image, row, tracks] = await Promise.all([of.image ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
     if (overtaken(place) || this.requested !== i) return;
     const canvas = $("map-image");
     const [rows, columns] = of.grid;
@@ -105,7 +105,8 @@ const mapImage = {
       const p = weight(row.coarse[j], row.fine?.[j]) * figures.factor;
       if (of === queryAxis() && j === i) own = patch;
       if (p > (patches[strongest]?.p ?? -1)) strongest = patch;
-      patches.push({ p, at: step(p, state.scale, figures), code: row.coarse[j] });
+      const others = othersOf(tracks, weight(row.coarse[j], row.fine?.[j]), [j]);
+      patches.push({ p, at: step(p, state.scale, { ...figures, others }), code: row.coarse[j] });
       patch++;
     });
     patches.forEach(({ at, code }, number) => {

@@ -194,6 +194,7 @@ function colored(tile, place, fold, look) {
   const [high, wide] = [2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
   const keys = runs[place.n].axes[call.keys];
   const hidden = look.hide ? Array.from({ length: columns }, (_, c) => anySpecial(keys, place.column * TILE * 2 ** place.level + c * wide, wide)) : null;
+  if (SCALES[look.scale].perCell) return againstOthers(tile, place, [high, wide], look, hidden);
   const lookup = plain.slice();
   let last = "";
   for (let r = 0; r < rows; r++) {
@@ -202,6 +203,26 @@ function colored(tile, place, fold, look) {
     if (name !== last) for (let code = FIRST; code < 256; code++) lookup[code] = ramp[step(COARSE[code] * row.factor, look.scale, row)];
     last = name;
     for (let c = 0; c < columns; c++) pixels[r * columns + c] = hidden?.[c] ? solid : lookup[coarse[r * columns + c]];
+  }
+  return pixels;
+}
+
+/** The pixels of a scale whose colors depend on the cell: against the other rows. */
+function againstOthers({ coarse, rows, columns }, place, [high, wide], look, hidden) {
+  const { plain, ramp, solid } = paletteOf(look);
+  const call = runs[place.n].calls[place.call];
+  const [first, pixels] = [place.column * TILE * 2 ** place.level, new Uint32Array(rows * columns)];
+  for (let r = 0; r < rows; r++) {
+    const tall = Math.min(high, call.Q - place.row * TILE * 2 ** place.level - r * high);
+    for (let c = 0; c < columns; c++) {
+      const at = r * columns + c, code = coarse[at];
+      if (hidden?.[c]) pixels[at] = solid;
+      else if (code < FIRST && code !== TINY) pixels[at] = plain[code];
+      else {
+        const others = othersOfCell(look.tracks, COARSE[code], first + c * wide, tall, wide, place.level ? place.pool : "share");
+        pixels[at] = ramp[step(COARSE[code], look.scale, { others })];
+      }
+    }
   }
   return pixels;
 }

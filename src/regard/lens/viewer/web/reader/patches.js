@@ -91,7 +91,7 @@ const patches = {
       const code = line.hidden(i) ? MASKED : line.code[i];
       if (code === MASKED) return this.hatch(context, x, y, w, h);
       context.globalAlpha = [NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
-      context.fillStyle = solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, line.row), state.scale);
+      context.fillStyle = solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, figuresAt(line, i)), state.scale);
       context.fillRect(x, y, w + 0.5, h + 0.5);
       context.globalAlpha = 1;
       return undefined;

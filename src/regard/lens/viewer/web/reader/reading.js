@@ -39,7 +39,7 @@ async function reading() {
   const places = to ? [query, ...pins] : same ? [columnNow(), ...pins] : [columnNow()];
   const renormalizing = to && hiding(run);
   const lines = places.map((at) => (to ? source.row(run, call, head, at) : source.column(run, call, head, at)));
-  const [tracks, ...answers] = await Promise.all([renormalizing ? tracksOf(run) : null, ...lines]);
+  const [tracks, ...answers] = await Promise.all([tracksOf(run), ...lines]);
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
   // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks.
@@ -67,7 +67,9 @@ async function reading() {
   let many = 0;
   for (let j = 0; j < p.length; j++) if (p[j] > 0 && sure[j] && !out[j]) kept[many++] = p[j];
   const sorted = kept.subarray(0, many).sort().reverse();
-  return { ...line, of, to, places, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  // Without special tokens, each row is renormalized by a factor of its own.
+  const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
+  return { ...line, of, to, places, others, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
 }
 
 /** The positions of the largest weights in descending order, at most so many. */
@@ -94,13 +96,17 @@ function describe(line, j) {
   return `${line.sure[j] ? "" : "about "}${percent(line.p[j], line.sure[j] ? 3 : 2)}`;
 }
 
+/** The figures that the color of a value depends on. */
+const figuresAt = (line, j) => ({ ...line.row, others: line.others?.(j) });
+
 /** Sets the background of a node to the color of its value, on the scale of the legend. */
 function ground(node, line, j) {
   const code = line.hidden(j) ? null : line.code[j];
   const named = { [ZERO]: "zero", [NAN]: "nan", [OUT]: "out", [LEAK]: "leak", [MASKED]: "masked" }[code];
   for (const name of ["zero", "nan", "out", "leak", "masked"]) node.classList.toggle(name, name === named);
   const plain = code !== null && named === undefined;
-  const at = plain ? step(code === TINY ? 0 : line.p[j], state.scale, line.rowAt ? line.rowAt(j) : line.row) : 0;
-  node.style.background = plain ? color(at, state.scale) : "";
-  node.style.color = plain ? ink(at, state.scale) : "";
+  const scale = line.scale ?? state.scale;
+  const at = plain ? step(code === TINY ? 0 : line.p[j], scale, figuresAt(line, j)) : 0;
+  node.style.background = plain ? color(at, scale) : "";
+  node.style.color = plain ? ink(at, scale) : "";
 }

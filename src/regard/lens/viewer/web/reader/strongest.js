@@ -15,8 +15,10 @@ const strongest = {
     this.back = element("button", "◂", { type: "button", title: "next stronger", ariaLabel: "next stronger" });
     this.on = element("button", "▸", { type: "button", title: "next weaker", ariaLabel: "next weaker" });
     this.title = element("h3", null, { id: "strongest-title" });
+    this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
+      element("span", "weight", { className: "number" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     const bar = element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on));
-    box.append(bar, this.list, this.note, this.curve);
+    box.append(bar, this.columns, this.list, this.note, this.curve);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.back.addEventListener("click", () => this.go(-1));
     this.on.addEventListener("click", () => this.go(1));
@@ -68,6 +70,7 @@ const strongest = {
     this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
+    this.columns.hidden = !this.order.length;
     this.back.disabled = this.on.disabled = !this.order.length || !line.to;
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
@@ -84,11 +87,16 @@ const strongest = {
     const j = this.order[place];
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
-    bar.style.width = `${clamp(100 * line.p[j] / (line.to ? 1 : Math.max(1, line.p[this.order[0]])), 0.5, 100)}%`;
+    const whole = line.to ? 1 : Math.max(1, line.p[this.order[0]]);
+    bar.style.width = `${clamp(100 * line.p[j] / whole, 0.5, 100)}%`;
+    const others = line.others(j);
+    const mark = element("i", null, { className: "others", hidden: Number.isNaN(others) });
+    mark.style.left = `${clamp(100 * others / whole, 0, 100)}%`;
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, {}, bar), element("data", said, { value: line.p[j], className: "number" }));
-    made.title = describe(line, j);
+      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
+      element("data", percent(others, 2), { value: others, className: "number soft" }));
+    made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}`;
     made.dataset.place = place;
     made.dataset.token = j;
     made.setAttribute("role", "option");
