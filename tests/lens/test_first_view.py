@@ -42,7 +42,7 @@ def test_the_choice_is_the_row_that_differs():
     """
     found = choose(toy({}, {0: {2: 7, 3: 0}, 1: {5: 2, 7: 3}}))
     assert (found.call, found.head, found.query) == (1, 1, 5)
-    assert "13% above the other rows" in found.why  # 0.9 − 1/7 in one of six ordinary rows
+    assert "13% above other rows" in found.why  # 0.9 − 1/7 in one of six ordinary rows
 
 
 def test_a_head_in_which_all_rows_attend_to_one_word_comes_last():

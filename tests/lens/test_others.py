@@ -1,4 +1,4 @@
-"""The mean weight of the other rows, how many rows may attend to a key, and figures that leave out rows without meaning."""
+"""The mean weight of the other rows, how many rows may attend to a key, and which rows figures leave out."""
 
 import numpy as np
 import pytest

@@ -95,12 +95,10 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
         why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
     elif token is None:
         mean = own.sum() / max(1, _ordinary(run, chosen).sum())
-        why = (
-            f"{among}, its rows attend most to distant tokens of their own: on average {mean:.0%} above the other rows"
-        )
+        why = f"{among}, its rows attend most to distant tokens of their own: on average {mean:.0%} above other rows"
     else:
         more = own[rows[chosen.queries]]
-        why = f"{among}, this token attends most to a distant token of its own here: {more:.0%} above the other rows"
+        why = f"{among}, this token attends most to a distant token of its own here: {more:.0%} above other rows"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
     line = telling[at].far[number]
