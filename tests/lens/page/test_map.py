@@ -41,21 +41,23 @@ def place(p, scale="log", row=None):
             "linear": p,
             "lift": 0.5 + np.log2(p * row[0]) / 12 if row else None,
             "row": p / row[1] if row else None,
+            "others": 0.5 + np.log2(p / row[2]) / 12 if row else None,
         }[scale]
     return round(255 * min(1, max(0, x)))
 
 
-@pytest.mark.parametrize("scale", ["log", "linear", "lift", "row"])
+@pytest.mark.parametrize("scale", ["log", "linear", "lift", "row", "others"])
 def test_every_cell_has_the_colour_of_its_weight(home, scale):
     """The colour of a cell is the ramp's at the place of the exact weight, to within the step of its code; masked cells
     have none.
     """
     chart, exact = home
     chart.view.choose(head=1, query=11, scale=scale)
-    colours = ramp("diverging-light" if scale == "lift" else "light").astype(int)
+    colours = ramp("diverging-light" if scale in ("lift", "others") else "light").astype(int)
     p = exact[0][1]
     for i, j in [(3, 1), (5, 5), (7, 2), (10, 0), (11, 10)]:
-        row = (i + 1, p[i].max())
+        others = np.delete(p[j:, j], i - j).mean()  # the other rows that may attend to the key
+        row = (i + 1, p[i].max(), others)
         lowest, highest = (place(p[i, j] * (1 + way * COARSE_ERROR), scale, row) for way in (-1, 1))
         steps = colours[max(0, lowest - 1) : highest + 2]
         assert np.abs(steps - chart.pixel(i, j)[:3]).sum(-1).min() <= 1, (i, j, p[i, j])

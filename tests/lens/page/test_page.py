@@ -17,21 +17,29 @@ from tests.support.browser import HOSTILE, example, fault, near, share
 
 
 def test_the_sentence_says_what_the_row_does(home):
-    """It names the three keys with the largest weights, the weights to three figures, and how many keys make 80 %."""
+    """It names the three keys with the largest weights, the weights to three figures, next to the mean of the other
+    rows, and how many keys make 80 %.
+    """
     view, _, exact = home
     i = int((exact[1][2] ** 2).sum(1).argmin())  # the row that looks widest
     view.choose(call=1, head=2, query=i)
     row = exact[1][2, i]
     said = view.text("#sentence")
     first, second, third = np.argsort(-row)[:3]
-    found = re.findall(r"([\d.]+) % (?:of its weight )?on (itself|“[^”]+” \(token (\d+)\))", said)
+    found = re.findall(
+        r"([\d.]+) % (?:of its weight )?on (itself|“[^”]+”) \((?:token (\d+))?(?:; )?(?:other rows: ([\d.]+) %)?\)",
+        said,
+    )
     assert said.startswith(f"Layer 1, head 2: “word{i}” (token {i}) puts")
-    assert [i if name == "itself" else int(token) for _, name, token in found] == [first, second, third]
+    assert [i if name == "itself" else int(token) for _, name, token, _ in found] == [first, second, third]
     for (told, *_), key in zip(found, (first, second, third), strict=True):
         assert (
             abs(float(told) / 100 - row[key])
             <= 0.00051 * 10 ** np.floor(np.log10(100 * row[key])) + FINE_ERROR * row[key]
         )
+    for (*_, told), key in zip(found, (first, second, third), strict=True):
+        others = np.delete(exact[1][2, key:, key], i - key)  # the rows that may attend to the key
+        assert not told if not len(others) else float(told) / 100 == pytest.approx(others.mean(), rel=0.06, abs=2e-5)
     assert int(re.search(r"is on (\d+) keys", said)[1]) == np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1
     assert view.tab.get_attribute("#sentence", "aria-live") == "polite"
 
@@ -55,11 +63,12 @@ def test_the_legend_shows_the_ramp_and_its_domain(home):
         ("log", ("≤ 10⁻⁶", "100 %")),
         ("linear", ("0 %", "100 %")),
         ("lift", ("1/64", "64×")),
+        ("others", ("1/64", "64×")),
         ("row", ("0 %", "100 %")),
     ):
         view.tab.select_option("#scale", scale)
         view.settled()
-        name = "diverging-light" if scale == "lift" else "light"
+        name = "diverging-light" if scale in ("lift", "others") else "light"
         for at in (0, 100, 255):
             assert view.pixel("#ramp", at, 0)[:3] == ramp(name)[at].tolist()
         ticks = view.tab.eval_on_selector_all("#ticks span", "nodes => nodes.map((node) => node.textContent)")

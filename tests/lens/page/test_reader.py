@@ -98,6 +98,31 @@ def test_the_list_holds_the_strongest_keys_with_their_weights(seen):
         near(shown, row, FINE_ERROR)
 
 
+def test_the_list_shows_the_mean_of_the_other_rows(seen):
+    """Next to each weight, and as a mark on its bar; of rows that attend to a key, too; a key of one row has none."""
+    opened, exact = seen
+    for query, direction in ((9, "to"), (17, "to"), (9, "from")):
+        fresh(opened, query=query, direction=direction)
+        p = exact[0][0]
+        shown = opened.tab.evaluate(
+            """() => [...document.querySelectorAll("#strongest-list .entry[data-token]")].map((row) =>
+                [Number(row.dataset.token), row.querySelectorAll("data")[1].textContent,
+                 row.querySelector(".others").hidden ? null : parseFloat(row.querySelector(".others").style.left)])"""
+        )
+        assert len(shown) >= 6
+        for at, said, mark in shown:
+            row, key = (query, at) if direction == "to" else (at, query)
+            others = np.delete(p[key:, key], row - key)
+            if len(others):
+                assert float(said.split()[0]) / 100 == pytest.approx(others.mean(), rel=0.06, abs=2e-5)
+                assert mark == pytest.approx(
+                    100 * others.mean() / max(1, p[:, query].max() if direction == "from" else 1), abs=0.1
+                )
+            else:
+                assert said == "—" and mark is None
+    assert "other rows" in opened.tab.inner_text("#strongest .columns")
+
+
 def test_a_token_lies_on_the_colour_of_its_weight(seen):
     """The ground is the colour of the legend for the exact weight; masked tokens have none, and are said to be
     masked.

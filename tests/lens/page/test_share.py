@@ -186,7 +186,7 @@ def test_all_words_of_a_drawing_are_inside_it_and_apart(opened, keys):
     """
     run, _ = example(n=6, layers=1, heads=1, keys=keys)
     view = opened(page(run))
-    for scale in ("near", "log", "linear", "lift", "row"):
+    for scale in ("near", "log", "linear", "lift", "row", "others"):
         view.choose(scale=scale)
         outside, over = view.tab.evaluate(
             """async () => {
