@@ -13,11 +13,12 @@ from .drawing.heatmap import heatmap
 from .look import look
 from .runs.axis import Axis, Segment
 from .runs.call import Call, Overview
+from .runs.detectors import token
 from .runs.run import Run, Step
 from .viewer import page
 from .viewer.notebook import frame_of
 
-__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page"]
+__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page", "token"]
 
 Run._repr_html_ = frame_of  # set here, so that `runs` does not import the viewer
 

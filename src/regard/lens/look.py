@@ -14,6 +14,8 @@ from ..common.optional import requires_extra
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
+from .runs.detectors import checked
+from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 
@@ -21,13 +23,13 @@ __all__ = ["look", "of_arrays", "of_weights"]
 
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
-RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite")
+RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")
 ACCEPTED = {
     "a recorded run": (),
     "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
     "a module": ("inputs", "tokens", *RECORDED),
-    "q and k": ("k", "v", "tokens", "special", *RULES),
-    "weights": ("weights", "mask", "query_start", "tokens", "special", "entry"),
+    "q and k": ("k", "v", "tokens", "special", "measures", *RULES),
+    "weights": ("weights", "mask", "query_start", "tokens", "special", "entry", "measures"),
 }
 
 
@@ -57,6 +59,7 @@ def look(
     sinks: Any = None,
     tokens: Sequence[str] | None = None,
     special: Any = None,
+    measures: Mapping[str, Any] | None = None,
 ) -> Run:
     """Runs a model once, or reads arrays, and returns every attention call as a `Run`.
 
@@ -102,6 +105,9 @@ def look(
         sinks: (H,) or (H, S) additional logits in the denominator, as for `attention`.
         tokens: the tokens of the keys (for a module: of the rows), as text.
         special: (K,) booleans: which keys are special tokens.
+        measures: sets of keys by name, as masks over `head`, `query`, `key` and `regard.lens.token`, the table of the
+            run's tokens: equal tokens have equal numbers, each special token has its own. The weight on them becomes a
+            figure of every row and head, like `duplicate` and `induction`, which texts with repeated tokens have.
 
     Returns:
         The run. `run.calls` are the attention calls in order.
@@ -142,11 +148,13 @@ def look(
             "sinks": sinks,
             "tokens": tokens,
             "special": special,
+            "measures": measures,
         }.items()
         if value is not None
     }
     kind = _kind(what, given)
     _check(kind, what, given)
+    own = checked(measures, known=ROWS)
     if kind == "a recorded run":
         return open_run(what)
     if kind == "q and k":
@@ -161,10 +169,19 @@ def look(
             scale=scale,
             query_start=query_start,
             sinks=sinks,
+            measures=own,
         )
     if kind == "weights":
-        return of_weights(weights, mask=mask, query_start=query_start, tokens=tokens, special=special, entry=entry)
-    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite)
+        return of_weights(
+            weights,
+            mask=mask,
+            query_start=query_start,
+            tokens=tokens,
+            special=special,
+            entry=entry,
+            measures=own,
+        )
+    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite, own)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
         return _with_origin(record_text(text, options), what, given)
     from .recording.entry import of_model, of_module  # loads torch

@@ -1,4 +1,4 @@
-"""The summary in the terminal: figures of all heads, the matrix of one head, and what one token attends to."""
+"""The summary in the terminal: what one token attends to, the matrix of its head, and figures of all heads."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
 from ..runs.labels import visible
+from ..runs.row_figures import ROWS
 from ..runs.run import Run
 from .figure import MatrixFigure, matrix_figure
 from .heatmap import DECADES, SHORT
@@ -34,7 +35,14 @@ BLOCKS = {
     "first": "weight on the first key, %",
     "distance": "distance, tokens",
 }
+TITLES = {
+    "spread": "entropy",
+    "special": "on special tokens",
+    "first": "on the first key",
+    "distance": "mean distance",
+}
 LISTED = 8
+BEST = 3  # heads for each kind
 NAMED = 40  # rows: up to here, each has a line and a label
 SHADES = " .:-=+*#%@"  # for terminals without colors
 SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
@@ -42,7 +50,7 @@ ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 
 
 def summary(console: Console, run: Run, choice: Choice) -> None:
-    """Prints figures of every call and head, then the chosen head's matrix and the chosen token's row."""
+    """Prints the chosen token's row and the chosen head's matrix, then figures of every call and head."""
     heads = max(call.shape[0] for call in run.calls)
     sizes = " · ".join(
         f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items()
@@ -50,31 +58,49 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
     console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
     console.print()
+    _answer(console, run, choice)
+    console.print()
+    console.print(_detectors(run))
+    console.print()
     known = {name for call in run.calls for name in call.figures} - {"first" if _marked(run) else "special"}
     shown = [name for name in BLOCKS if name in known]
     blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
+    console.print(_line("every head: rows are attention calls (layers), columns are heads", dim=True))
     console.print(Columns(blocks, padding=(1, 3)))
-    console.print(_line("rows are attention calls (layers), columns are heads", dim=True))
-    console.print()
+
+
+def _answer(console: Console, run: Run, choice: Choice) -> None:
+    """What the chosen token attends to, why this head was chosen, and its matrix."""
     call = run.calls[choice.call]
-    figures = " · ".join(
-        f"{name} {_figure(name, value[choice.head])}" for name, value in call.figures.items() if name in BLOCKS
-    )
-    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), f" · {figures}"))
+    console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), ": ", _sentence(run, choice)))
     console.print(_line(choice.why, dim=True))
     console.print()
-    shown_matrix, row = (
-        matrix(run, choice.call, choice.head, console),
-        _row(run, choice, "█" if _drawn(console) else "#"),
-    )
-    widest = max(len(line) for line in shown_matrix.plain.splitlines())
+    shown, row = matrix(run, choice.call, choice.head, console), _row(run, choice, "█" if _drawn(console) else "#")
+    widest = max(len(line) for line in shown.plain.splitlines())
     if widest + 74 <= console.width:
         beside = Table.grid(padding=(0, 4))
-        beside.add_row(shown_matrix, row)
+        beside.add_row(shown, row)
         console.print(beside)
     else:
-        console.print(shown_matrix)
         console.print(row)
+        console.print()
+        console.print(shown)
+    figures = [
+        f"{TITLES[name]} {_figure(name, call.figures[name][choice.head])}" for name in TITLES if name in call.figures
+    ]
+    console.print(_line(" · ".join(figures), dim=True))
+
+
+def _sentence(run: Run, choice: Choice) -> str:
+    """The strongest key of the chosen row, next to the mean of the other rows."""
+    call = run.calls[choice.call]
+    weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
+    row = f"“{_named(run.axes[call.queries], choice.query)}” ({choice.query})"
+    if not np.isfinite(weights).all() or not weights.any():
+        return f"{row} has no key with a valid weight"
+    key = int(weights.argmax())
+    beside = "" if np.isnan(others[key]) else f"; the other rows {others[key]:.1%} on average"
+    return f"{row} attends {weights[key]:.1%} to “{_named(run.axes[call.keys], key)}” ({key}){beside}"
 
 
 def matrix(run: Run, call: int, head: int, console: Console) -> Text:
@@ -191,6 +217,34 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
                 block.append(f"{words:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
+
+
+DETECTORS = {
+    "previous": "the previous token",
+    "itself": "the token itself",
+    "first": "the first key",
+    "duplicate": "the same token before",
+    "induction": "what followed it before",
+}
+
+
+def _detectors(run: Run) -> Table:
+    """For each kind of head that people look for, the heads with the largest weight on its keys."""
+    table = Table(box=None, header_style="dim", padding=(0, 2), pad_edge=False)
+    table.add_column("most weight on")
+    table.add_column("layer.head, mean of the rows")
+    own = {name for call in run.calls for name in call.figures} - {*ROWS, *DETECTORS}
+    for name, title in (DETECTORS | {name: name for name in sorted(own)}).items():
+        found = [
+            (float(value), call.layer if call.layer is not None else number, head)
+            for number, call in enumerate(run.calls)
+            for head, value in enumerate(call.figures.get(name, ()))
+            if np.isfinite(value)
+        ]
+        if found:
+            most = sorted(found, key=lambda each: -each[0])[:BEST]
+            table.add_row(title, " · ".join(f"{layer}.{head} {value:.0%}" for value, layer, head in most))
+    return table
 
 
 def _color(share: float) -> Style:

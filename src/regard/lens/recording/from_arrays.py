@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ...common.arrays import read_array
 from ...common.errors import refuse
+from ...language.expr import Expr
 from ...language.problem import Problem
 from ..runs.axis import Axis
 from ..runs.call import UNMEASURED, Call
+from ..runs.detectors import of_tokens
 from ..runs.figures import with_figures
 from ..runs.run import Run
 from .provenance import facts
@@ -31,6 +33,7 @@ def of_arrays(
     query_start=None,
     sinks=None,
     name: str = "attention",
+    measures: Mapping[str, Expr] | None = None,
 ) -> Run:
     """A run of one call from its q (H, Q, D) and k (G, K, D), with the mask and score rules of `attention`.
 
@@ -65,11 +68,23 @@ def of_arrays(
         sinks=problem.sinks,
         v=None if v is None else problem.v[0],
     )
-    return Run("arrays", "", axes, (with_figures(call, axes["keys"].special),), facts=facts())
+    return Run("arrays", "", axes, (_with_figures(call, axes, measures),), facts=facts())
+
+
+def _with_figures(call: Call, axes: Mapping[str, Axis], measures: Mapping[str, Expr] | None) -> Call:
+    sets = of_tokens(axes["keys"], measures or {}) if call.aligned else {}
+    return with_figures(call, axes["keys"].special, sets)
 
 
 def of_weights(
-    weights, *, mask=None, query_start=None, tokens: Sequence[str] | None = None, special=None, entry: int = 0
+    weights,
+    *,
+    mask=None,
+    query_start=None,
+    tokens: Sequence[str] | None = None,
+    special=None,
+    entry: int = 0,
+    measures: Mapping[str, Expr] | None = None,
 ) -> Run:
     """A run of given weights: (Q, K), (H, Q, K) or (B, H, Q, K) of one layer, or a list with one array per layer.
 
@@ -99,7 +114,7 @@ def of_weights(
         Call(f"layer {number}", number, rows, "keys", UNMEASURED, mask=rule.mask, start=start, given=each)
         for number, (each, rule) in enumerate(zip(held, rules, strict=True))
     )
-    measured = tuple(with_figures(call, axes["keys"].special) for call in calls)
+    measured = tuple(_with_figures(call, axes, measures) for call in calls)
     return Run("weights", "", axes, measured, facts=facts() | {"exact": "the weights are those that were passed"})
 
 

@@ -119,7 +119,7 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
     offsets = encoded.pop("offset_mapping")[entry] if fast else None
     ids = encoded["input_ids"][entry]
     fit(texts[entry], flags, opened.longest, opened.name)
-    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags))
+    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags, ids=ids))
 
 
 def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:
@@ -146,6 +146,7 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
         spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
         [*flags, *[True] * (width - len(rows[entry]))],
         "target",
+        [*rows[entry], *[0] * (width - len(rows[entry]))],
     )
     return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
 
@@ -199,4 +200,4 @@ def _axis_of_ids(opened: Opened, ids: list[int], name: str) -> Axis:
     if opened.words is None:
         return Axis.of([str(number) for number in ids], name=name)
     special = set(opened.words.all_special_ids)
-    return Axis.of(spelled(opened.words, ids, None), [number in special for number in ids], name)
+    return Axis.of(spelled(opened.words, ids, None), [number in special for number in ids], name, ids)

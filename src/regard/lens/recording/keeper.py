@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...language.expr import Expr
 from ..runs.call import Call
+from ..runs.detectors import of_tokens
 from ..runs.run import Run, Step
 from ..storage.byte_sizes import shown, size_of
 from ..storage.folder import Writer
@@ -28,7 +30,8 @@ class RecordingOptions:
     """Which calls to record, and where to store them.
 
     layers: numbers or name patterns · entry: the batch entry · values: whether v, x and out are stored; None stores
-    them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one.
+    them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one ·
+    measures: own sets of keys.
     """
 
     layers: Sequence[int | str] | None = None
@@ -37,6 +40,7 @@ class RecordingOptions:
     limit: int | str = "2GB"
     into: str | Path | None = None
     overwrite: bool = False
+    measures: Mapping[str, Expr] = field(default_factory=dict)
 
     def __post_init__(self):
         size_of(self.limit, "look")
@@ -106,7 +110,8 @@ class Keeper:
 
     def _keep(self, recorded: Recorded) -> None:
         queries, keys = self.axes.place(recorded)
-        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values))
+        sets = of_tokens(self.axes.used[keys], self.options.measures) if queries == keys else {}
+        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets)
         self.calls.append(call if self.writer is None else self.writer.add(call))
 
     def _admit(self, recorded: Recorded) -> None:

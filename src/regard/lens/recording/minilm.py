@@ -57,7 +57,9 @@ def record_text(text: str, options: RecordingOptions) -> Run:
     encoded = reader.encode(text)
     fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
     axis = Axis.of(
-        spelled(Words(reader), encoded.ids, encoded.offsets), [bool(flag) for flag in encoded.special_tokens_mask]
+        spelled(Words(reader), encoded.ids, encoded.offsets),
+        [bool(flag) for flag in encoded.special_tokens_mask],
+        ids=encoded.ids,
     )
     weights = mapped(folder / "model.safetensors", "look")
     skipped = Skipped()

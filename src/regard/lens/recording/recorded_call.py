@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...language.expr import Expr
 from ..runs import figures
-from ..runs.call import ROWS, UNMEASURED, Call
+from ..runs.call import UNMEASURED, Call
+from ..runs.row_figures import ROWS
 
 __all__ = ["COMPARED", "Recorded", "checked", "completed", "unmeasured"]
 
@@ -50,25 +53,29 @@ def unmeasured(name: str, layer: int | None, **fields: Any) -> Call:
     return Call(name, layer, queries="", keys="", lse=UNMEASURED, **fields)
 
 
-def completed(recorded: Recorded, queries: str, keys: str, special: np.ndarray, values: bool) -> Call:
-    """The call with its axes and figures, compared with the output of the model. special (K,): special tokens."""
+def completed(
+    recorded: Recorded, queries: str, keys: str, special: np.ndarray, values: bool, sets: Mapping[str, Expr]
+) -> Call:
+    """The call with its axes and figures, compared with the output of the model. special (K,): special tokens · sets:
+    further sets of keys.
+    """
     placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
-    call = _measured(placed, recorded.weights, special)
+    call = _measured(placed, recorded.weights, special, sets)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
     return call if values else dataclasses.replace(call, v=None, x=None, out=None)
 
 
-def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray) -> Call:
+def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray, sets: Mapping[str, Expr]) -> Call:
     """The call with its figures. If the rules do not reproduce the weights of the model, the weights are stored."""
     why = call.notes.get("unread")
     if why is None:
-        found = figures.with_figures(call, special)
+        found = figures.with_figures(call, special, sets)
         if weights is None or _gives(found, weights):
             return found
         why = "the recorded rules do not reproduce the weights that the model used"
     notes = {**call.notes, "unread": why}
     bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
-    return figures.with_figures(bare, special)
+    return figures.with_figures(bare, special, sets)
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...common.errors import Reason, Refused
 
@@ -41,10 +41,11 @@ class Axis:
         grid: (rows, columns) of image patches, or None. The patches are the tokens that are not special, row by row.
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
+        ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
 
     Raises:
-        Refused: listing every problem: an empty axis, a `special` of another length, a grid that does not fit the
-            patches, and segments outside the axis or out of order.
+        Refused: listing every problem: an empty axis, `special` or `ids` of another length, a grid that does not fit
+            the patches, and segments outside the axis or out of order.
 
     Examples:
         >>> from regard.lens import Axis
@@ -59,6 +60,7 @@ class Axis:
     grid: tuple[int, int] | None = None
     picture: bytes | None = None
     segments: tuple[Segment, ...] = ()
+    ids: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         reasons = []
@@ -71,6 +73,9 @@ class Axis:
                     fix="pass a text with at least one token",
                 )
             )
+        if self.ids is not None and len(self.ids) != len(self.tokens):
+            given, fix = f"{len(self.ids)} ids, {len(self.tokens)} tokens", "pass one id for each token, or none"
+            reasons.append(Reason("ids that do not fit the tokens", given=given, expected="one id per token", fix=fix))
         if len(self.special) != len(self.tokens):
             reasons.append(
                 Reason(
@@ -105,13 +110,20 @@ class Axis:
             raise Refused("Axis", reasons)
 
     @classmethod
-    def of(cls, tokens: Sequence[str] | int, special: Sequence[bool] | None = None, name: str = "text") -> Axis:
+    def of(
+        cls,
+        tokens: Sequence[str] | int,
+        special: Sequence[bool] | None = None,
+        name: str = "text",
+        ids: Sequence[int] | None = None,
+    ) -> Axis:
         """An axis of these tokens, or of `tokens` plain positions.
 
         Args:
             tokens: the text of each position, or the number of positions.
             special: for each position, whether it is a special token; None means that none is.
             name: the name of the axis.
+            ids: the numbers of the tokens in the vocabulary.
 
         Returns:
             The axis. Plain positions have their numbers as tokens.
@@ -125,7 +137,8 @@ class Axis:
             ('0', '1', '2')
         """
         words = tuple(map(str, range(tokens))) if isinstance(tokens, int) else tuple(tokens)
-        return cls(name, words, (False,) * len(words) if special is None else tuple(map(bool, special)))
+        flags = (False,) * len(words) if special is None else tuple(map(bool, special))
+        return cls(name, words, flags, ids=None if ids is None else tuple(map(int, ids)))
 
     def __len__(self) -> int:
         return len(self.tokens)

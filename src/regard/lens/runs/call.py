@@ -12,35 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from ...api.statistics import attention_stats
 from ...common.dtypes import real_of
-from ...common.errors import refuse
+from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 from .readers import readers
+from .row_figures import means
 
-__all__ = ["AVERAGED", "ROWS", "UNMEASURED", "Call", "Overview"]
+__all__ = ["UNMEASURED", "Call", "Overview"]
 
-# The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
-# rows of a head.
-ROWS = {
-    "entropy": "−Σ p ln p, in nats",
-    "spread": "entropy as a share of ln(number of allowed keys), 0 if one key is allowed",
-    "maximum": "the largest weight",
-    "strongest": "its key, -1 if the row has no weight",
-    "special": "weight on special tokens",
-    "itself": "weight on the key at the row's own position",
-    "previous": "weight on the key before it",
-    "first": "weight on the first key",
-    "distant": "weight on ordinary tokens at least two positions away",
-    "distance": "√ Σ p (query − key)², in positions",
-    "low": "the smallest score",
-    "high": "the largest score",
-    "attended": "how many keys the mask allows",
-    "wrong": "how many of its scores are NaN or +infinity",
-    "forbidden": "weight on masked keys; only for given weights",
-}
-AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
-POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
 Part = slice | Sequence[int] | np.ndarray | int | None
@@ -169,30 +150,10 @@ class Call:
         """The figures of every head by name, (H,) float64: the mean of `rows` over the rows that are not fully masked.
 
         The spread leaves out rows with one key, which are neither spread nor concentrated; `previous` leaves out rows
-        that have no previous key, or may not attend to it. NaN if no row remains. In cross-attention, figures that
-        depend on the row's own position are left out.
+        that have no previous key, or may not attend to it; measures leave out rows without a key of theirs. NaN if no
+        row remains. In cross-attention, figures that depend on the row's own position are left out.
         """
-        if "attended" not in self.rows:
-            return {}
-        attended = self.rows["attended"]
-        counted = {"spread": attended > 1, "previous": (attended > 0) & self._have_previous()}
-        found = {}
-        for name in AVERAGED:
-            if name in self.rows and (self.aligned or name not in POSITIONED):
-                those = counted.get(name, attended > 0)
-                with np.errstate(invalid="ignore"):
-                    found[name] = np.where(those, self.rows[name], 0).sum(-1, dtype=np.float64) / those.sum(-1)
-        return found
-
-    def _have_previous(self) -> np.ndarray:
-        """Which rows may attend to the key before their own position, (H, Q)."""
-        H, Q, K = self.shape
-        here = self.start + np.arange(Q)
-        exists = (here > 0) & (here <= K)
-        if self.mask is not None:
-            places = {"batch": 0, "head": np.arange(H)[:, None], "query": here, "key": here - 1}
-            exists = exists & evaluate(self.mask, places)
-        return np.broadcast_to(exists, (H, Q))
+        return means(self.rows, self.shape, self.mask, self.start, aligned=self.aligned)
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
@@ -265,6 +226,30 @@ class Call:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(count > 0, rest / count, np.nan)
 
+    def stats(self, of) -> Any:
+        """Statistics of the weights, in memory that grows with the rows and keys, not with their product.
+
+        Args:
+            of: the measures, as for `attention_stats`: names, and `rg.mass(keys)`, `rg.top(n)`, `rg.pooled(rows,
+                columns)`.
+
+        Returns:
+            What `attention_stats` returns, for one batch entry.
+
+        Raises:
+            Refused: a call with given weights, and measures that `attention_stats` refuses.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> call = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 3, 8)), mask=rg.causal()).calls[0]
+            >>> call.stats(rg.mass(rg.key == 0, name="start"))["start"].round(2)
+            array([[1.  , 0.5 , 0.33]])
+        """
+        if self.given is not None:
+            raise self._only_weights("stats")
+        rules = {name: getattr(self, name) for name in ("mask", "score", "scale", "sinks")}
+        return attention_stats(self.q, self.k, of=of, query_start=self.start, **rules)
+
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax: `logits` after the score rule.
 
@@ -286,13 +271,7 @@ class Call:
             array([[[0.964, 0.964]]])
         """
         if self.given is not None:
-            raise refuse(
-                "scores",
-                "only the weights of this call are known",
-                given=self.name,
-                expected="a call with q and k",
-                fix="record the model",
-            )
+            raise self._only_weights("scores")
         return self._scored(*self._places(heads, rows, keys))
 
     def logits(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
@@ -316,13 +295,7 @@ class Call:
             array([[[2., 2.]]])
         """
         if self.given is not None:
-            raise refuse(
-                "logits",
-                "only the weights of this call are known",
-                given=self.name,
-                expected="a call with q and k",
-                fix="record the model",
-            )
+            raise self._only_weights("logits")
         return self._logits(*self._places(heads, rows, keys))
 
     def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
@@ -346,6 +319,10 @@ class Call:
             array([[[ True, False]]])
         """
         return self._allowed(*self._places(heads, rows, keys))
+
+    def _only_weights(self, where: str) -> Refused:
+        what, expected = "only the weights of this call are known", "a call with q and k"
+        return refuse(where, what, given=self.name, expected=expected, fix="record the model")
 
     def _logits(self, h, i, j) -> np.ndarray:
         assert self.q is not None and self.k is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from ...api.statistics import attention_stats
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
-from .call import ROWS, Call, Overview
+from .call import Call, Overview
 from .codes import ABOVE
 from .precision import too_large
+from .readers import keys_of
+from .row_figures import ROWS
 from .tiles import overview
 
 __all__ = ["CELLS", "measured", "of_weights", "with_figures"]
@@ -23,16 +26,21 @@ BLOCK = 1 << 20  # given weights that are processed at a time
 CELLS = 128  # along the side of the overview
 
 
-def with_figures(call: Call, special) -> Call:
+def with_figures(call: Call, special, sets: Mapping[str, Expr] | None = None) -> Call:
     """The call with the fields that are computed after recording: lse, rows, received and overview.
 
-    special (K,) booleans: which keys are special tokens.
+    special (K,) booleans: which keys are special tokens. sets: further sets of keys by name, as rules; the weight on
+    them is a figure of each row, NaN in rows that may attend to none of them.
     """
+    sets = dict(sets or {})
     if call.given is not None:
-        found = of_weights(call.given, special, mask=call.mask, start=call.start)
+        found = of_weights(call.given, special, mask=call.mask, start=call.start, sets=sets)
     else:
         rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "start", "sinks")}
-        found = measured(call.q, call.k, special, **rules)
+        found = measured(call.q, call.k, special, sets=sets, **rules)
+    for name, rule in sets.items():
+        some = keys_of(rule if call.mask is None else call.mask & rule, call.shape, call.start) > 0
+        found["rows"][name] = np.where(some, found["rows"][name], np.float32(np.nan))
     return dataclasses.replace(call, **found)
 
 
@@ -47,16 +55,19 @@ def measured(
     start: int = 0,
     sinks=None,
     cells: int = CELLS,
+    sets: Mapping[str, Expr] | None = None,
 ) -> dict[str, Any]:
     """The computed fields of a call with q and k: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
     q (H, Q, D) · k (G, K, D) · special (K,) booleans: which keys are special tokens · cells: along each side of the
-    overview. Everything is exact. The compiled engine reads q and k twice; short calls run in NumPy. float64 is used if
-    rounding to float32 would change weights; lse is always float64, since all weights follow from it.
+    overview · sets: further sets of keys by name. Everything is exact. The compiled engine reads q and k twice; short
+    calls run in NumPy. float64 is used if rounding to float32 would change weights; lse is always float64, since all
+    weights follow from it.
     """
     (H, Q), K = q.shape[:2], k.shape[1]
     is_special = frozen_table(np.asarray(special, bool), "special")[key]
     sets = {
+        **(sets or {}),
         "special": is_special,
         "itself": key == query,
         "previous": key == query - 1,
@@ -107,14 +118,22 @@ def measured(
     pooled_map = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
     return {
         "lse": found.lse.astype(np.float64),
-        "rows": {name: compact(rows[name]) for name in ROWS if name in rows},
+        "rows": {
+            name: compact(rows[name]) for name in (*ROWS, *(name for name in sets if name not in ROWS)) if name in rows
+        },
         "received": compact(found.received),
         "overview": pooled_map,
     }
 
 
 def of_weights(
-    given: np.ndarray, special, *, mask: Expr | None = None, start: int = 0, cells: int = CELLS
+    given: np.ndarray,
+    special,
+    *,
+    mask: Expr | None = None,
+    start: int = 0,
+    cells: int = CELLS,
+    sets: Mapping[str, Expr] | None = None,
 ) -> dict[str, Any]:
     """The same for given weights (H, Q, K), which may violate the mask and need not sum to 1.
 
@@ -122,7 +141,8 @@ def of_weights(
     """
     H, Q, K = given.shape
     special, keys = np.asarray(special, bool), np.arange(K)
-    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in ROWS}
+    sets = sets or {}
+    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in (*ROWS, *sets)}
     lse, received = np.zeros((H, Q)), np.zeros((H, K))
     with np.errstate(all="ignore"):
         for some in (slice(first, first + max(1, BLOCK // K)) for first in range(0, Q, max(1, BLOCK // K))):
@@ -132,6 +152,7 @@ def of_weights(
                 places = {"batch": 0, "head": h, "query": position, "key": keys}
                 free = np.broadcast_to(True if mask is None else evaluate(mask, places), p.shape)
                 found = figures_of(p, free, position - keys, special)
+                found |= {name: np.where(evaluate(keys, places), p, 0).sum(-1) for name, keys in sets.items()}
                 for name, values in found.items():
                     rows[name][h, some] = values
                 lse[h, some] = np.log(p.sum(-1))

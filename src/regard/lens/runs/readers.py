@@ -1,4 +1,4 @@
-"""How many rows the mask lets attend to each key: what a key receives is spread over so many rows."""
+"""Counts of the pairs that a mask allows: of the rows of each key, and of the keys of each row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...language.analysis import substituted
 from ...language.expr import Expr, head, key, query
 from ...language.tree.interning import walk
 
-__all__ = ["readers"]
+__all__ = ["keys_of", "readers"]
 
 SMALL = 1 << 18  # pairs: below this, NumPy is faster than compiling a kernel
 
@@ -31,16 +31,20 @@ def readers(mask: Expr | None, shape: tuple[int, int, int], start: int = 0) -> n
     H, Q, K = shape
     if mask is None:
         return np.full((H, K), Q)
+    return keys_of(substituted(mask, {query: key + start, key: query}), (H, K, Q), 0)
+
+
+def keys_of(mask: Expr, shape: tuple[int, int, int], start: int = 0) -> np.ndarray:
+    """The number of keys to which each row may attend, (H, Q)."""
     counted = _counts((mask,), (shape, start), lambda: _counted(mask, shape, start))  # layers have the same mask
-    return np.broadcast_to(counted, (H, K))
+    return np.broadcast_to(counted, shape[:2])
 
 
 def _counted(mask: Expr, shape: tuple[int, int, int], start: int) -> np.ndarray:
-    """The same, (H, K), or (1, K) if heads do not differ."""
+    """The same, (H, Q), or (1, Q) if heads do not differ."""
     H, Q, K = shape
-    exchanged = substituted(mask, {query: key + start, key: query})
     heads = H if any(node is head for node in walk(mask)) else 1
-    rows, keys = np.zeros((heads, K, 1), np.float32), np.zeros((1, Q, 1), np.float32)
+    rows, keys = np.zeros((heads, Q, 1), np.float32), np.zeros((1, K, 1), np.float32)
     engine: Engine = "reference" if heads * Q * K <= SMALL else "auto"
-    found = attention_stats(rows, keys, of="counts", mask=exchanged, query_start=0, engine=engine)
+    found = attention_stats(rows, keys, of="counts", mask=mask, query_start=start, engine=engine)
     return found.counts.attended.astype(np.int64)

@@ -145,6 +145,58 @@ class Run:
             ],
         )
 
+    def to_bertviz(self) -> dict[str, Any]:
+        """The arguments of `bertviz.head_view` and `bertviz.model_view`: `head_view(**run.to_bertviz())`.
+
+        Returns:
+            `attention`, a list with a tensor (1, H, n, n) float32 for each layer, and `tokens`, a list of n texts. For
+            an encoder–decoder: `encoder_attention`, `decoder_attention`, `cross_attention`, `encoder_tokens` and
+            `decoder_tokens`.
+
+        Raises:
+            Refused: listing every problem: without torch, several kinds of tokens, layers of different sizes, calls
+                without a row for every token, and more than 100 million weights.
+
+        Source:
+            BertViz 1.4.1, head_view.py.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> given = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8))).to_bertviz()
+            >>> given["tokens"], tuple(given["attention"][0].shape)
+            (['0', '1', '2'], (1, 2, 3, 3))
+        """
+        from .other_viewers import to_bertviz
+
+        return to_bertviz(self)
+
+    def to_circuitsvis(self, call: int | str = 0) -> dict[str, Any]:
+        """The arguments of `circuitsvis.attention.attention_heads`: `attention_heads(**run.to_circuitsvis(3))`.
+
+        Args:
+            call: the number of the call, or the name of its layer.
+
+        Returns:
+            `attention` (H, n, n) float32, `tokens`, a list of n texts, `attention_head_names`, such as "3.0", and
+            `mask_upper_tri`, whether no row attends to later tokens.
+
+        Raises:
+            Refused: an unknown call, a call between two texts, a call without a row for every token, and more than
+                100 million weights.
+
+        Source:
+            CircuitsVis 1.43.3, attention.py.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> given = rg.look(np.ones((2, 3, 8)), k=np.ones((2, 3, 8)), mask=rg.causal()).to_circuitsvis()
+            >>> given["attention"].shape, given["mask_upper_tri"], given["attention_head_names"]
+            ((2, 3, 3), True, ['0.0', '0.1'])
+        """
+        from .other_viewers import to_circuitsvis
+
+        return to_circuitsvis(self, call)
+
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
         """Opens the run in a folder, with its arrays memory-mapped, in milliseconds.

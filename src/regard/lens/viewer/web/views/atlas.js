@@ -7,7 +7,7 @@ choosable("sort", "order", oneOf(SORTS));
 choosable("filter", null, { // {metric, low, high}
   write: (filter) => (filter ? `${filter.metric},${filter.low},${filter.high}` : undefined),
   read(text) {
-    if (!/^[a-z]{1,20},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
+    if (!/^[A-Za-z]\w{0,63},[\d.]{1,12},[\d.]{1,12}$/.test(text)) return undefined;
     const [metric, low, high] = text.split(",");
     return Object.hasOwn(METRICS, metric) && metric !== "matrix" ? { metric, low: Number(low), high: Number(high) } : undefined;
   },

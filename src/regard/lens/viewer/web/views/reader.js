@@ -175,7 +175,7 @@ const reader = {
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = one ? "Click: choose the row (query). Shift-click: add a row. Alt-click: choose the key." : "Click: choose the row (query) or the key. Shift-click: add a row.";
+    this.readout.textContent = one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
   },
 
   find() { find.open(); },

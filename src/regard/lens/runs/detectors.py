@@ -1,0 +1,88 @@
+"""Head detectors: sets of keys that depend on the tokens, and the rows for which there are such keys.
+
+duplicate   earlier keys with the same token as the row
+induction   the keys after those: what followed the row's token before. A head there repeats what it has read
+
+A run's own measures are rules of the same kind, over `head`, `query`, `key` and the table `token`, which stands for the
+tokens of the run: equal tokens have equal numbers, and each special token has a number of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...common.errors import Reason, Refused
+from ...language.callables import as_mask
+from ...language.expr import Expr, Op, Read, fold, frozen_table, key, query
+from ...language.masks import everything
+from ...language.tree.interning import walk
+from .axis import Axis
+
+__all__ = ["DETECTORS", "checked", "of_tokens", "token"]
+
+token = frozen_table(np.array([-(2**62)]), "token")
+
+DETECTORS = {
+    "duplicate": (key < query) & (token[key] == token[query]),
+    "induction": (key > 0) & (key < query) & (token[key - 1] == token[query]),
+}
+
+
+def checked(measures: Any, known: Iterable[str]) -> dict[str, Expr]:
+    """The measures of a call of `look` as rules. known: names that are taken."""
+    if measures is None:
+        return {}
+    if not isinstance(measures, Mapping):
+        given, expected = repr(measures)[:60], 'a dict from names to rules: {"next": key == query + 1}'
+        raise Refused("look", [Reason("measures= is not a dict", given=given, expected=expected, fix="name the rules")])
+    reasons, found = [], {}
+    taken = [*known, *DETECTORS]
+    for name, rule in measures.items():
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in taken:
+            expected = f"a letter, then letters, digits and underscores; but none of {', '.join(taken)}"
+            reasons.append(Reason("a measure needs another name", given=repr(name), expected=expected, fix="rename it"))
+            continue
+        try:
+            read = as_mask(rule)
+        except Refused as refused:
+            reasons += refused.reasons
+        else:
+            found[name] = everything() if read is None else read
+    if reasons:
+        raise Refused("look", reasons)
+    return found
+
+
+def of_tokens(axis: Axis, measures: Mapping[str, Expr]) -> dict[str, Expr]:
+    """The rules of the detectors and of own measures, for the tokens of this axis; without repeated tokens there is
+    nothing to detect.
+
+    >>> from regard.language.analysis import evaluate
+    >>> found = of_tokens(Axis("text", ("a", "b", "a", "b"), (False,) * 4), {})
+    >>> at = {"batch": 0, "head": 0, "query": np.arange(4)[:, None], "key": np.arange(4)}
+    >>> evaluate(found["induction"], at).astype(int).tolist()
+    [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    """
+    known = (
+        axis.tokens if axis.ids is None else axis.ids
+    )  # a word with a space before it is another token of some models
+    words = [f"special {i}" if axis.special[i] else f"token {word}" for i, word in enumerate(known)]
+    numbers = np.unique(words, return_inverse=True)[1]
+    rules = dict(measures) if len(set(words)) == len(words) else DETECTORS | dict(measures)
+    if not rules:
+        return {}
+    table = frozen_table(numbers.astype(np.int64), "token")
+
+    def read(node, *index):
+        return Read(table if node.table is token else node.table, *index)
+
+    return {
+        name: fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
+        if any(isinstance(node, Read) and node.table is token for node in walk(rule))
+        else rule
+        for name, rule in rules.items()
+    }
