@@ -128,13 +128,13 @@ def look(
     from ..lens.runs.first_view import choose
 
     report = audit(run)
-    choice = choose(run, layer, head, token)
+    findings = [finding.to_json() for finding in report.findings]
+    choice = choose(run, layer, head, token, findings)
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
     console.print()
     _print_findings(console, report)
-    findings = [finding.to_json() for finding in report.findings]
 
     def say(message: str) -> None:
         console.print(message, markup=False, soft_wrap=True)

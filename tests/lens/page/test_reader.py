@@ -106,7 +106,7 @@ def test_the_list_shows_the_mean_of_the_other_rows(seen):
         p = exact[0][0]
         shown = opened.tab.evaluate(
             """() => [...document.querySelectorAll("#strongest-list .entry[data-token]")].map((row) =>
-                [Number(row.dataset.token), row.querySelectorAll("data")[1].textContent,
+                [Number(row.dataset.token), row.querySelectorAll("data")[2].textContent,
                  row.querySelector(".others").hidden ? null : parseFloat(row.querySelector(".others").style.left)])"""
         )
         assert len(shown) >= 6
@@ -482,3 +482,27 @@ def test_nothing_is_cut_off(seen):
         opened.tab.set_viewport_size({"width": width, "height": 900})
         opened.settled()
         assert opened.cut_off() == [], width
+
+
+def test_the_list_shows_what_each_key_moves(kept_open):
+    """The share of the key in Σ p‖v‖ of the row; nothing for the rows of a key, or without values."""
+    random = np.random.default_rng(0)
+    q, k, v = random.standard_normal((3, 2, 12, 8), dtype=np.float32)
+    run = rg.look(q, k=k, v=v * np.geomspace(0.1, 5, 12, dtype=np.float32)[:, None])
+    opened = kept_open(page(run))
+    opened.choose(call=0, head=1, query=7, scale="log")
+    parts = run.calls[0].weights()[1, 7] * run.calls[0].lengths[1]
+    said = {
+        int(row["token"]): row["moves"]
+        for row in opened.tab.evaluate(
+            """() => [...document.querySelectorAll("#strongest-list .entry[data-token]")].map((row) => (
+            {token: row.dataset.token, moves: row.querySelector(".moves").textContent}))"""
+        )
+    }
+    assert len(said) >= 6
+    for key, words in said.items():
+        assert float(words.split()[0]) / 100 == pytest.approx(parts[key] / parts.sum(), rel=0.06, abs=2e-5)
+    opened.choose(direction="from")
+    assert set(
+        opened.tab.eval_on_selector_all("#strongest-list .moves", "nodes => nodes.map((n) => n.textContent)")
+    ) == {"—"}

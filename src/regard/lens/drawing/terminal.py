@@ -38,6 +38,7 @@ BLOCKS = {
 TITLES = {
     "spread": "entropy",
     "special": "on special tokens",
+    "moved_special": "special tokens in what moves",
     "first": "on the first key",
     "distance": "mean distance",
 }
@@ -259,6 +260,9 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
     allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
+    moves = None if call.lengths is None else weights * call.lengths[choice.head]
+    if moves is not None and np.nansum(moves) > 0:
+        moves = moves / np.nansum(moves)
     order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
@@ -266,14 +270,19 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     )
     table.add_column(Text("weight", style="dim"), justify="right")
     table.add_column(Text("other rows", style="dim"), justify="right")
+    if call.lengths is not None:
+        table.add_column(Text("moves", style="dim"), justify="right")
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_named(keys, key), (f"  {key}", "dim"))
         beside = "" if np.isnan(others[key]) else f"{others[key]:.1%}"
-        table.add_row(name, f"{weights[key]:.1%}", Text(beside, style="dim"), _bar(weights[key], brick))
+        more = [] if moves is None else [Text(f"{moves[key]:.1%}", style="dim")]
+        table.add_row(name, f"{weights[key]:.1%}", Text(beside, style="dim"), *more, _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
-        table.add_row(Text(f"{len(order) - LISTED} more keys", style="dim"), f"{rest:.1%}", "", _bar(rest, brick))
+        blank = [""] * (1 if moves is None else 2)
+        more_keys = Text(f"{len(order) - LISTED} more keys", style="dim")
+        table.add_row(more_keys, f"{rest:.1%}", *blank, _bar(rest, brick))
     if not allowed.all():
         table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))
     return table

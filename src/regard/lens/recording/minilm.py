@@ -131,7 +131,8 @@ def _forward(
                         scale=scale,
                         engine=f"regard {engine}",
                         notes=notes,
-                    )
+                    ),
+                    w_o=weights[f"{at}.attention.output.dense.weight"],
                 )
             )
         else:

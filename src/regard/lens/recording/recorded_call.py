@@ -25,13 +25,14 @@ class Recorded:
     """A call that is not `completed` yet, with what only the recording needs.
 
     nth: its number among the calls that the layer makes in one pass · cross: whether its keys are of another text than
-    its rows · weights (H, Q, K): the model's own, if it computes them.
+    its rows · weights (H, Q, K): the model's own, if it computes them · w_o (d_model, H · E): the output projection.
     """
 
     call: Call
     nth: int = 0
     cross: bool = False
     weights: np.ndarray | None = None
+    w_o: np.ndarray | None = None
 
     @property
     def qkv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -44,7 +45,7 @@ class Recorded:
         """The bytes of the completed call, including its figures."""
         call, (H, Q, K) = self.call, self.call.shape
         held = [call.q, call.k, call.sinks, *((call.v, call.x, call.out) if values else ())]
-        counted = 4 * H * ((len(ROWS) + 2) * Q + K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
+        counted = 4 * H * ((len(ROWS) + 2) * Q + 2 * K + 2 * min(figures.CELLS, Q) * min(figures.CELLS, K))
         return counted + sum(part.nbytes for part in held if part is not None)
 
 
@@ -60,22 +61,22 @@ def completed(
     further sets of keys.
     """
     placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
-    call = _measured(placed, recorded.weights, special, sets)
+    call = _measured(placed, recorded, special, sets)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
     return call if values else dataclasses.replace(call, v=None, x=None, out=None)
 
 
-def _measured(call: Call, weights: np.ndarray | None, special: np.ndarray, sets: Mapping[str, Expr]) -> Call:
+def _measured(call: Call, recorded: Recorded, special: np.ndarray, sets: Mapping[str, Expr]) -> Call:
     """The call with its figures. If the rules do not reproduce the weights of the model, the weights are stored."""
-    why = call.notes.get("unread")
+    why, weights, w_o = call.notes.get("unread"), recorded.weights, recorded.w_o
     if why is None:
-        found = figures.with_figures(call, special, sets)
+        found = figures.with_figures(call, special, sets, w_o)
         if weights is None or _gives(found, weights):
             return found
         why = "the recorded rules do not reproduce the weights that the model used"
     notes = {**call.notes, "unread": why}
     bare = dataclasses.replace(call, q=None, k=None, score=None, scale=1.0, sinks=None, given=weights, notes=notes)
-    return figures.with_figures(bare, special, sets)
+    return figures.with_figures(bare, special, sets, w_o)
 
 
 def _gives(call: Call, weights: np.ndarray) -> bool:

@@ -76,6 +76,8 @@ class Call:
         out: (H, Q, E) the output of the call in the model, if it was stored.
         rows: figures of every row by name, (H, Q) each: entropy in nats, maximum, distance in positions, …
         received: (H, K) the sum of the weights of each key over the rows.
+        lengths: (H, K) the length of what a weight of 1 on each key adds to the output: ‖v‖, or ‖v W_o‖ if the
+            output projection of the head is known, as notes["lengths"] says.
         overview: the pooled matrix of every head.
         notes: plain JSON: the settings of the layer (scale, softcap, window, groups), dtype, seconds, …
 
@@ -110,6 +112,7 @@ class Call:
     out: np.ndarray | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     received: np.ndarray | None = None
+    lengths: np.ndarray | None = None
     overview: Overview | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 

@@ -67,9 +67,8 @@ def of_tokens(axis: Axis, measures: Mapping[str, Expr]) -> dict[str, Expr]:
     >>> evaluate(found["induction"], at).astype(int).tolist()
     [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     """
-    known = (
-        axis.tokens if axis.ids is None else axis.ids
-    )  # a word with a space before it is another token of some models
+    # Some models have one token for a word with and without a space before it, others have two.
+    known = axis.tokens if axis.ids is None else axis.ids
     words = [f"special {i}" if axis.special[i] else f"token {word}" for i, word in enumerate(known)]
     numbers = np.unique(words, return_inverse=True)[1]
     rules = dict(measures) if len(set(words)) == len(words) else DETECTORS | dict(measures)

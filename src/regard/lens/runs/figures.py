@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...api.attention import attention
 from ...api.statistics import attention_stats
+from ...common.types import Engine
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
@@ -16,7 +18,7 @@ from .call import Call, Overview
 from .codes import ABOVE
 from .precision import too_large
 from .readers import keys_of
-from .row_figures import ROWS
+from .row_figures import OF_VALUES, ROWS
 from .tiles import overview
 
 __all__ = ["CELLS", "measured", "of_weights", "with_figures"]
@@ -26,11 +28,13 @@ BLOCK = 1 << 20  # given weights that are processed at a time
 CELLS = 128  # along the side of the overview
 
 
-def with_figures(call: Call, special, sets: Mapping[str, Expr] | None = None) -> Call:
-    """The call with the fields that are computed after recording: lse, rows, received and overview.
+def with_figures(call: Call, special, sets: Mapping[str, Expr] | None = None, w_o: np.ndarray | None = None) -> Call:
+    """The call with the fields that are computed after recording: lse, rows, received, overview, and lengths if it has
+    values.
 
     special (K,) booleans: which keys are special tokens. sets: further sets of keys by name, as rules; the weight on
-    them is a figure of each row, NaN in rows that may attend to none of them.
+    them is a figure of each row, NaN in rows that may attend to none of them. w_o (d_model, H · E): the output
+    projection.
     """
     sets = dict(sets or {})
     if call.given is not None:
@@ -38,10 +42,46 @@ def with_figures(call: Call, special, sets: Mapping[str, Expr] | None = None) ->
     else:
         rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "start", "sinks")}
         found = measured(call.q, call.k, special, sets=sets, **rules)
+    if call.v is not None:
+        found["lengths"] = lengths(call.v, call.shape[0], w_o)
+        found["rows"] |= moved(call, found["lengths"], np.asarray(special, bool))
+        found["notes"] = {**call.notes, "lengths": "‖v‖" if w_o is None else "‖v W_o‖"}
     for name, rule in sets.items():
         some = keys_of(rule if call.mask is None else call.mask & rule, call.shape, call.start) > 0
         found["rows"][name] = np.where(some, found["rows"][name], np.float32(np.nan))
     return dataclasses.replace(call, **found)
+
+
+def lengths(v: np.ndarray, heads: int, w_o: np.ndarray | None) -> np.ndarray:
+    """The length of each value, or of its product with the rows of W_o of the head, (H, K) float32.
+
+    v (G, K, E) · w_o (d_model, H · E): ‖W v‖² = vᵀ (Wᵀ W) v, since E is much smaller than d_model.
+    """
+    v = np.repeat(np.asarray(v, np.float64), heads // len(v), 0)
+    with np.errstate(all="ignore"):
+        if w_o is None:
+            return np.linalg.norm(v, axis=-1).astype(np.float32)
+        w = np.asarray(w_o, np.float64).reshape(len(w_o), heads, -1).swapaxes(0, 1)  # (H, d_model, E)
+        squares = np.einsum("hke,hef,hkf->hk", v, w.swapaxes(1, 2) @ w, v, optimize=True)
+        return np.sqrt(np.maximum(squares, 0)).astype(np.float32)
+
+
+def moved(call: Call, lengths: np.ndarray, special: np.ndarray) -> dict[str, np.ndarray]:
+    """Σ p · length of each row, and the share of special tokens in it, (H, Q) float32."""
+    parts = np.stack([lengths, np.where(special, lengths, 0)], -1).astype(np.float32)
+    if call.given is not None:
+        sums = np.asarray(call.given, np.float64) @ parts
+    else:
+        assert call.q is not None and call.k is not None
+        k = np.repeat(call.k, call.shape[0] // len(call.k), 0)
+        rules = {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
+        engine: Engine = "reference" if np.prod(call.shape) <= SMALL else "auto"
+        wide = np.float64 if too_large(call.q, call.k, call.scale) else np.result_type(call.q, np.float32)
+        arrays = (each.astype(wide, copy=False) for each in (call.q, k, parts))
+        sums = attention(*arrays, query_start=call.start, engine=engine, **rules)
+    with np.errstate(invalid="ignore"):
+        share = np.where(sums[..., 0] > 0, sums[..., 1] / np.where(sums[..., 0] > 0, sums[..., 0], 1), 0)
+    return {"moved": compact(sums[..., 0]), "moved_special": compact(share)}
 
 
 def measured(
@@ -142,7 +182,7 @@ def of_weights(
     H, Q, K = given.shape
     special, keys = np.asarray(special, bool), np.arange(K)
     sets = sets or {}
-    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in (*ROWS, *sets)}
+    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in (*ROWS, *sets) if name not in OF_VALUES}
     lse, received = np.zeros((H, Q)), np.zeros((H, K))
     with np.errstate(all="ignore"):
         for some in (slice(first, first + max(1, BLOCK // K)) for first in range(0, Q, max(1, BLOCK // K))):

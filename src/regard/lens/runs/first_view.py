@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +34,15 @@ class Choice:
     why: str
 
 
-def choose(run: Run, call: int | None = None, head: int | None = None, token: str | None = None) -> Choice:
-    """The call, head and row to show first.
+def choose(
+    run: Run,
+    call: int | None = None,
+    head: int | None = None,
+    token: str | None = None,
+    findings: Sequence[Mapping[str, Any]] = (),
+) -> Choice:
+    """The call, head and row to show first: what is requested; otherwise a head in which an audit found a fault;
+    otherwise the head that tells most.
 
     A token to which every row attends says nothing about a row. The own weight of a row is its largest weight minus the
     mean weight of the other rows on that key, if the key is an ordinary token at least two positions away, or any
@@ -43,8 +51,8 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     the given token's row; then the row in which it is largest. Without a token, heads in which most rows have the same
     strongest key come last.
 
-    call: the number of a call · token: a position among the rows, or a word of their text. Refused: an unknown call,
-    head or token.
+    call: the number of a call · token: a position among the rows, or a word of their text · findings: of an audit, as
+    JSON. Refused: an unknown call, head or token.
 
     >>> import numpy as np, regard as rg
     >>> from regard.lens.look import of_arrays
@@ -79,6 +87,8 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
     calls = [at for at in calls if token is None or run.calls[at].queries in rows]
     places = [(at, h) for at in calls for h in range(run.calls[at].shape[0]) if head in (None, h)]
     telling = {at: _telling(run, run.calls[at]) for at in calls}
+    if (call, head, token) == (None, None, None) and (faulty := _faulty(run, telling, findings)):
+        return faulty
     if token is None:
         scores = np.array([telling[at].far[h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
         apart = scores * [not telling[at].hub[h] for at, h in places]
@@ -101,8 +111,25 @@ def choose(run: Run, call: int | None = None, head: int | None = None, token: st
         why = f"{among}, this token attends most to a distant token of its own here: {more:.0%} above other rows"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
-    line = telling[at].far[number]
-    return Choice(at, number, int(line.argmax() if line.any() else _ordinary(run, chosen).argmax()), why)
+    return Choice(at, number, _row(run, chosen, telling[at].far[number]), why)
+
+
+def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping[str, Any]]) -> Choice | None:
+    """The first head in which an audit found a fault, in the row of the fault if it is known."""
+    for found in findings:
+        heads = [found.get("head"), *(found.get("numbers", {}).get("heads") or ())]
+        at, head = found.get("call"), next((each for each in heads if isinstance(each, int)), None)
+        if found.get("severity") != "fault" or at is None or head is None or at not in telling:
+            continue
+        row = found.get("row")
+        query = _row(run, run.calls[at], telling[at].far[head]) if row is None else min(row, run.calls[at].shape[1] - 1)
+        return Choice(at, head, query, f"the audit found a fault in this head: {found.get('check', '')}")
+    return None
+
+
+def _row(run: Run, call: Call, far: np.ndarray) -> int:
+    """The row that tells most, or the first ordinary one."""
+    return int(far.argmax() if far.any() else _ordinary(run, call).argmax())
 
 
 def _ordinary(run: Run, call: Call) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 
-__all__ = ["ROWS", "means"]
+__all__ = ["OF_VALUES", "ROWS", "means"]
 
 # The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
 # rows of a head.
@@ -29,7 +29,10 @@ ROWS = {
     "attended": "how many keys the mask allows",
     "wrong": "how many of its scores are NaN or +infinity",
     "forbidden": "weight on masked keys; only for given weights",
+    "moved": "Σ p ‖v‖, what the keys contribute to the output; only with values",
+    "moved_special": "the share of special tokens in it; only with values",
 }
+OF_VALUES = ("moved", "moved_special")
 AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
 POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 

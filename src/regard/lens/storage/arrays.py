@@ -24,6 +24,7 @@ AXES = {
     "x": "QM",
     "out": "HQE",
     "received": "HK",
+    "lengths": "HK",
     "overview.share": "HRC",
     "overview.largest": "HRC",
 }

@@ -33,7 +33,8 @@ THUMBNAIL = 44  # cells along each side of a thumbnail in the overview of heads
 WALKED = 250_000
 PER_NUMBER = 2.6  # bytes of one of these numbers, or of a weight in a run that is stored whole
 ROUNDED = 1e-4  # a relative difference below the resolution of half precision
-TRACKS = ("entropy", "spread", "special", "maximum", "attended", "received", "readers")
+OF_KEYS = ("received", "readers", "lengths")
+TRACKS = ("entropy", "spread", "special", "maximum", "attended", *OF_KEYS)
 
 
 def _weights(run: Run) -> int:
@@ -153,7 +154,7 @@ def _tracks(call: Call) -> bytes:
     """Two bytes per row and figure: shares of the largest value in the call, 0 … 65534, and NO_NUMBER."""
     parts, names, most = [], [], []
     for name in TRACKS:
-        values = getattr(call, name) if name in ("received", "readers") else call.rows.get(name)
+        values = getattr(call, name) if name in OF_KEYS else call.rows.get(name)
         if values is None:
             continue
         known = np.isfinite(values)

@@ -13,6 +13,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, percent
+from ..runs.first_view import choose
 from ..runs.labels import visible
 from ..runs.run import Run
 from . import embed
@@ -40,7 +41,8 @@ def page(
         run: the run to show.
         other: a second run to compare with, with calls and axes of the same names and sizes.
         findings: the findings of an audit, as JSON.
-        start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it.
+        start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it. None is a head with a fault, or
+            the head that tells most.
         served: whether to leave out the data, which the page then requests from its server (`regard look --serve`).
 
     Returns:
@@ -70,7 +72,7 @@ def page(
             expected=f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
             fix="serve it (regard look --serve), or record fewer layers",
         )
-    begin = {"call": 0, "head": 0, "query": 0} | dict(start or {})
+    begin = _begin(run, start, findings)
     _check_start(run, begin)
     data = {
         "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
@@ -108,6 +110,13 @@ def _blocks(data, runs: Sequence[Run]):
         for name, text in embed.blocks(number, run):
             yield f'<script type="text/plain" id="{name}">{text}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
+
+
+def _begin(run: Run, start: Mapping[str, int] | None, findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    if start is not None:
+        return {"call": 0, "head": 0, "query": 0} | dict(start)
+    first = choose(run, findings=findings)
+    return {"call": first.call, "head": first.head, "query": first.query}
 
 
 def _check_start(run: Run, start: Mapping[str, int]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 
-from ..runs.first_view import choose
 from ..runs.run import Run
 from . import embed
 from .html import page
@@ -27,8 +26,7 @@ def frame_of(run: Run, height: int = HEIGHT) -> str:
             f"<p>This run of {html.escape(run.model)} is too long for one page: save it with "
             "<code>run.save(folder)</code> and open it with <code>regard look folder --serve</code>.</p>"
         )
-    first = choose(run)
-    made = page(run, start={"call": first.call, "head": first.head, "query": first.query})
+    made = page(run)
     return (
         '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" '
         f'width="100%" height="{height}" '

@@ -57,8 +57,8 @@ def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, An
 
 
 def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
-    """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives, and
-    from how many rows it may, (K,).
+    """The available figures along the axes of a head's map, float32: of its rows (Q,), and what each key receives,
+    from how many rows it may, and the length of its value, (K,).
 
     ordinary: the weight of a row on keys that are not special tokens, Σ p − special.
     """
@@ -67,7 +67,8 @@ def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
         found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
     if call.received is None:
         return found
-    return found | {name: getattr(call, name)[head].astype(np.float32) for name in ("received", "readers")}
+    of_keys = ("received", "readers") if call.lengths is None else ("received", "readers", "lengths")
+    return found | {name: getattr(call, name)[head].astype(np.float32) for name in of_keys}
 
 
 def plain(value: Any) -> Any:

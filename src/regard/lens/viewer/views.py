@@ -67,7 +67,7 @@ SCRIPTS = (
     *("base", "source", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
-    *("figure", "share", "keys", "main"),
+    *("places", "figure", "share", "keys", "main"),
 )
 STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 

@@ -3,8 +3,9 @@
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
-//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, readers, ordinary}   readers: how many rows may
-//                           attend to each key; ordinary: Σ p over the keys that are not special tokens; missing figures are NaN
+//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, readers, lengths, ordinary}   readers: how many
+//                           rows may attend to each key; lengths: of the values, if they were recorded; ordinary: Σ p over the keys
+//                           that are not special tokens; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //
 // n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
@@ -124,7 +125,7 @@ class Embedded {
     const found = {};
     let at = 0;
     names.forEach((name, number) => {
-      const size = name === "received" || name === "readers" ? K : Q;
+      const size = ["received", "readers", "lengths"].includes(name) ? K : Q;
       const part = tracks.subarray(at + head * size, at + (head + 1) * size);
       found[name] = Float32Array.from(part, (share) => (share === NONE ? NaN : (share / (NONE - 1)) * most[number]));
       at += heads * size;

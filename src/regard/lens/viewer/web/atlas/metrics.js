@@ -12,13 +12,14 @@ const METRICS = {
   maximum: { title: "largest weight", note: "Largest weight of a row, mean over the rows." },
   distance: { title: "distance", note: "Attention distance of a row: √ Σ p (query − key)², in tokens, mean over the rows.", unit: "tokens" },
 };
-const DETECTED = { // of texts with repeated tokens
+const FURTHER = { // figures that only some runs have: with values, with repeated tokens
+  moved_special: { title: "special tokens in what moves", note: "Share of special tokens in Σ p·‖v‖, mean over the rows: what they add to the output. Heads that rest on special tokens often move little, because their values are short." },
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read." },
 };
 for (const name of new Set(runs.flatMap(({ calls }) => calls.flatMap(({ figures }) => Object.keys(figures))))) {
-  if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden"].includes(name)) continue;
-  METRICS[name] = Object.hasOwn(DETECTED, name) ? DETECTED[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
+  if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name)) continue;
+  METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
 }
 const SORTS = { order: "as in the model", layers: "layers by this metric", heads: "heads by this metric" };
 if (data.findings.length) METRICS.findings = { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };

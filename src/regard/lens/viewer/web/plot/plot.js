@@ -31,7 +31,8 @@ class Plot {
     if (outer === this.outer && dpr === this.dpr) return;
     const room = gutters(outer, this.margins);
     const width = Math.max(40, outer - room.left - room.right);
-    const height = Math.round(clamp(width, 160, Math.max(300, innerHeight * 0.72)));
+    const most = state.filled ? innerHeight - 230 : innerHeight * 0.72;
+    const height = Math.round(clamp(width, 160, Math.max(300, most)));
     Object.assign(this, { outer, dpr, width, height, ...room });
     for (const canvas of [this.canvas, this.over]) {
       canvas.width = Math.round(outer * dpr);

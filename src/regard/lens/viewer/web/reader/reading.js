@@ -69,7 +69,9 @@ async function reading() {
   const sorted = kept.subarray(0, many).sort().reverse();
   // Without special tokens, each row is renormalized by a factor of its own.
   const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
-  return { ...line, of, to, places, others, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  const moves = to && tracks.lengths && !renormalizing ? Float64Array.from(p, (weight, j) => (code[j] < FIRST ? 0 : weight * tracks.lengths[j])) : null;
+  const moved = moves?.reduce((total, part) => total + part, 0);
+  return { ...line, of, to, places, others, moves: (j) => (moves ? moves[j] / moved : NaN), hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
 }
 
 /** The positions of the largest weights in descending order, at most so many. */

@@ -16,7 +16,7 @@ const strongest = {
     this.on = element("button", "▸", { type: "button", title: "next weaker", ariaLabel: "next weaker" });
     this.title = element("h3", null, { id: "strongest-title" });
     this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
-      element("span", "weight", { className: "number" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
+      element("span", "weight", { className: "number" }), element("span", "moves", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     const bar = element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on));
     box.append(bar, this.columns, this.list, this.note, this.curve);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
@@ -71,6 +71,8 @@ const strongest = {
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
+    const length = callNow().notes.lengths;
+    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : "values were not recorded";
     this.back.disabled = this.on.disabled = !this.order.length || !line.to;
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
@@ -95,8 +97,8 @@ const strongest = {
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
       element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
-      element("data", percent(others, 2), { value: others, className: "number soft" }));
-    made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}`;
+      element("data", percent(line.moves(j), 2), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
+    made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     made.dataset.place = place;
     made.dataset.token = j;
     made.setAttribute("role", "option");

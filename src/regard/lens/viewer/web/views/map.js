@@ -1,6 +1,7 @@
 // The map of the chosen head: the attention matrix, a minimap, and the value under the pointer as text.
 
 choosable("cells", null, oneOf({ square: 1, fitted: 1 })); // square, fitted to the plot, or null: chosen by the shape of the matrix
+choosable("filled", null, oneOf({ map: 1 })); // whether the map fills the window
 choosable("view", null, { // {row, column, span}: the first visible row and key, and the number of visible keys
   write: (view) => (view ? [view.row, view.column, view.span].map((value) => Math.round(value * 100) / 100).join(",") : undefined),
   read(text) {
@@ -27,6 +28,7 @@ const map = {
           tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
           tool("zoom-whole", "fit", "Show the whole matrix", () => choose({ view: null })),
           tool("cells-square", "square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
+          tool("fill", "fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" })),
           tool("measure", "sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
@@ -55,7 +57,11 @@ const map = {
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
     if (["call", "head", "run"].some((name) => changed.has(name))) Object.assign(measuring, { block: null, anchor: null });
-    if (["call", "run", "cells"].some((name) => changed.has(name))) this.tools();
+    if (changed.has("filled")) {
+      document.documentElement.toggleAttribute("data-filled", state.filled === "map");
+      this.plot.outer = null; // its sizes are computed anew
+    }
+    if (["call", "run", "cells", "filled"].some((name) => changed.has(name))) this.tools();
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
@@ -67,6 +73,7 @@ const map = {
   tools() {
     $("measure").setAttribute("aria-pressed", measuring.on);
     $("cells-square").setAttribute("aria-pressed", this.plot.squared);
+    $("fill").setAttribute("aria-pressed", state.filled === "map");
     this.plot.canvas.classList.toggle("measuring", measuring.on);
   },
 
@@ -171,4 +178,5 @@ async function weightAt(n, i, j) {
 }
 
 keys.push({ keys: ["+", "="], label: "+", what: "zoom in", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
-  { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) });
+  { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) },
+  { keys: ["f"], label: "f", what: "let the map fill the window, or not", run: () => choose({ filled: state.filled ? null : "map" }) });

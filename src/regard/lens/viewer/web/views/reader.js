@@ -39,13 +39,16 @@ const reader = {
     this.readout = element("p", null, { className: "note", id: "reader-readout" });
     this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
     this.pinsText = element("span");
+    this.adding = element("button", "add rows", { type: "button", id: "reader-add", title: "Clicks add rows, as with Shift" });
+    this.adding.setAttribute("aria-pressed", false);
+    this.adding.addEventListener("click", () => this.adding.setAttribute("aria-pressed", this.adding.ariaPressed !== "true"));
     const clear = element("button", "only this row", { type: "button" });
     clear.addEventListener("click", () => choose({ pins: [] }));
     this.pins.append(this.pinsText, " ", clear);
     this.live = element("p", null, { className: "unseen", id: "reader-live" });
     this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, ways), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
+    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
       this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
@@ -139,7 +142,8 @@ const reader = {
     const same = callNow().queries === callNow().keys;
     const rows = same || (flow === this.other) === (state.direction === "to");
     if (!rows || event.altKey || event.ctrlKey || event.metaKey) return rows && !same ? undefined : choose({ key: i });
-    if (!event.shiftKey) return choose({ query: i });
+    const adds = event.shiftKey || (event.type === "click" && this.adding.ariaPressed === "true");
+    if (!adds) return choose({ query: i });
     if (i === state.query) return state.pins.length ? choose({ query: state.pins[0], pins: state.pins.slice(1) }) : undefined;
     return choose({ pins: state.pins.includes(i) ? state.pins.filter((pin) => pin !== i) : [...state.pins, i] });
   },

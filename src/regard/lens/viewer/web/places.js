@@ -1,0 +1,29 @@
+// The bar of links to the parts of the page.
+
+const PLACES = { findings: "Findings", steps: "Steps", atlas: "Heads", map: "Map", reader: "Text", pair: "Pair", walk: "Step by step", compare: "Comparison" };
+
+const places = {
+  name: "places",
+
+  build() {
+    $("places").replaceChildren(...Object.entries(PLACES).map(([id, name]) => {
+      const made = element("button", name, { type: "button" });
+      made.dataset.place = id;
+      made.addEventListener("click", () => this.go(id));
+      return made;
+    }));
+  },
+
+  async go(id) {
+    if (state.filled && state.filled !== id) await choose({ filled: null });
+    $(id).tabIndex = -1;
+    $(id).focus({ preventScroll: true });
+    $(id).scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
+  },
+
+  draw() {
+    for (const button of $("places").children) button.hidden = $(button.dataset.place).hidden;
+    $("places").querySelector("[data-place=reader]").textContent = keyAxis().grid ? "Image" : "Text";
+  },
+};
+screens.push(places);
