@@ -78,7 +78,7 @@ def test_figures_equal_their_definitions(rules, small, monkeypatch):
     p = rg.attention_weights(q, k, **rules)
     found = figures.measured(q, k, special, **kept, cells=4)
     call = Call("a", 0, "rows", "keys", found["lse"], q, k, **kept, rows=found["rows"])
-    assert set(found["rows"]) == set(figures.ROWS) - {"forbidden"}
+    assert set(found["rows"]) == set(figures.ROWS) - {"forbidden", *figures.OF_VALUES}
     for h in range(len(q)):
         expected = brute(p[h], call.allowed(heads=h)[0], call.scores(heads=h)[0], special, kept["start"])
         for name, values in found["rows"].items():

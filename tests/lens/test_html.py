@@ -67,8 +67,9 @@ def test_a_run_without_figures_is_refused():
         page(fault(run, 1, rows={}))
     call = run.calls[1]
     measured = figures.measured(call.q, call.k, run.axes["text"].special, scale=call.scale)
-    mended = figures.with_figures(fault(run, 1, rows={}).calls[1], run.axes["text"].special)
-    assert page(dataclasses.replace(run, calls=(run.calls[0], mended))) == page(fault(run, 1, **measured))
+    bare = fault(fault(run, 1, rows={}, v=None), 0, v=None)
+    mended = figures.with_figures(bare.calls[1], run.axes["text"].special)
+    assert page(dataclasses.replace(bare, calls=(bare.calls[0], mended))) == page(fault(bare, 1, **measured))
 
 
 def test_runs_of_other_sizes_are_not_compared():

@@ -429,7 +429,7 @@ def test_calls_of_several_kinds_stand_apart(opened):
     run, _ = example(n=6, layers=1, heads=2)
     cross, _ = example(n=6, layers=1, heads=4, keys=9)
     both = Run("toy", "", {**run.axes, **cross.axes}, (*run.calls, *cross.calls))
-    view = opened(page(both))
+    view = opened(page(both, start={}))
     assert view.tab.eval_on_selector_all("#grid .kind", "nodes => nodes.map((node) => node.textContent)") == [
         "text",
         "text → source",

@@ -423,7 +423,7 @@ def test_a_hundred_thousand_tokens_scroll(chromium):
     def answer(route):
         question = route.request.url.removeprefix(uri).split("/")
         if question == [""]:
-            route.fulfill(body=page(run, served=True), content_type="text/html")
+            route.fulfill(body=page(run, start={}, served=True), content_type="text/html")
         elif question[0] in ("tile", "overview"):
             route.fulfill(status=503, body='{"error": "not in this test"}', content_type="application/json")
         else:

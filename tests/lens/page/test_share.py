@@ -55,7 +55,14 @@ def test_a_link_opens_the_same_view(shown, chromium):
 def test_the_address_holds_everything_that_is_chosen(shown):
     """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
     chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
-    chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
+    chosen |= {
+        "scale": "row",
+        "pool": "largest",
+        "direction": "from",
+        "compare": "swipe",
+        "cells": "fitted",
+        "filled": "map",
+    }
     chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab

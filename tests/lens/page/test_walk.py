@@ -223,7 +223,7 @@ def test_what_is_not_there_is_said(opened):
     none = np.zeros(6, bool)
     given = exact[0].astype(np.float32)
     call = Call("given", 0, "text", "text", given=given, **of_weights(given, none, mask=None, start=0))
-    first = opened(page(dataclasses.replace(run, calls=(call,))))
+    first = opened(page(dataclasses.replace(run, calls=(call,)), start={}))
     first.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     first.tab.wait_for_selector("#walk-steps li.now")
     assert all(
@@ -237,7 +237,7 @@ def test_what_is_not_there_is_said(opened):
     second.tab.wait_for_selector("#walk-steps li.now")
     assert all("values=True" in second.text(f"#walk-{step}") for step in ("x", "v", "sum", "out"))
     masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
-    third = opened(page(masked))
+    third = opened(page(masked, start={}))
     third.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     third.tab.wait_for_selector("#walk-steps li.now")
     assert "This row is fully masked: its output is 0 (law 5)." in third.text("#walk-p")
@@ -251,7 +251,7 @@ def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
     out = masked.calls[0].out.copy()
     out[0, 0] = masked.calls[0].v[0].mean(0)
     notes = {"compared": "all rows", "difference": 1e-7, "empty": "an average of values"}
-    seen = opened(page(fault(masked, out=out, notes=notes)))
+    seen = opened(page(fault(masked, out=out, notes=notes), start={}))
     seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
     seen.tab.wait_for_selector("#walk-steps li.now")
     assert "For fully masked rows, the output of the model itself is an average of values." in seen.text("#walk-p")

@@ -117,10 +117,12 @@ def choose(
 def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping[str, Any]]) -> Choice | None:
     """The first head in which an audit found a fault, in the row of the fault if it is known."""
     for found in findings:
-        heads = [found.get("head"), *(found.get("numbers", {}).get("heads") or ())]
+        several = found.get("numbers", {}).get("heads")
+        heads = [found.get("head"), *(several if isinstance(several, Sequence) else ())]
         at, head = found.get("call"), next((each for each in heads if isinstance(each, int)), None)
-        if found.get("severity") != "fault" or at is None or head is None or at not in telling:
+        if found.get("severity") != "fault" or not isinstance(at, int) or at not in telling or head is None:
             continue
+        head = min(head, run.calls[at].shape[0] - 1)
         row = found.get("row")
         query = _row(run, run.calls[at], telling[at].far[head]) if row is None else min(row, run.calls[at].shape[1] - 1)
         return Choice(at, head, query, f"the audit found a fault in this head: {found.get('check', '')}")

@@ -248,7 +248,7 @@ function shares(w, call) {
   const sum = w.p.reduce((total, p) => total + (p || 0), 0);
   const none = w.p.filter(Number.isNaN).length;
   if (none) return `${none} of the ${w.keys.length} weights here are not numbers: one of their scores is NaN or ∞ (law 12).`;
-  const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here have ${percent(sum)} of the weight.` : `All ${w.K} keys have ${percent(sum)} of the weight.`];
+  const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here have ${percent(sum)} of the weight.` : `${w.K === 1 ? "The weight is" : `The ${w.K} weights add up to`} ${percent(sum)}.`];
   if (w.sinks) {
     const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
     parts.push(`The sinks (${w.sinks.map((sink) => decimal(sink)).join(", ")}) take ${percent(taken)}.`);
