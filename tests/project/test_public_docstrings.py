@@ -17,7 +17,8 @@ SYMBOLS = {
     "query",
     "key",
     "score",
-}  # the five symbols are objects; docs/reference/language.md lists them
+    "token",
+}  # the six symbols are objects; docs/reference/language.md lists them
 
 
 def public() -> dict[str, object]:

@@ -230,7 +230,7 @@ DETECTORS = {
 
 
 def _detectors(run: Run) -> Table:
-    """For each kind of head that people look for, the heads with the largest weight on its keys."""
+    """For each well-known kind of head, the heads with the largest weight on its keys."""
     table = Table(box=None, header_style="dim", padding=(0, 2), pad_edge=False)
     table.add_column("most weight on")
     table.add_column("layer.head, mean of the rows")

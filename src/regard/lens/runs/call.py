@@ -6,7 +6,7 @@ p[h, i, j] = exp(score(i, j) − lse[h, i]) where the mask allows, 0 elsewhere
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...common.dtypes import real_of
 from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
+from ...language.measures import Measure
 from .readers import readers
 from .row_figures import means
 
@@ -229,7 +230,7 @@ class Call:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(count > 0, rest / count, np.nan)
 
-    def stats(self, of) -> Any:
+    def stats(self, of: str | Measure | Iterable[str | Measure]) -> Any:
         """Statistics of the weights, in memory that grows with the rows and keys, not with their product.
 
         Args:

@@ -3,8 +3,8 @@
 duplicate   earlier keys with the same token as the row
 induction   the keys after those: what followed the row's token before. A head there repeats what it has read
 
-A run's own measures are rules of the same kind, over `head`, `query`, `key` and the table `token`, which stands for the
-tokens of the run: equal tokens have equal numbers, and each special token has a number of its own.
+A run's own measures are rules of the same kind, over `head`, `query`, `key` and `token`, which `of_tokens` replaces by
+the table of the run's tokens: equal tokens have equal numbers, and each special token has a number of its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def checked(measures: Any, known: Iterable[str]) -> dict[str, Expr]:
     taken = [*known, *DETECTORS]
     for name, rule in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in taken:
-            expected = f"a letter, then letters, digits and underscores; but none of {', '.join(taken)}"
+            expected = f"at most 64 of A–Z, a–z, 0–9 and _, first A–Z or a–z; but none of {', '.join(taken)}"
             reasons.append(Reason("a measure needs another name", given=repr(name), expected=expected, fix="rename it"))
             continue
         try:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
+from .axis import Axis
 from .call import Call
-
-if TYPE_CHECKING:
-    from .run import Run
 
 __all__ = ["to_bertviz", "to_circuitsvis"]
 
 MOST = 100_000_000  # weights: the viewers write all of them into a page
 
 
-def to_bertviz(run: Run) -> dict[str, Any]:
+def to_bertviz(recorded: Sequence[Call], axes: Mapping[str, Axis]) -> dict[str, Any]:
     """The arguments of `bertviz.head_view` and `bertviz.model_view`; see `Run.to_bertviz`."""
     try:
         import torch
@@ -27,15 +25,15 @@ def to_bertviz(run: Run) -> dict[str, Any]:
         raise refuse("to_bertviz", what, given="no torch", expected="torch", fix=fix) from None
 
     def layers(queries: str, keys: str) -> list[Any]:
-        calls = [call for call in run.calls if call.keys == keys and call.aligned == (queries == keys)]
+        calls = [call for call in recorded if call.keys == keys and call.aligned == (queries == keys)]
         return [torch.from_numpy(weights[None]) for weights in _weights("to_bertviz", calls)]
 
-    crossed = {(call.queries, call.keys) for call in run.calls if not call.aligned}
-    if not crossed and len({call.keys for call in run.calls}) == 1:
-        name = run.calls[0].keys
-        return {"attention": layers(name, name), "tokens": list(run.axes[name].tokens)}
-    if len(crossed) != 1 or len(run.axes) != 2:
-        shown = ", ".join(f"{queries} → {keys}" for queries, keys in sorted(crossed)) or ", ".join(run.axes)
+    crossed = {(call.queries, call.keys) for call in recorded if not call.aligned}
+    if not crossed and len({call.keys for call in recorded}) == 1:
+        name = recorded[0].keys
+        return {"attention": layers(name, name), "tokens": list(axes[name].tokens)}
+    if len(crossed) != 1 or len(axes) != 2:
+        shown = ", ".join(f"{queries} → {keys}" for queries, keys in sorted(crossed)) or ", ".join(axes)
         expected, fix = "one text, or the two of an encoder–decoder", "look at this run with regard"
         raise refuse("to_bertviz", "BertViz has no view of this run", given=shown, expected=expected, fix=fix)
     ((decoder, encoder),) = crossed
@@ -44,13 +42,12 @@ def to_bertviz(run: Run) -> dict[str, Any]:
         "decoder_attention": layers(decoder, decoder),
         "cross_attention": layers(decoder, encoder),
     }
-    tokens = {"encoder_tokens": list(run.axes[encoder].tokens), "decoder_tokens": list(run.axes[decoder].tokens)}
+    tokens = {"encoder_tokens": list(axes[encoder].tokens), "decoder_tokens": list(axes[decoder].tokens)}
     return {name: value for name, value in found.items() if value} | tokens
 
 
-def to_circuitsvis(run: Run, call: int | str) -> dict[str, Any]:
+def to_circuitsvis(chosen: Call, axes: Mapping[str, Axis]) -> dict[str, Any]:
     """The arguments of `circuitsvis.attention.attention_heads`; see `Run.to_circuitsvis`."""
-    chosen = run.call(call)
     if not chosen.aligned:
         given, expected = f"{chosen.name}: {chosen.queries} → {chosen.keys}", "a call within one text"
         fix = "choose another call: [(call.queries, call.keys) for call in run.calls] lists them"
@@ -59,7 +56,7 @@ def to_circuitsvis(run: Run, call: int | str) -> dict[str, Any]:
     layer = chosen.name if chosen.layer is None else chosen.layer
     return {
         "attention": weights,
-        "tokens": list(run.axes[chosen.keys].tokens),
+        "tokens": list(axes[chosen.keys].tokens),
         "attention_head_names": [f"{layer}.{head}" for head in range(len(weights))],
         "mask_upper_tri": not np.triu(weights, 1).any(),
     }

@@ -168,7 +168,7 @@ class Run:
         """
         from .other_viewers import to_bertviz
 
-        return to_bertviz(self)
+        return to_bertviz(self.calls, self.axes)
 
     def to_circuitsvis(self, call: int | str = 0) -> dict[str, Any]:
         """The arguments of `circuitsvis.attention.attention_heads`: `attention_heads(**run.to_circuitsvis(3))`.
@@ -195,7 +195,7 @@ class Run:
         """
         from .other_viewers import to_circuitsvis
 
-        return to_circuitsvis(self, call)
+        return to_circuitsvis(self.call(call), self.axes)
 
     @classmethod
     def open(cls, folder: Path | str, *, verify: bool = False) -> Run:
