@@ -3,23 +3,19 @@
 import gc
 import os
 import signal
-import threading
 import weakref
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard as rg
-from regard.common import call_hooks
 from regard.engines import direct, fast_path
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.direct import table
 from regard.engines.jit.run import threads
-from regard.language.checks.arguments import Arguments
-
-NOTHING = Arguments(None, None, None, None, None, 0.0, None, None, None)
+from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
 
 pytestmark = pytest.mark.skipif(
     not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"), reason="needs torch with DLPack's C exchange interface"
@@ -43,20 +39,6 @@ def directly(q, k, v, **given):
 def fully(q, k, v, **given):
     """The output without the fast path: a seed disables it."""
     return rg.attention(q, k, v, **given, seed=0)
-
-
-SIZES = {
-    "few rows": {},
-    "one row": {"Q": 1, "K": 300},
-    "one thread": {"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2},
-    "several tasks": {"B": 3, "H": 8, "Q": 70, "K": 70, "D": 32, "E": 24},
-    "pieces of keys": {"B": 1, "H": 2, "G": 1, "Q": 1, "K": 5000},
-}
-RULES = {
-    "nothing": {},
-    "rules": {"mask": rg.causal() & rg.window(40), "score": rg.softcap(3.0)},
-    "numbers": {"scale": 0.3, "query_start": 4, "head_start": 1},
-}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
@@ -91,15 +73,6 @@ def test_layouts(change, place):
         given[place] = given[place] if change is LAYOUTS["three axes"] else change(given[place])
         expected = fully(*given)
         assert torch.equal(rg.attention(*given), expected) and torch.equal(directly(*given), expected)
-
-
-@contextmanager
-def watching():
-    call_hooks.watchers.append(lambda label, function, args, kwargs: function(*args, **kwargs))
-    try:
-        yield
-    finally:
-        call_hooks.watchers.pop()
 
 
 class Passing(TorchDispatchMode):
@@ -200,20 +173,7 @@ def test_many_threads_at_once():
     """Calls of one kind and of different kinds, from several threads: the memory of a call is never shared."""
     sizes = [{"Q": 3 + number, "K": 40, "H": 8} for number in range(4)]
     cases = [(given := qkv(**size, seed=seed), fully(*given)) for size in sizes for seed in range(3)]
-    wrong = []
-
-    def work():
-        for _ in range(150):
-            for given, expected in cases:
-                if not torch.equal(rg.attention(*given), expected):
-                    wrong.append(given)
-
-    team = [threading.Thread(target=work) for _ in range(4)]
-    for each in team:
-        each.start()
-    for each in team:
-        each.join()
-    assert not wrong
+    assert not wrong_at_once(cases, torch.equal, 150)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
@@ -221,12 +181,12 @@ def test_a_forked_child():
     """A child has other threads: it checks its first call again."""
     given = qkv(Q=70, K=70, H=8)
     expected = rg.attention(*given)
-    child = os.fork()
-    if not child:
+
+    def right():
         first = directly(*given) is None
-        right = all(torch.equal(rg.attention(*given), expected) for _ in range(3))
-        os._exit(0 if first and right else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return first and all(torch.equal(rg.attention(*given), expected) for _ in range(3))
+
+    assert in_a_child(right)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a system with timers that send signals")

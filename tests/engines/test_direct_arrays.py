@@ -4,23 +4,19 @@ import gc
 import os
 import subprocess
 import sys
-import threading
 import weakref
-from contextlib import contextmanager
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import regard as rg
-from regard.common import call_hooks
 from regard.engines import direct
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.direct import table
 from regard.engines.jit.run import threads
-from regard.language.checks.arguments import Arguments
+from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
 
-NOTHING = Arguments(None, None, None, None, None, 0.0, None, None, None)
 DTYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
@@ -48,20 +44,6 @@ def fully(q, k, v, **given):
 def same(a, b):
     """Bit by bit, in the same dtype; NaN is equal to NaN."""
     return a is not None and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-SIZES = {
-    "few rows": {},
-    "one row": {"Q": 1, "K": 300},
-    "one thread": {"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2},
-    "several tasks": {"B": 3, "H": 8, "Q": 70, "K": 70, "D": 32, "E": 24},
-    "pieces of keys": {"B": 1, "H": 2, "G": 1, "Q": 1, "K": 5000},
-}
-RULES = {
-    "nothing": {},
-    "rules": {"mask": rg.causal() & rg.window(40), "score": rg.softcap(3.0)},
-    "numbers": {"scale": 0.3, "query_start": 4, "head_start": 1},
-}
 
 
 @each_dtype
@@ -117,15 +99,6 @@ def test_arrays_that_are_copied(change, place):
         expected = fully(*qkv(seed=seed))
         assert same(rg.attention(*given), expected)
         assert same(rg.attention(*qkv(seed=seed)), expected) and same(rg.attention(*given), expected)
-
-
-@contextmanager
-def watching():
-    call_hooks.watchers.append(lambda label, function, args, kwargs: function(*args, **kwargs))
-    try:
-        yield
-    finally:
-        call_hooks.watchers.pop()
 
 
 STATES = {
@@ -201,20 +174,7 @@ def test_many_threads_at_once():
     """Calls of one kind and of different kinds, from several threads: the memory of a call is never shared."""
     sizes = [{"Q": 3 + number, "K": 40, "H": 8} for number in range(4)]
     cases = [(given := qkv(**size, seed=seed), fully(*given)) for size in sizes for seed in range(3)]
-    wrong = []
-
-    def work():
-        for _ in range(100):
-            for given, expected in cases:
-                if not same(rg.attention(*given), expected):
-                    wrong.append(given)
-
-    team = [threading.Thread(target=work) for _ in range(4)]
-    for each in team:
-        each.start()
-    for each in team:
-        each.join()
-    assert not wrong
+    assert not wrong_at_once(cases, same, 100)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
@@ -222,12 +182,12 @@ def test_a_forked_child():
     """A child has other threads: it checks its first call again."""
     given = qkv(Q=70, K=70, H=8)
     expected = rg.attention(*given)
-    child = os.fork()
-    if not child:
+
+    def right():
         first = directly(*given) is None
-        right = all(same(rg.attention(*given), expected) for _ in range(3))
-        os._exit(0 if first and right else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return first and all(same(rg.attention(*given), expected) for _ in range(3))
+
+    assert in_a_child(right)
 
 
 def test_no_array_is_kept_alive():

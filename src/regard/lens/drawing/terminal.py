@@ -220,7 +220,7 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
     return blocks
 
 
-DETECTORS = {
+KINDS = {
     "previous": "the previous token",
     "itself": "the token itself",
     "first": "the first key",
@@ -234,8 +234,8 @@ def _detectors(run: Run) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2), pad_edge=False)
     table.add_column("most weight on")
     table.add_column("layer.head, mean of the rows")
-    own = {name for call in run.calls for name in call.figures} - {*ROWS, *DETECTORS}
-    for name, title in (DETECTORS | {name: name for name in sorted(own)}).items():
+    own = {name for call in run.calls for name in call.figures} - {*ROWS, *KINDS}
+    for name, title in (KINDS | {name: name for name in sorted(own)}).items():
         found = [
             (float(value), call.layer if call.layer is not None else number, head)
             for number, call in enumerate(run.calls)

@@ -201,7 +201,7 @@ class Call:
         return readers(self.mask, self.shape, self.start)
 
     def others(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
-        """The mean weight that the other rows have on each key: of a row that differs from them, more is its own.
+        """The mean weight that the other rows have on each key. A weight well above it is specific to its row.
 
         others[h, i, j] = (Σ p[h, :, j] − p[h, i, j]) / (rows that may attend to j, without i)
 

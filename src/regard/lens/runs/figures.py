@@ -17,13 +17,12 @@ from ...language.measures import edges, mass, pooled
 from .call import Call, Overview
 from .codes import ABOVE
 from .precision import too_large
-from .readers import keys_of
+from .readers import SMALL, keys_of
 from .row_figures import OF_VALUES, ROWS
 from .tiles import overview
 
 __all__ = ["CELLS", "measured", "of_weights", "with_figures"]
 
-SMALL = 1 << 18  # weights: below this, NumPy is faster than compiling a kernel
 BLOCK = 1 << 20  # given weights that are processed at a time
 CELLS = 128  # along the side of the overview
 
