@@ -142,6 +142,7 @@ def look(
     if save:
         say(f"Run saved in {save}. To show it again: {_command(save)}")
     if serve:
+        from ..lens.open_model import OpenModel
         from ..lens.viewer.server import serve as serve_page
 
         serve_page(
@@ -150,6 +151,8 @@ def look(
             port=port or 0,
             findings=findings,
             start=start,
+            record=OpenModel.of(run),
+            find=lambda found: [finding.to_json() for finding in audit(found).findings],
             open_browser=open_page,
             tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )

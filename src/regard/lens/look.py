@@ -287,11 +287,12 @@ def _short(value: Any) -> str:
 def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     """The run with the arguments that reproduce it as the fact `made`.
 
-    A run in a folder, and a run whose arguments are not strings and numbers, is returned unchanged.
+    A run whose arguments are not strings and numbers is returned unchanged.
     """
     made = {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in {"what": what, **given}.items()
+        if name not in ("into", "overwrite")
     }
     for name in ("what", "picture"):
         value = made.get(name)
@@ -299,7 +300,7 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
             path = Path(value).expanduser()
             made[name] = str(path.resolve() if path.exists() else value)
     parts = [one for value in made.values() for one in (value if isinstance(value, list) else [value])]
-    if "into" in given or not all(isinstance(part, str | int | None) for part in parts):
+    if not all(isinstance(part, str | int | None) for part in parts):
         return run
     if made.get("text") == run.text:
         del made["text"]  # the run has it already, and it may be long

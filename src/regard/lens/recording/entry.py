@@ -30,7 +30,7 @@ def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOpt
 
 
 def of_model(what, options: RecordingOptions, *, text, target, image, inputs, tokenizer, generate: int) -> Run:
-    """The run of a transformers model: a folder or hub id to open, or a loaded model."""
+    """The run of a transformers model: a folder or hub id to open, a loaded model, or one that was opened before."""
     if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:
         raise refuse(
             "look",
@@ -39,7 +39,9 @@ def of_model(what, options: RecordingOptions, *, text, target, image, inputs, to
             expected="an integer, at least 0",
             fix="pass a number of tokens, or leave it out to generate none",
         )
-    if what is None or isinstance(what, str | Path):
+    if isinstance(what, Opened):
+        model = what
+    elif what is None or isinstance(what, str | Path):
         if tokenizer is not None:
             raise refuse(
                 "look",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -144,6 +144,53 @@ class Run:
                 )
             ],
         )
+
+    def changed(
+        self,
+        *,
+        temperature: float = 1.0,
+        scale: float | None = None,
+        mask: Any = "recorded",
+        calls: Collection[int] | None = None,
+    ) -> Run:
+        """The run with other rules: each call is computed again from its recorded q, k and v.
+
+        p[h, i, j] = softmax_j(score(scale · q[h, i] · k[j]) / temperature) where the mask allows the pair
+
+        Only attention is computed again: the inputs of the later layers stay as the model made them, so that this
+        shows what a rule does to a row, not what the changed model would compute.
+
+        Args:
+            temperature: what the scores are divided by. Below 1, weights concentrate on the strongest keys; above 1
+                they become more equal.
+            scale: the factor of q·k; None is the recorded one.
+            mask: a mask rule as for `attention`, None for no mask, or "recorded".
+            calls: the numbers of the calls to change; None changes all.
+
+        Returns:
+            The run with the changed calls. Their `out` is Σ p v, and `notes["changed"]` says what was changed. Own
+            measures are left out.
+
+        Raises:
+            Refused: listing every problem: a temperature that is not positive, a scale that is not finite, an unknown
+                mask or call, and calls of which only the weights are known.
+
+        Examples:
+            >>> import numpy as np, regard as rg
+            >>> q, k = np.array([[[1.0]]]), np.log([[[2.0], [8.0]]])
+            >>> run = rg.look(q, k=k, scale=1.0)
+            >>> run.calls[0].weights().round(3).tolist()
+            [[[0.2, 0.8]]]
+            >>> run.changed(temperature=0.5).calls[0].weights().round(3).tolist()
+            [[[0.059, 0.941]]]
+        """
+        from .changed import changed
+
+        new, said = changed(self.calls, self.axes, temperature, scale, mask, calls)
+        if not said:
+            return self
+        facts = {name: value for name, value in self.facts.items() if name not in ("folder", "made")}
+        return replace(self, calls=new, facts={**facts, "changed": said})
 
     def to_bertviz(self) -> dict[str, Any]:
         """The arguments of `bertviz.head_view` and `bertviz.model_view`: `head_view(**run.to_bertviz())`.

@@ -17,8 +17,7 @@ from ..runs.first_view import choose
 from ..runs.labels import visible
 from ..runs.run import Run
 from . import embed
-from .python_source import origin
-from .queries import about, plain
+from .live import described
 from .views import SCRIPTS, STYLES, sections
 
 __all__ = ["page", "policy"]
@@ -34,6 +33,7 @@ def page(
     findings: Sequence[Mapping[str, Any]] = (),
     start: Mapping[str, int] | None = None,
     served: bool = False,
+    live: bool = False,
 ) -> str:
     """Returns the run as one self-contained, interactive HTML page.
 
@@ -44,6 +44,7 @@ def page(
         start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it. None is a head with a fault, or
             the head that tells most.
         served: whether to leave out the data, which the page then requests from its server (`regard look --serve`).
+        live: whether the server also records other texts; the page then has a field for them.
 
     Returns:
         The HTML text.
@@ -75,12 +76,13 @@ def page(
     begin = _begin(run, start, findings)
     _check_start(run, begin)
     data = {
-        "runs": [about(each) | {"kept": None if served else embed.kept(each)} for each in runs],
-        "findings": plain(list(findings)),
-        "start": begin,
+        "runs": [
+            described(each, () if number else findings, begin) | {"kept": None if served else embed.kept(each)}
+            for number, each in enumerate(runs)
+        ],
         "served": served,
+        "live": run.text if live else None,
         "error": percent(FINE_ERROR),
-        "python": [origin(each) for each in runs],
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }
     parts = {

@@ -23,6 +23,7 @@ from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
 from .frames import frame
+from .held_runs import HeldRuns
 
 __all__ = ["ROUTES", "Responder"]
 
@@ -43,7 +44,7 @@ CACHED = 1 << 26  # bytes of tiles and overviews
 class Responder:
     """Computes the responses to requests about the runs, from any number of threads."""
 
-    def __init__(self, runs: Sequence[Run]):
+    def __init__(self, runs: Sequence[Run] | HeldRuns):
         self.runs = runs
         self.cache = TileCache(CACHED)
 

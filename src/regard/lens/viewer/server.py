@@ -16,12 +16,15 @@ import urllib.parse
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...common.errors import Refused, refuse
 from ...common.optional import requires_extra
 from ..runs.run import Run
+from .held_runs import HeldRuns
 from .html import page, policy
+from .live import LONGEST, Findings, Live
 from .routes import ROUTES, Responder
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ __all__ = ["Server", "application", "serve"]
 EXPENSIVE = ("tile", "overview")  # routes with a concurrency limit of their own, so that others never wait for them
 EXPENSIVE_LIMIT, CHEAP_LIMIT = 2, 4
 CONNECTIONS = 64
+LIVE = (["live", "text"], ["live", "rules"])  # the addresses of new runs
+JSON = ("walk", "live")
 NOT_FOUND = "there is nothing at this address"
 HEADERS = {
     b"cache-control": b"no-store",
@@ -52,14 +57,17 @@ def serve(
     port: int = 0,
     findings: Sequence[Mapping[str, Any]] = (),
     start: Mapping[str, int] | None = None,
+    record: Callable[[str], Run] | None = None,
+    find: Callable[[Run], Findings] | None = None,
     open_browser: bool = False,
     tell: Callable[[str], object] = print,
 ) -> None:
     """Serves the page of a run until Ctrl-C. Arguments as for `page`; port 0 chooses a free port.
 
-    tell: called with the address before the server starts.
+    record, find: the run of another text, and the findings about a run, for `Live` · tell: called with the address
+    before the server starts.
     """
-    server = Server(run, other, port=port, findings=findings, start=start)
+    server = Server(run, other, port=port, findings=findings, start=start, record=record, find=find)
     tell(server.address)
     if open_browser:
         webbrowser.open(server.address)
@@ -80,16 +88,20 @@ class Server:
         port: int = 0,
         findings: Sequence[Mapping[str, Any]] = (),
         start: Mapping[str, int] | None = None,
+        record: Callable[[str], Run] | None = None,
+        find: Callable[[Run], Findings] | None = None,
     ):
         with requires_extra("serve", "look"):
             import uvicorn
 
             from .timeouts import Connection
-        html = page(run, other, findings=findings, start=start, served=True)
+        live = record is not None
+        html = page(run, other, findings=findings, start=start, served=True, live=live)
         self._socket = _listening(port)
         secret, port = secrets.token_urlsafe(24), self._socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}/{secret}/"
-        app = application([run] if other is None else [run, other], html, secret, port)
+        runs = HeldRuns([run] if other is None else [run, other])
+        app = application(Live(runs, record, find), html, secret, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -123,17 +135,18 @@ class Server:
         self._thread.join()
 
 
-def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard:
-    """The ASGI application at /SECRET/…: the page, and the routes that its script requests."""
+def application(live: Live, html: str, secret: str, port: int) -> Guard:
+    """The ASGI application at /SECRET/…: the page, the routes that its script requests, and live/… for new runs."""
     import anyio
     from starlette.applications import Starlette
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    responder = Responder(runs)
-    body = html.encode("utf-8", "replace")
+    responder = Responder(live.runs)
+    whole = html.encode("utf-8", "replace")
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
     expensive, cheap = anyio.CapacityLimiter(EXPENSIVE_LIMIT), anyio.CapacityLimiter(CHEAP_LIMIT)
+    new = anyio.CapacityLimiter(1)
 
     begin = f"/{secret}/".encode()
 
@@ -143,9 +156,18 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
             urllib.parse.unquote(word) for word in request.scope["raw_path"][len(begin) :].decode("latin-1").split("/")
         )
         if not route and not words:
-            return Response(body, media_type="text/html", headers=headers)
-        if len(words) != len(ROUTES.get(route, ())) or not words:
+            return Response(whole, media_type="text/html", headers=headers)
+        if request.method == "POST":
+            if [route, *words] not in LIVE:
+                return JSONResponse({"error": NOT_FOUND}, 404)
+            given = await _body(request)
+            if given is None:
+                return JSONResponse({"error": f"the request is longer than {LONGEST:,} bytes"}, 413)
+            ask, limit = partial(live.answer, words[0], given), new
+        elif len(words) != len(ROUTES.get(route, ())) or not words:
             return JSONResponse({"error": NOT_FOUND}, 404)
+        else:
+            ask, limit = partial(responder.answer, route, *words), expensive if route in EXPENSIVE else cheap
         response = Response(status_code=499)  # the client has disconnected; a request that still waits is not computed
         async with anyio.create_task_group() as group:
 
@@ -156,12 +178,8 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
 
             group.start_soon(leave_with_the_client)
             try:
-                found = await anyio.to_thread.run_sync(
-                    responder.answer, route, *words, limiter=expensive if route in EXPENSIVE else cheap
-                )
-                response = Response(
-                    found, media_type="application/json" if route == "walk" else "application/octet-stream"
-                )
+                found = await anyio.to_thread.run_sync(ask, limiter=limit)
+                response = Response(found, media_type=f"application/{'json' if route in JSON else 'octet-stream'}")
             except Refused as refused:
                 response = JSONResponse({"error": _sentence(refused)}, 400)
             group.cancel_scope.cancel()
@@ -170,11 +188,24 @@ def application(runs: Sequence[Run], html: str, secret: str, port: int) -> Guard
     async def fault(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": "internal error in regard; the terminal of the server shows it"}, 500)
 
-    return Guard(Starlette(routes=[Route("/{rest:path}", answer)], exception_handlers={Exception: fault}), begin, port)
+    routes = [Route("/{rest:path}", answer, methods=["GET", "POST"])]
+    return Guard(Starlette(routes=routes, exception_handlers={Exception: fault}), begin, port)
+
+
+async def _body(request: Request) -> bytes | None:
+    """The body of a request; None if it is too long."""
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > LONGEST:
+            return None
+    return found
 
 
 class Guard:
-    """Accepts GET requests with the right host and secret, from this page or typed by hand; rejects all others."""
+    """Accepts requests with the right host and secret: GET from this page or typed by hand, POST of JSON from this
+    page; rejects all others.
+    """
 
     def __init__(self, app, begin: bytes, port: int):
         self.app, self.begin = app, begin
@@ -210,7 +241,9 @@ class Guard:
         # A comparison in constant time.
         if not hmac.compare_digest(scope["raw_path"][: len(self.begin)], self.begin):
             return 404, NOT_FOUND
-        return (200, "") if scope["method"] == "GET" else (405, "only GET is supported")
+        if scope["method"] == "POST" and given(b"content-type") != [b"application/json"]:
+            return 415, "only JSON is supported"  # which no other site can send without asking this server first
+        return (200, "") if scope["method"] in ("GET", "POST") else (405, "only GET and POST are supported")
 
 
 def _sentence(refused: Refused) -> str:

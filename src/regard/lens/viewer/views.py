@@ -25,6 +25,7 @@ class View(NamedTuple):
 
 
 VIEWS = (
+    View("live", "above", hidden=True),
     View("findings", "above", hidden=True),
     View("steps", "above", hidden=True),
     View("atlas", "main", parts=("atlas/metrics", "atlas/thumbnails", "atlas/headtable")),

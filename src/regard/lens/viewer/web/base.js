@@ -2,8 +2,9 @@
 // Common definitions: the embedded data, decoding of weights, color scales, and small helpers.
 
 const $ = (id) => document.getElementById(id);
-const data = JSON.parse($("data").textContent); // {runs: [about, …], findings, start, served, error, ramp}
-const runs = data.runs;
+const data = JSON.parse($("data").textContent); // {runs: [described, …], served, live, error, ramp}
+const { runs } = data; // by number; a server adds runs of other texts and with changed rules, and forgets old ones
+const GIVEN = runs.length;
 
 // As in codes.py: a weight is 10^(6·x/249 − 6) with x = code − 6 + (fine − 128)/256, a product of two tables.
 const [MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST] = [0, 1, 2, 3, 4, 5, 6];

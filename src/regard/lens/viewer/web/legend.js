@@ -5,8 +5,9 @@ const SWATCHES = [["masked", "hatch"], ["exactly 0", "zero"], ["not a number", "
 const legend = {
   name: "legend",
 
-  build() {
-    const { model, text, calls, axes } = runs[0];
+  /** The model and the text of the run in the first line of the page. */
+  about() {
+    const { model, text, calls, axes, facts } = runs[state.run];
     const several = (values, one, many = `${one}s`) => {
       const all = [...new Set(values)];
       const count = (value) => value.toLocaleString("en");
@@ -14,19 +15,24 @@ const legend = {
     };
     const lengths = Object.values(axes).map((of) => of.tokens.length);
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
+    if (facts.changed) about.push(`changed: ${facts.changed}`);
     $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · ", element("bdi", `“${clip(text, 120)}”`)] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
+    this.facts();
+  },
+
+  build() {
     $("swatches").replaceChildren(...SWATCHES.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name)));
     for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "pooling: sum"], ["largest", "pooling: largest"]]]]) {
       $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
       $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
     }
     $("hide-special").addEventListener("change", (event) => choose({ hideSpecial: event.target.checked }));
-    this.facts();
   },
 
   async draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
+    if (any("run")) this.about();
     if (any("scale", "theme")) this.ramp();
     if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
       for (const id of ["scale", "pool"]) $(id).value = state[id];
@@ -101,8 +107,8 @@ const legend = {
 
   /** The provenance of the run. */
   facts() {
-    const lines = runs.flatMap((run, n) => Object.entries(run.facts).map(([name, value]) => [runs.length > 1 ? `${n ? "compared with" : "first"}: ${name}` : name, plain(value)]));
-    const engines = [...new Set(runs[0].calls.map((call) => call.engine).filter(Boolean))];
+    const lines = Object.entries(runs[state.run].facts).map(([name, value]) => [name, plain(value)]);
+    const engines = [...new Set(runs[state.run].calls.map((call) => call.engine).filter(Boolean))];
     if (engines.length) lines.push(["computed by", engines.join(", ")]);
     const list = element("dl", undefined, {}, ...lines.flatMap(([name, value]) => [element("dt", name.replaceAll("_", " ")), element("dd", undefined, {}, element("bdi", value))]));
     $("facts").replaceChildren(element("summary", "About this run"), list);

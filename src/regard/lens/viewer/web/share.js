@@ -44,7 +44,7 @@ const share = {
     const part = from ? "[0, :, 0]" : key === null ? "[0, 0]" : "[0, 0, 0]";
     const spelled = (of, i) => `“${clip(wordOf(of, i), 30)}” (${i})`;
     const comment = from ? `the weight of each row on ${spelled(axis(columns), Math.min(query, callNow().K - 1))}` : key === null ? `the weights of ${spelled(axis(queries), query)} on all keys` : `${spelled(axis(queries), query)} → ${spelled(axis(columns), key)}`;
-    return `import regard as rg\n\nrun = ${data.python[state.run]}\nrun.calls[${state.call}].weights(${given}, heads=${state.head})${part}  # ${callTitle()}, head ${state.head}: ${comment}\n`;
+    return `import regard as rg\n\nrun = ${runs[state.run].python}\nrun.calls[${state.call}].weights(${given}, heads=${state.head})${part}  # ${callTitle()}, head ${state.head}: ${comment}\n`;
   },
 
   under() {

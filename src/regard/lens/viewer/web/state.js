@@ -17,10 +17,10 @@ const position = { write: (value) => (value === null ? undefined : `${value}`), 
 const oneOf = (options) => ({ read: (text) => (Object.hasOwn(options, text) ? text : undefined) });
 const numbersOf = (text) => text.split(",").map(Number);
 
-choosable("run", 0, { read: (text) => (position.read(text) < runs.length ? position.read(text) : undefined) });
-choosable("call", data.start.call, position);
-choosable("head", data.start.head, position);
-choosable("query", data.start.query, position); // the pinned row
+choosable("run", 0, { write: (run) => (run && run < GIVEN ? `${run}` : undefined), read: (text) => (position.read(text) < GIVEN ? position.read(text) : undefined) });
+choosable("call", runs[0].start.call, position);
+choosable("head", runs[0].start.head, position);
+choosable("query", runs[0].start.query, position); // the pinned row
 choosable("key", null, position); // the pinned column, if a pair was chosen
 choosable("scale", USUAL, oneOf(SCALES));
 choosable("pool", "share", oneOf(POOLS));
@@ -40,13 +40,18 @@ const keyAxis = () => axis(callNow().keys);
 const wordOf = (of, i) => of.tokens[i] ?? "∅";
 const quote = (of, i) => `“${wordOf(of, i)}”`;
 /** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
-const TITLES = runs.map(({ calls }) => {
+const titles = new WeakMap();
+function titlesOf(run) {
+  if (titles.has(run)) return titles.get(run);
+  const { calls } = run;
   const kind = ({ queries, keys }) => (queries === keys ? queries : `${queries} → ${keys}`);
   const several = new Set(calls.map(kind)).size > 1;
-  const titles = calls.map((call) => (call.layer === null ? call.name : `${several ? `${kind(call)}, ` : ""}layer ${call.layer}`));
-  return titles.map((title, number) => (titles.indexOf(title) === titles.lastIndexOf(title) ? title : calls[number].name));
-});
-const callTitle = (number = state.call, n = state.run) => TITLES[n][number];
+  const all = calls.map((call) => (call.layer === null ? call.name : `${several ? `${kind(call)}, ` : ""}layer ${call.layer}`));
+  const found = all.map((title, number) => (all.indexOf(title) === all.lastIndexOf(title) ? title : calls[number].name));
+  titles.set(run, found);
+  return found;
+}
+const callTitle = (number = state.call, n = state.run) => titlesOf(runs[n])[number];
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 /** The axis of the generated tokens: the rows of the last call. */
 const written = () => runs[state.run].calls.at(-1).queries;

@@ -17,12 +17,16 @@ const FURTHER = { // figures that only some runs have: with values, with repeate
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read." },
 };
-for (const name of new Set(runs.flatMap(({ calls }) => calls.flatMap(({ figures }) => Object.keys(figures))))) {
-  if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name)) continue;
-  METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
+/** Adds the metrics of a run that other runs do not have. */
+function addMetrics({ calls, findings }) {
+  for (const name of calls.flatMap(({ figures }) => Object.keys(figures))) {
+    if (Object.hasOwn(METRICS, name) || ["entropy", "forbidden", "moved"].includes(name)) continue;
+    METRICS[name] = Object.hasOwn(FURTHER, name) ? FURTHER[name] : { title: `weight on ${name}`, note: `Mean weight of a row on the keys of the measure “${name}”, over the rows that may attend to one.` };
+  }
+  if (findings.length) METRICS.findings ??= { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };
 }
+runs.forEach(addMetrics);
 const SORTS = { order: "as in the model", layers: "layers by this metric", heads: "heads by this metric" };
-if (data.findings.length) METRICS.findings = { title: "findings", note: "Number of findings of the audit about the head.", unit: "findings" };
 
 const metrics = {
   /** The value of a head: a share, or in the unit of the metric; null if it is not known. */
@@ -105,14 +109,14 @@ const metrics = {
   },
 };
 
-// The findings of the audit by head. Findings are about the first run.
+// The findings of the audit by head.
 const badges = {
   /** The heads that a finding is about; none if it is about the whole call. */
   heads: ({ head, numbers }) => (Number.isInteger(head) ? [head] : Array.isArray(numbers?.heads) ? numbers.heads : []),
   /** The findings about a head, or with null about the whole call. */
   at(call, head) {
     const about = (found) => (head === null ? !this.heads(found).length : this.heads(found).includes(head));
-    return data.findings.filter((found) => state.run === 0 && found.call === call && about(found));
+    return runs[state.run].findings.filter((found) => found.call === call && about(found));
   },
   /** The highest severity of some findings: "fault", "warning", "note", or undefined. */
   worst: (found) => ["fault", "warning", "note"].find((severity) => found.some((each) => each.severity === severity)),

@@ -20,12 +20,9 @@ const atlas = {
   size: 0,
 
   build() {
-    const select = (id, options) => element("select", undefined, { id }, ...options.map(([value, title]) => element("option", title, { value })));
-    const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
-    const ranges = [["", "all heads"], ["sink", "at most 50 % on attention sinks"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["matrix", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
     $("atlas").replaceChildren(
       element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
-      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, select("metric", named)), element("label", "order ", {}, select("sort", Object.entries(SORTS))), element("label", "filter ", {}, select("filter", ranges))),
+      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, element("select", undefined, { id: "metric" })), element("label", "order ", {}, element("select", undefined, { id: "sort" })), element("label", "filter ", {}, element("select", undefined, { id: "filter" }))),
       element("div", undefined, { id: "atlas-range", hidden: true },
         ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most" })),
         element("output", undefined, { id: "filter-words" })),
@@ -48,6 +45,15 @@ const atlas = {
     this.fill();
   },
 
+  /** The metrics of all runs that were shown so far. */
+  options() {
+    const named = Object.entries(METRICS).map(([name, { title }]) => [name, title]);
+    const ranges = [["", "all heads"], ["sink", "at most 50 % on attention sinks"], ...(METRICS.findings ? [["findings", "with findings"]] : []), ...named.filter(([name]) => !["matrix", "sink", "findings"].includes(name)).map(([name, title]) => [name, `by ${title}`])];
+    for (const [id, options] of Object.entries({ metric: named, sort: Object.entries(SORTS), filter: ranges })) {
+      $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
+    }
+  },
+
   /** The initial filter of a metric. */
   range(metric) {
     if (!metric) return null;
@@ -63,6 +69,7 @@ const atlas = {
 
   /** A button for every head, in rows by call. */
   fill() {
+    this.options();
     const kinds = new Map(); // calls with the same axes are grouped
     runs[state.run].calls.forEach((call, number) => {
       const kind = call.queries === call.keys ? call.queries : `${call.queries} → ${call.keys}`;

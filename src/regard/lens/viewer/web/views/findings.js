@@ -3,14 +3,17 @@
 const findingsList = {
   name: "findings",
 
-  build() {
-    if (!data.findings.length) return;
+  build() {},
+
+  draw(changed) {
+    if (!changed.has("run")) return;
+    const { findings } = runs[state.run];
+    $("findings").hidden = !findings.length;
     const order = ["fault", "warning", "note"];
-    const sorted = [...data.findings].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
-    const count = (severity) => data.findings.filter((found) => found.severity === severity).length;
+    const sorted = [...findings].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
+    const count = (severity) => findings.filter((found) => found.severity === severity).length;
     const counts = order.filter(count).map((severity) => `${count(severity)} ${severity}${count(severity) === 1 ? "" : "s"}`).join(", ");
     const serious = count("fault") + count("warning") > 0;
-    $("findings").hidden = false;
     $("findings").replaceChildren(element("details", undefined, { open: serious },
       element("summary", undefined, {}, element("h2", `Audit findings: ${counts}`, { id: "findings-title" })),
       element("ol", undefined, {}, ...sorted.map((found) => this.one(found)))));
@@ -18,7 +21,7 @@ const findingsList = {
 
   one(found) {
     const heading = element("div", undefined, { className: "bar" }, element("span", found.severity, { className: "severity" }), element("h3", undefined, {}, element("bdi", found.check.replaceAll("-", " "))), element("bdi", found.where, { className: "soft" }));
-    if (Number.isInteger(found.call) && found.call < runs[0].calls.length) {
+    if (Number.isInteger(found.call) && found.call < runs[state.run].calls.length) {
       heading.append(element("button", "show", { type: "button", ariaLabel: `show ${found.check}, ${found.where}`, onclick: () => this.lead(found) }));
     }
     const parts = [["measured", found.measured], ["likely cause", found.cause], ["fix", found.fix]].filter(([, text]) => text);
@@ -30,10 +33,8 @@ const findingsList = {
   /** Chooses the head and row that a finding is about. */
   async lead(found) {
     const { call, row } = found, [head] = badges.heads(found);
-    await choose({ run: 0, call, ...(Number.isInteger(head) ? { head } : {}), ...(Number.isInteger(row) ? { query: row } : {}) });
+    await choose({ call, ...(Number.isInteger(head) ? { head } : {}), ...(Number.isInteger(row) ? { query: row } : {}) });
     $("atlas").scrollIntoView({ block: "nearest" });
   },
-
-  draw() {},
 };
 screens.push(findingsList);

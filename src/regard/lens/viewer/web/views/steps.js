@@ -6,8 +6,6 @@ const steps = {
   name: "steps", timer: null,
 
   build() {
-    $("steps").hidden = !runs.some((run) => run.steps.length);
-    if ($("steps").hidden) return;
     const button = (id, text, name, run) => {
       const made = element("button", text, { type: "button", id, title: name, ariaLabel: name });
       made.addEventListener("click", run);
@@ -23,11 +21,12 @@ const steps = {
     $("steps").append(element("div", null, { className: "bar" }, element("h2", "Generated tokens", { id: "steps-title" }), this.whole),
       element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "previous step", () => this.go(-1)), this.player,
         button("steps-on", "▸", "next step", () => this.go(1)), this.slider), this.said, this.list);
-    keys.push({ keys: ["<"], label: "<", what: "previous generated token", run: () => this.go(-1) },
+    if (data.live !== null || runs.some((run) => run.steps.length)) keys.push({ keys: ["<"], label: "<", what: "previous generated token", run: () => this.go(-1) },
       { keys: [">"], label: ">", what: "next generated token", run: () => this.go(1) });
   },
 
   draw(changed) {
+    if (changed.has("run")) $("steps").hidden = !runs.some((run) => run.steps.length);
     if ($("steps").hidden || !["run", "step", "theme", "scale"].some((name) => changed.has(name))) return;
     const all = runs[state.run].steps;
     this.slider.disabled = this.player.disabled = !all.length;

@@ -1,0 +1,141 @@
+"""A run with changed rules: every call is computed again from its recorded q, k and v."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...api.attention import attention
+from ...common.errors import Reason, Refused
+from ...common.types import Engine
+from ...language.callables import as_mask
+from ...language.expr import score as plain_score
+from .axis import Axis
+from .call import Call
+from .detectors import of_tokens
+from .figures import moved, with_figures
+from .readers import SMALL
+
+__all__ = ["RECORDED", "changed"]
+
+RECORDED = "recorded"  # the mask of the model
+COMPARED = ("compared", "difference", "empty")  # notes that compare the call with the model's output
+
+
+def changed(
+    calls: Sequence[Call],
+    axes: Mapping[str, Axis],
+    temperature: float,
+    scale: float | None,
+    mask: Any,
+    only: Collection[int] | None,
+) -> tuple[tuple[Call, ...], str]:
+    """The calls and what was changed, in words; see `Run.changed`."""
+    wanted = range(len(calls)) if only is None else only
+    _check(calls, temperature, scale, mask, wanted)
+    rule = None if isinstance(mask, str) else as_mask(mask)
+    words = [f"temperature {temperature:g}"] if temperature != 1 else []
+    words += [] if scale is None else [f"scale {scale:g}"]
+    words += [] if isinstance(mask, str) else [f"mask {'none' if rule is None else rule}"]
+    said = ", ".join(words)
+    if not said:
+        return tuple(calls), said
+
+    def again(call: Call) -> Call:
+        score = call.score
+        if temperature != 1:
+            score = (plain_score if score is None else score) * (1 / temperature)
+        axis = axes[call.keys]
+        special = np.array(axis.special)
+        notes = {name: value for name, value in call.notes.items() if name not in COMPARED}
+        new = with_figures(
+            dataclasses.replace(
+                call,
+                score=score,
+                scale=call.scale if scale is None else float(scale),
+                mask=call.mask if isinstance(mask, str) else rule,
+                v=None,
+                out=None,
+                notes={**notes, "changed": said},
+            ),
+            special,
+            of_tokens(axis, {}) if call.queries == call.keys else {},
+        )
+        if call.v is None:
+            return new
+        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v))
+        if call.lengths is None:
+            return new
+        return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
+
+    return tuple(again(call) if number in wanted else call for number, call in enumerate(calls)), said
+
+
+def _output(call: Call, v: np.ndarray) -> np.ndarray:
+    """Σ p v of every row and head (H, Q, E)."""
+    assert call.q is not None and call.k is not None
+    H, Q, K = call.shape
+    k, v = (np.repeat(part, H // len(part), 0) for part in (call.k, v))
+    engine: Engine = "reference" if H * Q * K <= SMALL else "auto"
+    rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
+    return attention(call.q, k, v, query_start=call.start, engine=engine, **rules)
+
+
+def _check(calls: Sequence[Call], temperature: Any, scale: Any, mask: Any, wanted: Collection[int]) -> None:
+    reasons = []
+
+    def number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+    if not number(temperature) or temperature <= 0:
+        reasons.append(
+            Reason(
+                "temperature is not a positive number",
+                given=f"temperature={temperature!r}",
+                expected="a number above 0; 1 changes nothing",
+                fix="pass, for example, temperature=0.5",
+            )
+        )
+    if scale is not None and not number(scale):
+        reasons.append(
+            Reason(
+                "scale is not a number",
+                given=f"scale={scale!r}",
+                expected="a finite number, or None for the recorded one",
+                fix="pass, for example, scale=0.125",
+            )
+        )
+    if isinstance(mask, str) and mask != RECORDED:
+        reasons.append(
+            Reason(
+                "unknown mask",
+                given=f"mask={mask!r}"[:60],
+                expected="a mask rule, None for no mask, or 'recorded'",
+                fix="pass, for example, mask=regard.causal()",
+            )
+        )
+    if wrong := [at for at in wanted if at not in range(len(calls))]:
+        reasons.append(
+            Reason(
+                "no such call",
+                given=f"calls={wrong[:5]}",
+                expected=f"0 to {len(calls) - 1}",
+                fix="leave calls= out for all calls",
+            )
+        )
+    bare = [calls[at].name for at in wanted if at in range(len(calls)) and calls[at].q is None]
+    if bare:
+        reasons.append(
+            Reason(
+                "calls of which only the weights are known",
+                given=", ".join(bare[:3]),
+                expected="calls with q and k",
+                fix="record the model, or pass q and k instead of weights",
+            )
+        )
+    if reasons:
+        raise Refused("Run.changed", reasons)

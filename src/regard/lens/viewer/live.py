@@ -1,0 +1,96 @@
+"""What a served page requests beyond its run: another text through the model, and changed rules."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...common.errors import refuse
+from ...language.masks import causal, window
+from ..runs.changed import RECORDED
+from ..runs.first_view import choose
+from ..runs.run import Run
+from .held_runs import HeldRuns
+from .python_source import origin
+from .queries import about, plain
+
+__all__ = ["LONGEST", "Live", "described"]
+
+LONGEST = 1 << 20  # bytes of a request
+EVERY = 1 << 22  # weights of a run: above this, the rules of one call are changed instead of all
+
+Findings = Sequence[Mapping[str, Any]]
+
+
+class Live:
+    """New runs for a served page. Each is added to `runs`, from which the page then requests its numbers.
+
+    record: the run of another text; None if the model is not known · find: the findings of an audit of a run, as JSON.
+    """
+
+    def __init__(
+        self,
+        runs: HeldRuns,
+        record: Callable[[str], Run] | None = None,
+        find: Callable[[Run], Findings] | None = None,
+    ):
+        self.runs, self.record, self.find = runs, record, find
+        self._recording = threading.Lock()  # a model records one text at a time
+
+    def answer(self, what: str, body: bytes) -> bytes:
+        """The JSON of a new run, and its number. what: "text" or "rules". Refused: anything that is not understood."""
+        given = _read(body)
+        run, findings = self._text(given) if what == "text" else (self._rules(given), ())
+        made = {"number": self.runs.add(run), "run": described(run, findings)}
+        return json.dumps(made, allow_nan=False).encode()
+
+    def _text(self, given: Mapping[str, Any]) -> tuple[Run, Findings]:
+        text = given.get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise refuse("text", "no text", given=repr(text)[:40], expected="a text", fix="enter some words")
+        if self.record is None:
+            raise refuse(
+                "text",
+                "the model of this run is not known",
+                given="a recorded run",
+                expected="a run that this command recorded",
+                fix="serve a model and a text: regard look MODEL TEXT --serve",
+            )
+        with self._recording:
+            run = self.record(text)
+        return run, () if self.find is None else self.find(run)
+
+    def _rules(self, given: Mapping[str, Any]) -> Run:
+        run, call, width = self.runs[given.get("n")], given.get("call"), given.get("window")
+        masks: dict[Any, Any] = {RECORDED: RECORDED, "none": None, "causal": causal()}
+        if isinstance(width, int) and not isinstance(width, bool) and width > 0:
+            masks |= {"window": window(width, width - 1), "causal window": window(width)}
+        mask = given.get("mask")
+        if not isinstance(mask, str) or mask not in masks:
+            expected = ", ".join(masks)
+            raise refuse("rules", "unknown mask", given=repr(mask)[:40], expected=expected, fix="choose one of them")
+        size = sum(H * Q * K for H, Q, K in (each.shape for each in run.calls))
+        only = None if size <= EVERY or call is None else [call]
+        return run.changed(
+            temperature=given.get("temperature", 1.0), scale=given.get("scale"), mask=masks[mask], calls=only
+        )
+
+
+def described(run: Run, findings: Findings, start: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """A run as the page knows it: axes, calls and figures, findings, what it shows first, and its Python."""
+    if start is None:
+        first = choose(run, findings=findings)
+        start = {"call": first.call, "head": first.head, "query": first.query}
+    return {**about(run), "findings": plain(list(findings)), "start": dict(start), "python": origin(run)}
+
+
+def _read(body: bytes) -> Mapping[str, Any]:
+    try:
+        given = json.loads(body)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise refuse("request", "not a JSON object", given=repr(body[:40]), expected="an object", fix="send an object")
+    return given

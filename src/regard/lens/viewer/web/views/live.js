@@ -1,0 +1,116 @@
+// On a served page: another text through the model, and attention with changed rules. Each becomes a run of its own, which the
+// whole page then shows.
+
+const RULES = { temperature: 1, factor: null, mask: "recorded", width: 4 }; // what the model does
+const MASKS = { recorded: "as recorded", none: "none", causal: "causal", window: "window, both sides", "causal window": "causal window" };
+const positive = (text) => (Number(text) > 0 && Number.isFinite(Number(text)) ? Number(text) : undefined);
+
+choosable("text", null, { write: (text) => (text === null ? undefined : encodeURIComponent(text)), read: (text) => text || undefined });
+choosable("temperature", RULES.temperature, { read: positive });
+choosable("factor", RULES.factor, { read: (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : undefined), write: (factor) => (factor === null ? undefined : `${factor}`) });
+choosable("mask", RULES.mask, oneOf(MASKS));
+choosable("width", RULES.width, { read: (text) => (/^[1-9]\d{0,8}$/.test(text) ? Number(text) : undefined) });
+
+const live = {
+  name: "live", turn: 0, made: new Memory(12), base: 0,
+
+  build() {
+    $("live").hidden = !data.served;
+    if (!data.served) return;
+    const field = (id, kind, properties) => element(kind, undefined, { id, ...properties });
+    const labelled = (text, ...nodes) => element("label", `${text} `, {}, ...nodes);
+    this.text = field("live-text", "textarea", { rows: 1, spellcheck: false, value: data.live ?? "", dir: "auto" });
+    this.slider = field("live-temperature", "input", { type: "range", min: -2, max: 2, step: 0.1, ariaLabel: "temperature, from 1/4 to 4" });
+    this.number = field("live-temperature-number", "input", { type: "number", min: 0.01, step: "any", ariaLabel: "temperature" });
+    this.factor = field("live-factor", "input", { type: "number", step: "any", placeholder: "as recorded" });
+    this.mask = element("select", undefined, { id: "live-mask" }, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
+    this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
+    this.wide = labelled("keys in the window", this.width);
+    this.reset = element("button", "as the model", { type: "button", id: "live-reset", title: "The text and the rules that were recorded" });
+    this.said = element("p", undefined, { id: "live-said", className: "note" });
+    this.said.setAttribute("role", "status");
+    $("live").append(
+      element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.reset),
+      ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text)]),
+      element("div", undefined, { id: "live-rules" }, labelled("temperature", this.slider, this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
+      this.said);
+    this.text.addEventListener("input", () => {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
+    });
+    this.slider.addEventListener("input", () => choose({ temperature: Number((2 ** Number(this.slider.value)).toPrecision(3)) }));
+    this.number.addEventListener("change", () => choose({ temperature: positive(this.number.value) ?? state.temperature }));
+    this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
+    this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
+    this.width.addEventListener("change", () => choose({ width: Math.max(1, Math.round(Number(this.width.value)) || 1) }));
+    this.reset.addEventListener("click", () => choose({ text: null, ...RULES }));
+  },
+
+  draw(changed) {
+    if (!data.served || !["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return;
+    const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
+    put(this.text, state.text ?? data.live ?? "");
+    put(this.slider, Math.log2(state.temperature));
+    put(this.number, state.temperature);
+    put(this.factor, state.factor ?? "");
+    put(this.mask, state.mask);
+    put(this.width, state.width);
+    this.wide.hidden = !state.mask.endsWith("window");
+    this.reset.disabled = state.text === null && !this.rules();
+    this.update();
+  },
+
+  /** The changed rules; null if they are those of the model. */
+  rules() {
+    const { temperature, factor, mask, width } = state;
+    if (temperature === RULES.temperature && factor === RULES.factor && mask === RULES.mask) return null;
+    return { temperature, scale: factor, mask, ...(mask.endsWith("window") ? { window: width } : {}), call: state.call };
+  },
+
+  /** Shows the run of the text and the rules; the last request wins. */
+  async update(again = true) {
+    const turn = ++this.turn;
+    try {
+      const base = state.text === null || data.live === null ? 0 : await this.run("text", { text: state.text });
+      if (turn !== this.turn) return;
+      const rules = this.rules();
+      const number = rules ? await this.run("rules", { n: base, ...rules }) : base;
+      if (turn !== this.turn) return;
+      this.said.textContent = rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "";
+      this.said.classList.remove("alarm");
+      if (number === state.run) return;
+      const row = base === this.base ? null : counterpart(runs[state.run], runs[number], state.query);
+      this.base = base;
+      await choose({ run: number, ...(row === null ? {} : { query: row, key: null, pins: [], view: null }) });
+    } catch (error) {
+      if (turn !== this.turn) return;
+      if (again && error.message.startsWith("no such run")) { // the server has forgotten it
+        this.made = new Memory(12);
+        this.update(false);
+        return;
+      }
+      this.said.textContent = error.message;
+      this.said.classList.add("alarm");
+    }
+  },
+
+  /** The number of a new run, which is kept for a while. */
+  run(what, given) {
+    return this.made.get(JSON.stringify([what, given]), async () => {
+      const reply = await fetch(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
+      const answer = await reply.json();
+      if (!reply.ok) throw new Error(answer.error ?? `the server responded with status ${reply.status}`);
+      runs[answer.number] = answer.run;
+      addMetrics(answer.run);
+      return answer.number;
+    });
+  },
+};
+screens.push(live);
+
+/** The row of another run at the place of this one: the next token with the same text, otherwise the row that it opens on. */
+function counterpart(from, to, query) {
+  const [ours, theirs] = [from, to].map((run) => run.axes[run.calls[Math.min(state.call, run.calls.length - 1)].queries].tokens);
+  const same = theirs.map((token, at) => [token, at]).filter(([token]) => token === ours[query]);
+  return same.length ? same.reduce((best, each) => (Math.abs(each[1] - query) < Math.abs(best[1] - query) ? each : best))[1] : to.start.query;
+}
