@@ -18,6 +18,7 @@ from .runs.detectors import checked
 from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
+from .text_or_path import is_text
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
@@ -69,6 +70,7 @@ def look(
 
     - a model of transformers: a folder, a hub id, a loaded model, or None for the default model (MiniLM); it needs
       `text`, `picture` or `inputs`
+    - a text, for the default model: a string that contains spaces and is not the path of a file
     - any torch module or function: it needs `inputs`
     - q (H, Q, D) with `k` (G, K, D), or None with `weights` (H, Q, K): one call without a model
     - the folder of a recorded run, which is opened
@@ -80,7 +82,7 @@ def look(
     model's weights, otherwise as given weights. Calls that cannot be recorded are listed in `facts["left_out"]`.
 
     Args:
-        what: the model, module, array or run folder.
+        what: the model, module, array or run folder; or a text.
         text: the text for the model, or several texts, of which `entry` is recorded.
         target: the target text of an encoder–decoder model, for its decoder.
         picture: an image for a vision model: a path, a PIL image, or a uint8 array (rows, columns, 3).
@@ -123,6 +125,8 @@ def look(
         >>> run.calls[0].weights(rows=[0], heads=0)
         array([[[1., 0., 0., 0., 0.]]])
     """
+    if isinstance(what, str) and is_text(what):
+        what, text = None, _only(what, {"text": text, "picture": picture, "inputs": inputs})
     given = {
         name: value
         for name, value in {
@@ -256,8 +260,9 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
     if kind == "a model":
         sources = [name for name in ("text", "picture", "inputs") if name in given]
         if not sources:
-            as_text = isinstance(what, str) and " " in what.strip()
-            fix = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
+            named = isinstance(what, str) and not Path(what).expanduser().exists()
+            also = f"; if {_short(what)} is the text: look(None, {_short(what)})" if named else ""
+            fix = f"pass a text{also}"
             reasons.append(
                 Reason(
                     "nothing to run",
@@ -277,6 +282,20 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
             )
     if reasons:
         raise Refused("look", reasons)
+
+
+def _only(text: str, others: Mapping[str, Any]) -> str:
+    """The text that is in the place of the model, if there is no other input."""
+    more = [f"{name}={_short(value)}" for name, value in others.items() if value is not None]
+    if more:
+        raise refuse(
+            "look",
+            "a text in the place of the model",
+            given=f"look({_short(text)}, {', '.join(more)})",
+            expected="one text, or a model and its input",
+            fix="pass the text alone; the name of a model contains no spaces, and its folder must exist",
+        )
+    return text
 
 
 def _short(value: Any) -> str:
