@@ -66,8 +66,8 @@ def test_an_induction_head_forms_in_layer_two(models):
     for text in texts[:4].tolist():
         (first, second), run = detected(models[1], text)
         untrained = np.concatenate([layer["induction"] for layer in detected(models[0], text)[0]])
-        assert second["induction"].max() > 0.8 > 0.2 > first["induction"].max()
-        assert second["induction"].max() > untrained.max() + 0.6
+        assert second["induction"].max() > 0.6 > 0.2 > first["induction"].max()
+        assert second["induction"].max() > untrained.max() + 0.5
         assert first["previous"].max() > 0.4 > 0.2 > second["previous"].max()
         best, size = int(second["induction"].argmax()), len(set(text))
         weights = run.calls[1].weights(heads=best)[0]
@@ -77,9 +77,9 @@ def test_an_induction_head_forms_in_layer_two(models):
 
 
 @pytest.mark.slow
-def test_the_detector_agrees_with_what_is_copied(models):
-    """The model predicts a token of the second occurrence only where the induction head has its weight: in rows whose
-    token is new, the detector has no number, and the prediction is not better than chance.
+def test_the_model_copies_where_the_detector_has_numbers(models):
+    """In rows whose token is new the detector has no number, and the model predicts no better than chance; from the
+    first repetition on it predicts nearly every token.
     """
     texts, _ = repeated(10**6 + 1)
     text = texts[0].tolist()
