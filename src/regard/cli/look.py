@@ -42,7 +42,7 @@ def look(
             metavar="[MODEL] TEXT | FILE | - | RUN",
             show_default=False,
             help="Model folder or Hugging Face model id (default: MiniLM, if installed), then a text, a text file, or "
-            "- for standard input. Or the folder of a recorded run.",
+            "- for standard input. Or the folder of a recorded run, or of regard train or classify.",
         ),
     ] = None,
     *,
@@ -123,9 +123,13 @@ def look(
                 into=save,
                 overwrite=force,
             )
+    from rich.text import Text
+
     from ..audits import audit
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
+    from ..lens.runs.labels import words as visible_words
+    from ..lens.trained import trained_facts
 
     report = audit(run)
     findings = [finding.to_json() for finding in report.findings]
@@ -134,6 +138,8 @@ def look(
     console = Console()
     summary(console, run, choice)
     console.print()
+    for line in trained_facts(run.facts):
+        console.print(Text(visible_words(line), "dim"), soft_wrap=True)
     _print_findings(console, report)
 
     def say(message: str) -> None:
@@ -232,6 +238,7 @@ def _command(folder: Path, *options: str) -> str:
 def _parse_words(words: list[str], image: Path | None) -> Given:
     """Interprets the positional arguments. A single one is a recorded run, a file or a text; with an image, a model."""
     from ..lens.storage.reader import is_run
+    from ..lens.trained import is_trained
 
     if len(words) > 2:
         raise refuse(
@@ -243,6 +250,8 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
+    if len(words) == 1 and image is None and is_trained(words[0]):
+        return Given(None, words[0], None)
     if image is not None:
         return Given(None, words[0] if words else None, read_text("look", words[1]) if len(words) == 2 else None)
     if len(words) == 2:

@@ -19,6 +19,7 @@ from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 from .text_or_path import is_text
+from .trained import TrainedModel, is_trained
 
 __all__ = ["look", "of_arrays", "of_weights"]
 
@@ -27,6 +28,7 @@ RULES = ("mask", "score", "scale", "query_start", "sinks")
 RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")
 ACCEPTED = {
     "a recorded run": (),
+    "a trained model": ("text", "generate", "layers", "values", "limit", "into", "overwrite", "measures"),
     "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
     "a module": ("inputs", "tokens", *RECORDED),
     "q and k": ("k", "v", "tokens", "special", "measures", *RULES),
@@ -70,6 +72,7 @@ def look(
 
     - a model of transformers: a folder, a hub id, a loaded model, or None for the default model (MiniLM); it needs
       `text`, `picture` or `inputs`
+    - a folder of `regard train` or `regard classify`; without `text`, the beginning of its validation text
     - a text, for the default model: a string that contains spaces and is not the path of a file
     - any torch module or function: it needs `inputs`
     - q (H, Q, D) with `k` (G, K, D), or None with `weights` (H, Q, K): one call without a model
@@ -186,6 +189,8 @@ def look(
             measures=own,
         )
     options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite, own)
+    if kind == "a trained model":
+        return _with_origin(TrainedModel.open(what).record(text, options, generate), what, given)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
         return _with_origin(record_text(text, options), what, given)
     from .recording.entry import of_model, of_module  # loads torch
@@ -210,7 +215,9 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
     if what is None or isinstance(what, str | Path):
         if what is None and "weights" in given:
             return "weights"
-        return "a recorded run" if what is not None and is_run(what) else "a model"
+        if what is not None and is_run(what):
+            return "a recorded run"
+        return "a trained model" if is_trained(what) else "a model"
     if is_transformers_model(what):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
@@ -285,7 +292,7 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
 
 
 def _only(text: str, others: Mapping[str, Any]) -> str:
-    """The text that is in the place of the model, if there is no other input."""
+    """The text that is in the place of the model, if it is the only input."""
     more = [f"{name}={_short(value)}" for name, value in others.items() if value is not None]
     if more:
         raise refuse(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
 from .runs.run import Run
+from .trained import TrainedModel, is_trained
 
 if TYPE_CHECKING:
     from ..torch.hf.load_model import Opened
@@ -21,12 +22,13 @@ NAMES = {"what", "text", "generate", "layers", "values", "limit"}  # the argumen
 class OpenModel:
     """A model as a function from a text to its run.
 
-    what: a folder or hub id of a transformers model, or None for the default model · generate: how many tokens each
-    text is continued by.
+    what: a folder or hub id of a transformers model, a folder of `regard train` or `regard classify`, or None for the
+    default model · generate: how many tokens each text is continued by.
     """
 
     def __init__(self, what: str | Path | None, options: RecordingOptions, generate: int = 0):
         self.what, self.options, self.generate = what, options, generate
+        self._trained: TrainedModel | None = None
         self._opened: Opened | None = None
 
     @classmethod
@@ -42,6 +44,10 @@ class OpenModel:
         """The run of a text. Refused: whatever `look` refuses."""
         if self.what is None and not self.generate:
             return record_text(text, self.options)
+        if self.what is not None and is_trained(self.what):
+            if self._trained is None:
+                self._trained = TrainedModel.open(self.what)
+            return self._trained.record(text, self.options, self.generate)
         from ..torch.hf.load_model import opened  # loads torch
         from .recording.entry import of_model
 

@@ -18,7 +18,7 @@ def is_path(word: str, where: str = "look") -> bool:
 
     Refused: a string that begins like a path, contains spaces, and is not the path of a file.
 
-    >>> is_path("./letter"), is_path("letter.txt"), is_path("and/or"), is_path("What is in letter.txt")
+    >>> is_path("./notes"), is_path("notes.txt"), is_path("and/or"), is_path("What is in notes.txt")
     (True, True, False, False)
     """
     if exists(word) or re.fullmatch(PATH, word):
