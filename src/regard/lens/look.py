@@ -21,7 +21,7 @@ from .storage.reader import is_run, open_run
 from .text_or_path import is_text
 from .trained import TrainedModel, is_trained
 
-__all__ = ["look", "of_arrays", "of_weights"]
+__all__ = ["layer_selection", "look", "of_arrays", "of_weights"]
 
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
@@ -188,7 +188,7 @@ def look(
             entry=entry,
             measures=own,
         )
-    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite, own)
+    options = RecordingOptions(layer_selection(layers), entry, values, limit, into, overwrite, own)
     if kind == "a trained model":
         return _with_origin(TrainedModel.open(what).record(text, options, generate), what, given)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
@@ -333,7 +333,8 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, facts={**run.facts, "made": made})
 
 
-def _layers(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
+def layer_selection(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
+    """The numbers and names of the selected layers; None selects all. Refused: anything else."""
     if layers is None:
         return None
     listed = (layers,) if isinstance(layers, int | str) else tuple(layers)

@@ -14,6 +14,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ..detection.head_scores import KINDS
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
@@ -218,15 +219,6 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
                 block.append(f"{words:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
-
-
-KINDS = {
-    "previous": "the previous token",
-    "itself": "the token itself",
-    "first": "the first key",
-    "duplicate": "the same token before",
-    "induction": "what followed it before",
-}
 
 
 def _detectors(run: Run) -> Table:
