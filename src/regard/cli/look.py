@@ -95,8 +95,8 @@ def look(
     measures = parse_measures(measure or ())
     if texts := several(words or (), lines, as_json):
         once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
-        page = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
-        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **page})
+        shown = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
+        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **shown})
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
         return
     given = _parse_words(words or [], picture)
