@@ -44,7 +44,7 @@ class Running:
 
     @property
     def mean(self) -> np.ndarray:
-        """NaN where there are no values."""
+        """NaN where every value is NaN."""
         return np.where(self.count > 0, self._mean, np.nan)
 
     @property
