@@ -72,7 +72,7 @@ def look(
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=EXPR", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
+            metavar="<NAME=EXPR>", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
         ),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Read every line of the file as a text.")] = False,
