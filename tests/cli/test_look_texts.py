@@ -161,3 +161,40 @@ def test_a_measure_of_one_text_is_on_the_page(here):
     result = CliRunner().invoke(app, ["look", "a cat and a dog", "--measure", "two_back=key == query - 2"])
     assert result.exit_code == 0, result.output
     assert "two_back" in result.output and '"two_back"' in (here / "attention.html").read_text()
+
+
+def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
+    """The texts that are typed there have the figure, too."""
+    needs_minilm()
+    served = {}
+    monkeypatch.setattr("regard.lens.viewer.server.serve", lambda run, other, **given: served.update(given, run=run))
+    words = ["look", "a cat and a dog", "--serve", "--layers", "0", "--measure", "two_back=key == query - 2"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    typed = served["record"]("the more the merrier")
+    alone = rg.look(None, "the more the merrier", layers=[0], measures={"two_back": key == query - 2})
+    assert len(typed.calls) == len(served["run"].calls) == 1
+    np.testing.assert_array_equal(typed.calls[0].figures["two_back"], alone.calls[0].figures["two_back"])
+    assert "two_back" in served["run"].calls[0].figures
+
+
+def test_a_trained_model_and_many_texts(here):
+    """A folder of `regard train` is a model: its scores over texts, and with --json it needs a text."""
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from regard.models import Config, LanguageModel
+    from regard.models.data.vocabulary import Bytes
+    from regard.models.training import checkpoint
+
+    torch.manual_seed(0)
+    model = LanguageModel(Config(vocabulary=257, d_model=16, layers=2, heads=2))
+    checkpoint.save(here / "trained", model, vocabulary=Bytes())
+    result = CliRunner().invoke(app, ["look", "trained", "texts", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["model"], found["texts"], len(found["heads"])) == ("trained", 3, 4)
+    runs = [rg.look("trained", text) for text in TEXTS.values()]
+    expected = np.mean([run.calls[1].figures["previous"] for run in runs], 0)
+    shown = [head["scores"]["previous"]["mean"] for head in found["heads"][2:]]
+    np.testing.assert_allclose(shown, expected, rtol=1e-12)
+    assert "--json needs a text" in refused("trained", "--json")
