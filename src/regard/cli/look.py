@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from .compared import Other
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -56,7 +57,12 @@ def look(
         int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Compare with the recorded run in this folder.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="RUN | MODEL | TEXT",
+            help="Compare with a recorded run, with another model on the same text, or with another text.",
+            show_default=False,
+        ),
     ] = None,
     layers: Annotated[
         str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
@@ -103,7 +109,7 @@ def look(
         raise refuse(
             "look", "the image file does not exist", given=str(picture), expected="an image file", fix="check the path"
         )
-    other = None if compare is None else container.open_run(compare)
+    other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
 
     from .terminal import Console  # heavy imports follow the validation of the arguments
@@ -123,6 +129,7 @@ def look(
                 into=save,
                 overwrite=force,
             )
+    second = None if other is None else other.run_for(run, limit or LIMIT)
     from ..audits import audit
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
@@ -147,7 +154,7 @@ def look(
 
         serve_page(
             run,
-            other,
+            second,
             port=port or 0,
             findings=findings,
             start=start,
@@ -157,7 +164,7 @@ def look(
             tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )
         return
-    page = _write_page(run, other, findings, start, out=out, folder=save or given.run, say=say)
+    page = _write_page(run, second, findings, start, out=out, folder=save or given.run, compare=compare, say=say)
     if open_page and page:
         import webbrowser
 
@@ -189,6 +196,7 @@ def _write_page(
     *,
     out: Path | None,
     folder: Path | None,
+    compare: str | None,
     say: Callable[[str], None],
 ) -> Path | None:
     """Writes the page and returns its path; prints how to serve the run and returns None if it is too long."""
@@ -197,7 +205,7 @@ def _write_page(
     from ..lens.viewer.embed import fits
 
     if not all(fits(one) for one in (run, other) if one is not None):
-        compared = () if other is None else ("--compare", other.facts["folder"])
+        compared = () if compare is None else ("--compare", compare)
         fix = f"serve it: {_command(folder, *compared, '--serve')}" if folder else "serve it: add --serve"
         if folder is None or out is not None:
             raise refuse(

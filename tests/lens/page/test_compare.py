@@ -48,7 +48,7 @@ def shown(kept_open):
 @pytest.fixture
 def home(shown):
     """The same, as it was when it was opened."""
-    shown[0].tab.evaluate("comparison.edge = 0.5; document.activeElement.blur()")
+    shown[0].tab.evaluate("comparison.edge.at = 0.5; document.activeElement.blur()")
     shown[0].view.choose(**BEGIN)
     return shown
 

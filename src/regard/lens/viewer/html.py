@@ -39,7 +39,8 @@ def page(
 
     Args:
         run: the run to show.
-        other: a second run to compare with, with calls and axes of the same names and sizes.
+        other: a second run to compare with, of any text, tokens and model: what corresponds is found by aligning the
+            tokens.
         findings: the findings of an audit, as JSON.
         start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it. None is a head with a fault, or
             the head that tells most.
@@ -50,8 +51,7 @@ def page(
         The HTML text.
 
     Raises:
-        Refused: more than 60 million weights unless `served`, calls without figures, a `start` outside the run, or runs
-            that cannot be compared.
+        Refused: more than 60 million weights unless `served`, calls without figures, or a `start` outside the run.
 
     Examples:
         >>> import numpy as np, regard as rg
@@ -61,8 +61,6 @@ def page(
     """
     runs = [run] if other is None else [run, other]
     _check_figures(runs)
-    if other is not None:
-        _check_comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
         _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
         given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
@@ -154,26 +152,6 @@ def _check_figures(runs: Sequence[Run]) -> None:
             expected="calls with rows and received",
             fix="record runs with regard.look, which computes them, or add them with "
             "regard.lens.runs.figures.with_figures(call, special)",
-        )
-
-
-def _check_comparable(run: Run, other: Run) -> None:
-    ours, theirs = ([(call.shape, call.queries, call.keys) for call in each.calls] for each in (run, other))
-    if ours != theirs:
-        given = [
-            (
-                f"{len(each.calls)} calls of "
-                f"{', '.join(map(str, sorted({call.shape[0] for call in each.calls})))} heads over "
-            )
-            + ", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items())
-            for each in (run, other)
-        ]
-        raise refuse(
-            "page",
-            "runs that cannot be compared",
-            given="; ".join(given),
-            expected="as many calls of as many heads, over axes of the same names and sizes",
-            fix="record both from the same text, with models of the same shape",
         )
 
 

@@ -16,7 +16,7 @@ from ..runs.labels import visible, words
 from ..runs.run import Run
 from .row_walk import walk
 
-__all__ = ["about", "column", "pair", "plain", "row", "tracks", "walk"]
+__all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
 
 TRACKS = ("entropy", "spread", "special", "maximum", "attended")
 
@@ -39,6 +39,11 @@ def about(run: Run) -> dict[str, Any]:
 def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
     """What a row attends to: coarse and fine codes, (K,) uint8 each."""
     return _codes(call, rows=[i], heads=[head])
+
+
+def rows(call: Call, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a row attends to in every head: coarse and fine codes, (H K,) uint8 each, one head after the other."""
+    return _codes(call, rows=[i])
 
 
 def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
-    tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
+    tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j · pair/n/queries/keys/i/j
     tracks/n/call/head · walk/n/call/head/i · overview/n/call
 
 n is the number of the run. The response of walk is JSON; the others are frames.
@@ -30,6 +30,7 @@ __all__ = ["ROUTES", "Responder"]
 ROUTES = {
     "tile": ("n", "call", "head", "pool", "level", "row", "column"),
     "row": ("n", "call", "head", "i"),
+    "rows": ("n", "call", "i"),
     "column": ("n", "call", "head", "j"),
     "pair": ("n", "queries", "keys", "i", "j"),
     "tracks": ("n", "call", "head"),
@@ -64,6 +65,11 @@ class Responder:
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
         coarse, fine = answers.row(at, h, _number("row", i, at.shape[1]))
+        return frame({"exact": "exact"}, coarse=coarse, fine=fine)
+
+    def _rows(self, *, n: str, call: str, i: str) -> bytes:
+        at = self._call(n, call)
+        coarse, fine = answers.rows(at, _number("row", i, at.shape[1]))
         return frame({"exact": "exact"}, coarse=coarse, fine=fine)
 
     def _column(self, n: str, call: str, head: str, j: str) -> bytes:

@@ -58,7 +58,12 @@ VIEWS = (
             "reader/cells",
         ),
     ),
-    View("compare", "below", hidden=True),
+    View(
+        "compare",
+        "below",
+        hidden=True,
+        parts=("compare/alignment", "compare/merged", "compare/place", "compare/edge", "compare/lists"),
+    ),
     View("pair", "below"),
     View("walk", "below"),
 )

@@ -120,7 +120,7 @@ screens.push(legend);
 /** A weight as text. */
 const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
 /** A token in quotes, and its position. */
-const named = (of, i, more = "") => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")}${more})`];
+const named = (of, i, more = "") => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${of.places?.[i] ?? i.toLocaleString("en")}${more})`];
 
 /** JSON as one line of text. */
 function plain(value) {

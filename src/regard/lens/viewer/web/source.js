@@ -2,6 +2,7 @@
 //
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
+//   rows(n, call, i) -> the same row of all heads, one after the other   head(n, call, head) -> all weights of a head, row by row
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
 //   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, readers, lengths, ordinary}   readers: how many
 //                           rows may attend to each key; lengths: of the values, if they were recorded; ordinary: Σ p over the keys
@@ -99,6 +100,19 @@ class Embedded {
     return { coarse: part("coarse"), fine: part("fine"), sure: part("sure"), exact };
   }
 
+  async rows(n, call, i) {
+    const { heads, K } = runs[n].calls[call];
+    const [coarse, fine] = [new Uint8Array(heads * K), new Uint8Array(heads * K)];
+    let exact = "exact";
+    for (let head = 0; head < heads; head++) {
+      const found = await this.row(n, call, head, i);
+      coarse.set(found.coarse, head * K);
+      fine.set(found.fine, head * K);
+      if (found.exact !== "exact") exact = found.exact;
+    }
+    return { coarse, fine, exact };
+  }
+
   async column(n, call, head, j) {
     const { Q, K } = runs[n].calls[call];
     const { exact, ...codes } = await this.head(n, call, head);
@@ -173,6 +187,19 @@ class Served {
       return { call, coarse: found.coarse.subarray(at - heads, at), fine: found.fine.subarray(at - heads, at), exact: found.exact };
     });
   }
+  /** All codes of a head, from its tiles. */
+  async head(n, call, head) {
+    const { Q, K } = runs[n].calls[call];
+    const whole = { coarse: new Uint8Array(Q * K), fine: new Uint8Array(Q * K), exact: "exact" };
+    const places = Array.from({ length: Math.ceil(Q / TILE) * Math.ceil(K / TILE) }, (_, at) => [Math.floor(at / Math.ceil(K / TILE)), at % Math.ceil(K / TILE)]);
+    await Promise.all(places.map(async ([row, column]) => {
+      const tile = await this.tile(n, call, head, "share", 0, row, column);
+      if (tile.exact !== "exact") whole.exact = tile.exact;
+      for (let r = 0; r < tile.rows; r++) for (const name of ["coarse", "fine"]) whole[name].set(tile[name].subarray(r * tile.columns, (r + 1) * tile.columns), (row * TILE + r) * K + column * TILE);
+    }));
+    return whole;
+  }
+  rows(n, call, i) { return this.request(`rows/${n}/${call}/${i}`); }
   tracks(n, call, head) { return this.request(`tracks/${n}/${call}/${head}`); }
   async overview(n, call) {
     const found = await this.request(`overview/${n}/${call}`);

@@ -19,7 +19,7 @@ const trackShelf = new Shelf(12);
 const tracksNow = (n) => trackShelf.get(`${n}-${state.call}-${state.head}`);
 async function tracksOf(n) {
   const name = `${n}-${state.call}-${state.head}`;
-  return trackShelf.get(name) ?? trackShelf.set(name, await source.tracks(n, state.call, state.head));
+  return trackShelf.get(name) ?? trackShelf.set(name, await sourceOf(n).tracks(n, state.call, state.head));
 }
 
 const pyramids = new WeakMap();
@@ -38,7 +38,7 @@ function pyramid(values) {
 
 function drawMargins(plot, context, at) {
   const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
-  const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, rowsNow()), across: false };
+  const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, plot.place.rows), across: false };
   for (const side of [keys, rows]) {
     side.last = Math.min(side.most, side.first + side.length / side.step);
     side.pen = penOf(plot, context, side);
@@ -77,7 +77,7 @@ function tokenLabels(plot, context, side) {
   for (let i = Math.floor(side.first); i < side.last; i++) {
     const middle = alongAxis(side, i + 0.5);
     if (middle < 0 || middle > side.length) continue;
-    const chosen = across ? i === state.key : i === state.query;
+    const chosen = across ? i === plot.place.key : i === plot.place.query;
     context.font = `${chosen ? "600 " : ""}${Math.min(12.5, side.step * 0.92)}px system-ui, sans-serif`;
     context.fillStyle = chosen ? tints.accent : of.special[i] ? tints.soft : tints.ink;
     context.textBaseline = "middle";
@@ -171,7 +171,7 @@ function segmentBand(plot, side) {
 
 /** Marks positions where the tokens of two compared runs differ. */
 function differences(plot, side) {
-  const other = differing(side.across ? plot.call.keys : plot.call.queries);
+  const other = plot.differing?.(side.across ? "keys" : "queries");
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
 }
 
@@ -202,16 +202,4 @@ function trackBars(plot, context, side, name, tracks, near) {
   else { context.translate(near + plot.track / 2, pen.start - 5); context.rotate(-Math.PI / 2); }
   context.fillText(title, 0, 0);
   context.restore();
-}
-
-const differingTokens = new Map();
-/** An array over the axis that is 1 where the tokens of the two runs differ; null if none do. */
-function differing(name) {
-  if (runs.length < 2) return null;
-  if (!differingTokens.has(name)) {
-    const [ours, theirs] = runs.map((run) => run.axes[name].tokens);
-    const found = Float32Array.from(ours, (token, i) => (token === theirs[i] ? 0 : 1));
-    differingTokens.set(name, found.includes(1) ? found : null);
-  }
-  return differingTokens.get(name);
 }

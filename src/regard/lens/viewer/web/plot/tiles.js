@@ -44,7 +44,7 @@ const tiles = {
     if (found) return Promise.resolve(found);
     if (!this.flying.has(name)) {
       const { n, call, head, pool, level, row, column } = place;
-      this.flying.set(name, source.tile(n, call, head, pool, level, row, column)
+      this.flying.set(name, sourceOf(n).tile(n, call, head, pool, level, row, column)
         .then((tile) => this.codes.set(name, { ...tile, alarms: alarmsOf(tile) }))
         .finally(() => this.flying.delete(name)));
     }
