@@ -64,7 +64,9 @@ class Other:
                 fix="record the other model with --save FOLDER, and compare with that folder",
             )
         made = run.facts.get("made")
-        repeated = {name: made[name] for name in ("generate", "layers") if name in made} if isinstance(made, dict) else {}
+        repeated = (
+            {name: made[name] for name in ("generate", "layers") if name in made} if isinstance(made, dict) else {}
+        )
         return look(self.model, run.text, limit=limit, **repeated)
 
 

@@ -1,7 +1,7 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
-    tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j · pair/n/queries/keys/i/j
-    tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j
+    pair/n/queries/keys/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
 
 n is the number of the run. The response of walk is JSON; the others are frames.
 """

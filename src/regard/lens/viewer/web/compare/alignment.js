@@ -83,12 +83,33 @@ function anchors(a, b, a0, a1, b0, b1) {
   return found;
 }
 
-/** Groups of tokens without equals: cut where both texts have the same letters, otherwise one by one. */
+/** Groups of tokens without equals: at both ends those with the same letters, and between them one by one. */
 function replaced(a, b, a0, a1, b0, b1) {
+  const [i, j] = commonLetters(a.slice(a0, a1), b.slice(b0, b1));
+  const [p, q] = commonLetters(a.slice(a0 + i, a1).reverse().map(backwards), b.slice(b0 + j, b1).reverse().map(backwards));
+  return [...sameLetters(a, b, a0, a0 + i, b0, b0 + j), ...otherLetters(a, b, a0 + i, a1 - p, b0 + j, b1 - q), ...sameLetters(a, b, a1 - p, a1, b1 - q, b1)];
+}
+
+const backwards = (token) => [...token].reverse().join("");
+
+/** How many tokens at the beginning of two lists have the same letters, though they may be cut at other places. */
+function commonLetters(a, b) {
+  let [i, j, best] = [0, 0, [0, 0]];
+  let [ours, theirs] = ["", ""];
+  while (ours.startsWith(theirs) || theirs.startsWith(ours)) {
+    if (ours === theirs) best = [i, j];
+    if (ours.length <= theirs.length && i < a.length) ours += a[i++];
+    else if (j < b.length) theirs += b[j++];
+    else if (i < a.length) ours += a[i++];
+    else break;
+  }
+  return best;
+}
+
+function otherLetters(a, b, a0, a1, b0, b1) {
   const one = (from, to, make) => Array.from({ length: to - from }, (_, i) => make(from + i));
   const onlyFirst = () => one(a0, a1, (i) => [i, i + 1, b0, b0]), onlySecond = () => one(b0, b1, (j) => [a1, a1, j, j + 1]);
   if (a0 === a1 || b0 === b1) return [...onlyFirst(), ...onlySecond()];
-  if (a.slice(a0, a1).join("") === b.slice(b0, b1).join("")) return sameLetters(a, b, a0, a1, b0, b1);
   if (a1 - a0 === b1 - b0) return one(a0, a1, (i) => [i, i + 1, b0 + i - a0, b0 + i - a0 + 1]);
   if (Math.max(a1 - a0, b1 - b0) <= SHORT) return [[a0, a1, b0, b1]];
   return [...onlyFirst(), ...onlySecond()];

@@ -229,6 +229,7 @@ const comparison = {
   async row(at) {
     const { now } = this;
     const turn = ++this.turn;
+    $("compare-heads").setAttribute("aria-busy", "true");
     const query = state.query;
     const group = now.groupOf("queries", at, query);
     const merged = runs[now.names[2]];
@@ -238,6 +239,7 @@ const comparison = {
     $("compare-keys").hidden = $("compare-keys-title").hidden = !rows;
     if (!rows) {
       $("compare-row").replaceChildren(...named(queryAxis(), query), ` is only in the ${now.lead ? "second" : "first"} run, so that its row cannot be compared.`);
+      listHeads(now, null);
       return;
     }
     const found = rowDifference(rows);
@@ -256,7 +258,9 @@ const comparison = {
     if (overtaken()) return;
     try {
       const differences = await differencesOfHeads(now, query, overtaken);
-      if (!overtaken()) listHeads(now, differences);
+      if (overtaken()) return;
+      listHeads(now, differences);
+      $("compare-heads").removeAttribute("aria-busy");
     } catch (error) {
       if (!overtaken()) $("compare-heads-title").textContent = `Heads: ${error.message}`;
     }
