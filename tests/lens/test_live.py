@@ -117,6 +117,16 @@ def test_changed_runs_have_the_weights_of_the_changed_rules(change, given):
         assert after.notes["changed"] in changed.facts["changed"]
 
 
+def test_rules_that_read_the_head_keep_their_heads():
+    """Calls are computed together where their rules are the same for every head; others are not mixed up."""
+    slope = rg.score - 0.3 * rg.head * (rg.query - rg.key)
+    run, exact = example(12, 2, 3, rg.causal(), score=slope)
+    changed = run.changed(temperature=2.0)
+    for before, after in zip(exact, changed.calls, strict=True):
+        p = np.sqrt(before.astype(np.float64))  # softmax(s / 2) ∝ √softmax(s)
+        np.testing.assert_allclose(after.weights(), p / p.sum(-1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
 def test_unchanged_rules_are_the_same_run():
     """What the model does is not computed again; chosen calls alone change."""
     run, _ = example(12, 2, 3, rg.causal())

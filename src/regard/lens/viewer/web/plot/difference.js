@@ -67,7 +67,7 @@ const differencePainter = (law, names, lone = null) => ({
   },
 
   place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),
-  odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out"), [ONE_TEXT]: tintOf("--raised") }),
+  odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out"), [ONE_TEXT]: tintOf("--line") }),
 
   label({ kind, d }, cell, numbers) {
     const sign = { [NEITHER]: "×", [FORBIDDEN]: "!", [ONE_MASKED]: "±" }[kind[cell]];

@@ -163,7 +163,7 @@ const comparison = {
   /** The names of both runs, and which of them the page shows. */
   names() {
     const { both } = this.now;
-    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...ruleOf(run), side ? "" : " "]);
+    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[0].text === both[1].text), ...ruleOf(run), side ? "" : " "]);
     $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers);
   },
 
@@ -274,8 +274,11 @@ function folderOf({ facts: { folder } }) {
   return name ? [element("bdi", clip(name, 40), { className: "soft", title: folder })] : [];
 }
 
+/** The beginning of the text, if the runs have different ones. */
+const textOf = ({ text }, same) => (same || !text ? [] : [element("bdi", `“${clip(text, 50)}”`, { className: "soft" })]);
+
 /** The rules of a run that were changed on the page. */
-const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", `with changed rules`, { className: "soft" })] : []);
+const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", "with changed rules", { className: "soft" })] : []);
 
 const NAMED_DIFFERENCES = 4;
 /** The differences of two lists of tokens as nodes. */
