@@ -13,9 +13,10 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
+from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
-from ..runs.labels import visible
+from ..runs.labels import named, visible
 from ..runs.run import Run
 from .figure import MatrixFigure, matrix_figure
 from .ramp import ramp
@@ -148,8 +149,8 @@ def _selected(
     queries: Sequence[str] | None = None
     if isinstance(what, Run):
         shown = what.call(call)
-        queries, named = (what.axes[axis].tokens for axis in (shown.queries, shown.keys))
-        tokens = named if tokens is None else tokens
+        queries, words = ([named(axis, i, "␣") for i in range(len(axis))] for axis in _axes(what, shown))
+        tokens = words if tokens is None else tokens
     elif call != 0:
         reasons.append(
             Reason(
@@ -208,6 +209,10 @@ def _selected(
         [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed],
         K,
     )
+
+
+def _axes(run: Run, call: Call) -> tuple[Axis, Axis]:
+    return run.axes[call.queries], run.axes[call.keys]
 
 
 def _call_of(weights, mask) -> Call:
