@@ -87,9 +87,7 @@ function cellAt(plot, painter, { row, column }) {
 /** A row or key of a cell, or a range of them, as nodes; tokens are isolated from the text direction around them. */
 const ofCell = (of, first, count, what) => {
   if (count > 1) return [`${what} ${spanWords(first, count)}`];
-  const [token, place] = named(of, first);
-  token.textContent = clip(token.textContent, 26); // so that the line under the map keeps its height
-  return [token, place];
+  return named(of, first, "", 24); // so that the line under the map keeps its height
 };
 
 /** One cell as text: row → key: weight. */

@@ -93,7 +93,7 @@ class Cells {
       context.fillStyle = plain ? color(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
       if (width < 32) return;
-      context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
+      context.fillStyle = plain ? ink(signedStep(value), "lift") : css(Number.isNaN(value) ? "--on-nan" : "--on-out");
       context.fillText(brief(value, width < 42 ? 2 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {

@@ -96,7 +96,7 @@ const strongest = {
     mark.style.left = `${clamp(100 * others / whole, 0, 100)}%`;
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
+      element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
       element("data", percent(line.moves(j), 2), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
     made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     made.dataset.place = place;

@@ -66,7 +66,7 @@ const pair = {
 
   show() {
     const [from, to] = [queryAxis(), keyAxis()];
-    const one = (of, i) => [element("bdi", clip(quote(of, i), 30)), ` (${i.toLocaleString("en")})`];
+    const one = (of, i) => [quoted(of, i, 28), ` (${i.toLocaleString("en")})`];
     const none = this.to === null;
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
     this.both.hidden = none;
@@ -154,7 +154,7 @@ const pair = {
         context.fillStyle = solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
         if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
-        context.fillStyle = solid[code] ? "#fff" : ink(at, scale);
+        context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;
       });

@@ -6,7 +6,7 @@ const FEW = 12; // keys that are shown initially
 function keyLine(w, at, calculation, result, tint) {
   const of = keyAxis();
   const shown = element("data", result, { value: tint ?? "" });
-  const parts = [element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" })];
+  const parts = [element("bdi", wordOf(of, w.keys[at], 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" })];
   return [element("li", null, {}, ...parts, shown), shown];
 }
 
@@ -93,7 +93,7 @@ const walk = {
     return this.lazily.again();
   },
 
-  title() { $("walk-title").replaceChildren("Step by step: ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
+  title() { $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
 
   async fetch() {
     const turn = ++this.turn;
@@ -193,7 +193,7 @@ screens.push(walk);
 function walkNumbers(each, w, call, order) {
   const of = keyAxis();
   const note = (text) => element("p", text, { className: "note" });
-  const name = (at) => `${clip(wordOf(of, w.keys[at]), 24)} ${w.keys[at]}`;
+  const name = (at) => `${wordOf(of, w.keys[at], 24)} ${w.keys[at]}`;
   if (each.vector) {
     const values = each.vector(w);
     if (!values && each.id === "sum" && w.v) return [note("Not computed: the page contains only the strongest keys of each row. Serve the run to see it.")];
