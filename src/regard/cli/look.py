@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from ..common.text.counted import counted
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _print_findings(console: Console, report: Audit) -> None:
             console.print()
     notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.print(Text(f"The page lists {notes} note{'s' * (notes > 1)} of the audit.", "dim"))
+        console.print(Text(f"The page lists {counted(notes, 'note')} of the audit.", "dim"))
 
 
 def _write_page(
@@ -203,7 +204,8 @@ def _write_page(
             raise refuse(
                 "look",
                 "the run is too long for one page",
-                given=f"{max(max(call.shape[1:]) for call in run.calls)} tokens, {len(run.calls)} layers",
+                given=f"{counted(max(max(call.shape[1:]) for call in run.calls), 'token')}, "
+                f"{counted(len(run.calls), 'layer')}",
                 expected="a shorter run, or --serve",
                 fix=fix,
             )

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..common.arrays import is_tensor
-from ..common.characters import clipped
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
+from ..common.text.characters import clipped
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text

@@ -11,6 +11,7 @@ import numpy as np
 from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
+from ...common.text.counted import counted
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
 from ..runs.axis import Axis
@@ -172,7 +173,7 @@ def _selected(
         reasons.append(
             Reason(
                 "several heads on one ax",
-                given=f"{len(listed)} heads, one ax",
+                given=f"{counted(len(listed), 'head')}, one ax",
                 expected="one head",
                 fix="choose it with heads=, or leave ax out",
             )
@@ -181,9 +182,9 @@ def _selected(
         reasons.append(
             Reason(
                 "the number of tokens is not the number of keys",
-                given=f"{len(tokens)} tokens, {K} keys",
+                given=f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
                 expected="one token per key",
-                fix=f"pass {K} tokens",
+                fix=f"pass {counted(K, 'token')}",
             )
         )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
@@ -193,7 +194,7 @@ def _selected(
                 Reason(
                     f"{name} outside the matrix",
                     given=f"{name}={part!r}",
-                    expected=f"a slice of {count} positions, with step 1",
+                    expected=f"a slice of {counted(count, 'position')}, with step 1",
                     fix="pass for example slice(0, 16)",
                 )
             )

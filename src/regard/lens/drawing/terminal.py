@@ -14,7 +14,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from ...common.characters import fitting
+from ...common.text.characters import fitting
+from ...common.text.counted import counted
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
@@ -55,7 +56,7 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     """Prints the chosen token's row and the chosen head's matrix, then figures of every call and head."""
     heads = max(call.shape[0] for call in run.calls)
     sizes = " · ".join(_size(name, len(axis)) for name, axis in run.axes.items())
-    calls = f"{_counted(len(run.calls), 'attention call')} × {_counted(heads, 'head')}"
+    calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
     console.print(_line(f"{visible(run.model)} · {calls} · {sizes}", bold=True))
     console.print()
     _answer(console, run, choice)
@@ -69,14 +70,10 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     console.print(Columns(blocks, padding=(1, 3)))
 
 
-def _counted(count: int, one: str) -> str:
-    return f"{count} {one}{'s' * (count != 1)}"
-
-
 def _size(name: str, count: int) -> str:
     """The size of an axis in words; the name of an axis of plain positions already contains its size."""
     if name == "text":
-        return _counted(count, "token")
+        return counted(count, "token")
     return visible(name) if name.startswith(f"{count} ") else f"{count} {visible(name)}"
 
 
@@ -291,7 +288,7 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
         blank = [""] * (1 if moves is None else 2)
-        more_keys = Text(_counted(len(order) - LISTED, "more key"), style="dim")
+        more_keys = Text(counted(len(order) - LISTED, "more key"), style="dim")
         table.add_row(more_keys, f"{rest:.1%}", *blank, _bar(rest, brick))
     if not allowed.all():
         table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))

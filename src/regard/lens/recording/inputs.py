@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.characters import clipped
 from ...common.errors import refuse
+from ...common.text.characters import clipped
 from ...torch.hf.load_model import Opened
 from ..runs.axis import Axis
 from .axes import PatchGrid

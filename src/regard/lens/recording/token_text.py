@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ...common.characters import clipped
 from ...common.errors import refuse
+from ...common.text.characters import clipped
+from ...common.text.counted import counted
 
 __all__ = ["fit", "spelled", "unknown"]
 
@@ -75,7 +76,7 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
         raise refuse(
             "look",
             "the text is too long for the model",
-            given=f"{len(special)} tokens",
+            given=counted(len(special), "token"),
             expected=f"at most {longest} for {name}",
             fix="pass a shorter text, or choose a model for longer texts",
         )

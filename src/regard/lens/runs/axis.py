@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...common.errors import Reason, Refused
+from ...common.text.counted import counted
 
 __all__ = ["Axis", "Segment"]
 
@@ -78,13 +79,16 @@ class Axis:
                 )
             )
         if self.ids is not None and len(self.ids) != len(self.tokens):
-            given, fix = f"{len(self.ids)} ids, {len(self.tokens)} tokens", "pass one id for each token, or none"
+            given, fix = (
+                f"{counted(len(self.ids), 'id')}, {counted(len(self.tokens), 'token')}",
+                "pass one id for each token, or none",
+            )
             reasons.append(Reason("ids that do not fit the tokens", given=given, expected="one id per token", fix=fix))
         if len(self.special) != len(self.tokens):
             reasons.append(
                 Reason(
                     "flags that do not fit the tokens",
-                    given=f"{len(self.special)} flags, {len(self.tokens)} tokens",
+                    given=f"{counted(len(self.special), 'flag')}, {counted(len(self.tokens), 'token')}",
                     expected="one flag per token",
                     fix="pass one boolean for each token",
                 )
@@ -93,7 +97,8 @@ class Axis:
             reasons.append(
                 Reason(
                     "a grid that does not fit the patches",
-                    given=f"{self.grid[0]} × {self.grid[1]} for {self.special.count(False)} patches",
+                    given=f"{self.grid[0]} × {self.grid[1]} for "
+                    f"{counted(self.special.count(False), 'patch', 'patches')}",
                     expected="one cell per patch",
                     fix="check the patch size",
                 )
@@ -105,7 +110,7 @@ class Axis:
                     Reason(
                         "segments that do not fit the axis",
                         given=f"{part}",
-                        expected=f"in order, within {len(self.tokens)} tokens",
+                        expected=f"in order, within {counted(len(self.tokens), 'token')}",
                         fix="sort the segments, and clip them to the axis",
                     )
                 )
@@ -116,7 +121,7 @@ class Axis:
                 Reason(
                     "unknown tokens that do not fit the axis",
                     given=f"unknown={self.unknown}"[:80],
-                    expected=f"letters at rising positions within {len(self.tokens)} tokens",
+                    expected=f"letters at rising positions within {counted(len(self.tokens), 'token')}",
                     fix="pass (position, letters) of each unknown token, in order",
                 )
             )

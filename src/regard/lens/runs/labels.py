@@ -7,7 +7,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from ...common.characters import joins
+from ...common.text.characters import joins
 
 if TYPE_CHECKING:
     from .axis import Axis

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, percent
@@ -65,7 +66,9 @@ def page(
         _check_comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
         _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
-        given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
+        given = (
+            f"{run.model}: {counted(sum(call.shape[0] for call in run.calls), 'head')}, the largest of {Q:,} × {K:,}"
+        )
         raise refuse(
             "page",
             "too many weights for one page",
@@ -162,7 +165,7 @@ def _check_comparable(run: Run, other: Run) -> None:
     if ours != theirs:
         given = [
             (
-                f"{len(each.calls)} calls of "
+                f"{counted(len(each.calls), 'call')} of "
                 f"{', '.join(map(str, sorted({call.shape[0] for call in each.calls})))} heads over "
             )
             + ", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items())

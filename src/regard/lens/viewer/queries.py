@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.characters import clipped
+from ...common.text.characters import clipped
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import encode

@@ -60,7 +60,7 @@ VIEWS = (
     ),
     View("compare", "below", hidden=True),
     View("pair", "below"),
-    View("walk", "below"),
+    View("walk", "below", parts=("walk/laws",)),
 )
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.

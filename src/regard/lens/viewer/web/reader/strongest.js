@@ -85,7 +85,7 @@ const strongest = {
 
   entry(place) {
     const { line } = this;
-    if (place === this.order.length) return element("div", `and ${(line.sorted.length - place).toLocaleString("en")} weaker ones`, { className: "entry note" });
+    if (place === this.order.length) return element("div", `and ${counted(line.sorted.length - place, "weaker one")}`, { className: "entry note" });
     const j = this.order[place];
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
