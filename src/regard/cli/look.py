@@ -14,6 +14,7 @@ import typer
 
 from ..common.errors import Reason, Refused, refuse
 from .compared import Other
+from ..common.text.counted import counted
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _print_findings(console: Console, report: Audit) -> None:
             console.print()
     notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.print(Text(f"The page lists {notes} note{'s' * (notes > 1)} of the audit.", "dim"))
+        console.print(Text(f"The page lists {counted(notes, 'note')} of the audit.", "dim"))
 
 
 def _write_page(
@@ -211,7 +212,8 @@ def _write_page(
             raise refuse(
                 "look",
                 "the run is too long for one page",
-                given=f"{max(max(call.shape[1:]) for call in run.calls)} tokens, {len(run.calls)} layers",
+                given=f"{counted(max(max(call.shape[1:]) for call in run.calls), 'token')}, "
+                f"{counted(len(run.calls), 'layer')}",
                 expected="a shorter run, or --serve",
                 fix=fix,
             )

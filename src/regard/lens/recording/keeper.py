@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from ...language.expr import Expr
 from ..runs.call import Call
 from ..runs.detectors import of_tokens
@@ -136,8 +137,8 @@ class Keeper:
             "look",
             "the run would be larger than the limit",
             given=(
-                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with {Q} "
-                f"rows and {K} keys"
+                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with "
+                f"{counted(Q, 'row')} and {counted(K, 'key')}"
             ),
             expected=f"at most {shown(limit)}",
             fix=fix + (", or pass values=False" if self.values else ""),

@@ -28,7 +28,7 @@ from .axes import Axes
 from .keeper import Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
-from .token_text import fit, spelled
+from .token_text import fit, spelled, unknown
 
 __all__ = ["record_text"]
 
@@ -56,10 +56,12 @@ def record_text(text: str, options: RecordingOptions) -> Run:
     reader.no_padding()
     encoded = reader.encode(text)
     fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
+    tokenizer = Words(reader)
     axis = Axis.of(
-        spelled(Words(reader), encoded.ids, encoded.offsets),
+        spelled(tokenizer, encoded.ids, encoded.offsets),
         [bool(flag) for flag in encoded.special_tokens_mask],
         ids=encoded.ids,
+        unknown=unknown(tokenizer, text, encoded.ids, encoded.offsets),
     )
     weights = mapped(folder / "model.safetensors", "look")
     skipped = Skipped()
@@ -153,10 +155,11 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 class Words:
-    """A tokenizer of the `tokenizers` package, with the two methods that `spelled` calls."""
+    """A tokenizer of the `tokenizers` package, with what `spelled` and `unknown` read."""
 
     def __init__(self, reader):
         self.reader = reader
+        self.unk_token_id = reader.token_to_id("[UNK]")
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [self.reader.id_to_token(number) for number in ids]

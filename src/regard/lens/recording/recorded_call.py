@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ...language.expr import Expr
 from ..runs import figures
 from ..runs.call import UNMEASURED, Call
@@ -115,7 +116,7 @@ def checked(call: Call) -> dict[str, Any]:
         seeing = call.allowed(rows=at).any(-1)
         apart = np.abs(expected - actual)[seeing]
         most = max(np.abs(actual[seeing]).max(initial=0), 1e-30)
-        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
+        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {counted(Q, 'row')}"}
         if apart.size:
             found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
         if not seeing.all():

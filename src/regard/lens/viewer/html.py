@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, percent
@@ -63,7 +64,9 @@ def page(
     _check_figures(runs)
     if not served and not all(map(embed.fits, runs)):
         _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
-        given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
+        given = (
+            f"{run.model}: {counted(sum(call.shape[0] for call in run.calls), 'head')}, the largest of {Q:,} × {K:,}"
+        )
         raise refuse(
             "page",
             "too many weights for one page",

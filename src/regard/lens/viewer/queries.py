@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.text.characters import clipped
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import encode
@@ -25,7 +26,7 @@ def about(run: Run) -> dict[str, Any]:
     """The JSON of a page: everything except the weights, with untrusted text made visible and NaN replaced by null."""
     return {
         "model": words(run.model),
-        "text": words(run.text[:200]),
+        "text": words(clipped(run.text, 200)),
         "facts": plain(run.facts),
         "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
         "calls": [_call(call) for call in run.calls],
@@ -109,9 +110,11 @@ def _total(call: Call, head: int) -> np.ndarray:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
+    lacking = {i: visible(letters) for i, letters in axis.unknown}
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
-        "tokens": [known[word] for word in axis.tokens],
+        "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
+        "unknown": {i: known[axis.tokens[i]] for i in lacking},
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
         "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],

@@ -65,12 +65,12 @@ VIEWS = (
         parts=("compare/alignment", "compare/merged", "compare/place", "compare/edge", "compare/lists"),
     ),
     View("pair", "below"),
-    View("walk", "below"),
+    View("walk", "below", parts=("walk/laws",)),
 )
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "source", "state", "legend"),
+    *("base", "tokens", "source", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
     *("places", "figure", "share", "keys", "main"),

@@ -16,7 +16,7 @@ const legend = {
     const lengths = Object.values(axes).map((of) => of.tokens.length);
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
     if (facts.changed) about.push(`changed: ${facts.changed}`);
-    $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · ", element("bdi", `“${clip(text, 120)}”`)] : []));
+    $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · “", element("bdi", clip(text, 120)), "”"] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
     this.facts();
   },
@@ -119,8 +119,6 @@ screens.push(legend);
 
 /** A weight as text. */
 const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
-/** A token in quotes, and its position. */
-const named = (of, i, more = "") => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${of.places?.[i] ?? i.toLocaleString("en")}${more})`];
 
 /** JSON as one line of text. */
 function plain(value) {

@@ -42,7 +42,7 @@ const share = {
     const { queries, keys: columns } = callNow();
     const given = from ? `keys=${Math.min(query, callNow().K - 1)}` : key === null ? `rows=${query}` : `rows=${query}, keys=${key}`;
     const part = from ? "[0, :, 0]" : key === null ? "[0, 0]" : "[0, 0, 0]";
-    const spelled = (of, i) => `“${clip(wordOf(of, i), 30)}” (${i})`;
+    const spelled = (of, i) => `${quote(of, i, 30)} (${i})`;
     const comment = from ? `the weight of each row on ${spelled(axis(columns), Math.min(query, callNow().K - 1))}` : key === null ? `the weights of ${spelled(axis(queries), query)} on all keys` : `${spelled(axis(queries), query)} → ${spelled(axis(columns), key)}`;
     return `import regard as rg\n\nrun = ${runs[state.run].python}\nrun.calls[${state.call}].weights(${given}, heads=${state.head})${part}  # ${callTitle()}, head ${state.head}: ${comment}\n`;
   },

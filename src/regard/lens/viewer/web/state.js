@@ -37,8 +37,6 @@ const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
-const wordOf = (of, i) => of.tokens[i] ?? "∅";
-const quote = (of, i) => `“${wordOf(of, i)}”`;
 /** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
 const titles = new WeakMap();
 function titlesOf(run) {

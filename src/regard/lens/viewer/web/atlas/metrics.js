@@ -49,7 +49,8 @@ const metrics = {
     if (value === null) return "—";
     const { unit } = METRICS[metric];
     if (!unit) return percent(value, 3);
-    return `${unit === "findings" ? value : value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
+    if (unit === "findings") return counted(value, "finding");
+    return `${value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
   },
 
   /** The value as short text, without unit. */

@@ -82,8 +82,9 @@ function tokenLabels(plot, context, side) {
     context.fillStyle = chosen ? tints.accent : of.special[i] ? tints.soft : tints.ink;
     context.textBaseline = "middle";
     const flat = across && side.step >= 54;
-    const text = fittedText(context, tokenText(of, i), flat ? side.step - 6 : room);
+    const text = fittedLabel(context, of, i, flat ? side.step - 6 : room);
     context.save();
+    context.direction = directionOf(text);
     if (across) {
       context.translate(pen.start + middle, pen.inner - 11);
       if (!flat) context.rotate(-Math.PI / 2);
@@ -98,7 +99,13 @@ function tokenLabels(plot, context, side) {
 }
 
 /** A token on one line, without spaces at its ends; a token of spaces is shown as ␣. */
-const tokenText = (of, i) => [...wordOf(of, i).slice(0, 120)].slice(0, 60).join("").replace(/\s+/g, " ").trim() || "␣";
+const tokenText = (word) => clip(word, 60).replace(/\s+/g, " ").trim() || "␣";
+
+/** A token, truncated to fit; what the model saw of unknown letters is left out if it does not fit as well. */
+function fittedLabel(context, of, i, room) {
+  const whole = fittedText(context, tokenText(wordOf(of, i, 60)), room);
+  return of.unknown?.[i] && whole.endsWith("…") ? fittedText(context, tokenText(of.tokens[i]), room) : whole;
+}
 
 const fitShelf = new Shelf(4000);
 /** The text, truncated to fit. */
@@ -107,14 +114,14 @@ function fittedText(context, text, room) {
   const found = fitShelf.get(name);
   if (found !== undefined) return found;
   if (context.measureText(text).width <= room) return fitShelf.set(name, text);
-  const characters = [...text];
-  let [low, high] = [0, characters.length];
+  const parts = characters(text);
+  let [low, high] = [0, parts.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${characters.slice(0, middle).join("")}…`).width <= room) low = middle;
+    if (context.measureText(`${parts.slice(0, middle).join("")}…`).width <= room) low = middle;
     else high = middle - 1;
   }
-  return fitShelf.set(name, low ? `${characters.slice(0, low).join("")}…` : "");
+  return fitShelf.set(name, low ? `${parts.slice(0, low).join("")}…` : "");
 }
 
 /** The round step between labeled positions. */
@@ -140,10 +147,10 @@ function positionLabels(plot, context, side) {
     if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // segments have names of their own, plain positions need none
     const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
     if (room < 30) continue;
-    const word = fittedText(context, tokenText(side.of, i), room);
-    context.globalAlpha = 0.75;
+    const word = fittedLabel(context, side.of, i, room);
+    context.direction = directionOf(word);
     context.fillText(word, across ? inside(word) : x - 6 - context.measureText(text).width, across ? y - 14 : y);
-    context.globalAlpha = 1;
+    context.direction = "ltr";
   }
 }
 

@@ -52,8 +52,7 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 /** A readable text color for a cell. */
 function inkOf(plot, n, { coarse }, cell, row, j) {
   const code = coarse[cell];
-  if (code === ZERO) return plot.palette.ink;
-  if (code < FIRST && code !== TINY) return "#ffffff";
+  if (INKS[code]) return plot.palette[INKS[code].slice(2)];
   if (SCALES[state.scale].perCell) {
     const others = othersOfCell(tracksNow(n), COARSE[code], j, 1, 1, "share");
     return ink(step(COARSE[code], state.scale, { others }), state.scale);

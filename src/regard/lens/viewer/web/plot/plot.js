@@ -170,7 +170,7 @@ class Plot {
     Object.assign(this, { frame: null, dirty: all });
     if (!this.shown) return this.settle(true);
     this.measure();
-    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak"].map((name) => [name, css(`--${name}`)]));
+    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();
   }

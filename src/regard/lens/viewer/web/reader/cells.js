@@ -93,7 +93,7 @@ class Cells {
       context.fillStyle = plain ? color(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
       if (width < 32) return;
-      context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
+      context.fillStyle = plain ? ink(signedStep(value), "lift") : css(Number.isNaN(value) ? "--on-nan" : "--on-out");
       context.fillText(brief(value, width < 42 ? 2 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {
@@ -121,7 +121,7 @@ class Cells {
     const all = this.rows.flat().filter(Number.isFinite);
     const [low, high] = all.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
     const wrong = this.rows.flat().length - all.length;
-    this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} are not finite` : ""}` : "none of the numbers is finite";
-    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${this.rows.length} lines of ` : ""}${this.length} numbers, ${this.readout.textContent}. Arrow keys move through them.`);
+    this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} ${wrong === 1 ? "is" : "are"} not finite` : ""}` : "none of the numbers is finite";
+    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${counted(this.rows.length, "line")} of ` : ""}${counted(this.length, "number")}, ${this.readout.textContent}. Arrow keys move through them.`);
   }
 }

@@ -173,7 +173,7 @@ const atlas = {
     const notes = [METRICS[state.metric].note];
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
-    if (state.filter) notes.push(`${metrics.all().length} of ${this.cells.length} heads pass the filter; the others are dimmed and skipped.`);
+    if (state.filter) notes.push(`${metrics.all().length} of ${counted(this.cells.length, "head")} ${metrics.all().length === 1 ? "passes" : "pass"} the filter; the others are dimmed and skipped.`);
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
     $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {

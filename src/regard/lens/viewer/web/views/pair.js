@@ -66,7 +66,7 @@ const pair = {
 
   show() {
     const [from, to] = [queryAxis(), keyAxis()];
-    const one = (of, i) => [element("bdi", clip(quote(of, i), 30)), ` (${i.toLocaleString("en")})`];
+    const one = (of, i) => [quoted(of, i, 28), ` (${i.toLocaleString("en")})`];
     const none = this.to === null;
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
     this.both.hidden = none;
@@ -81,14 +81,14 @@ const pair = {
     const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is not a special token";
     const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, Alt-click it in the text, or click a cell of the matrix.` : "",
       first ? `Largest weight: ${this.words(first)} in ${this.called(first)}.` : "No head has weight on this pair.",
-      `${much} of ${this.all.length} heads have 10 % or more; the mean is ${percent(mean, 2)}.`,
+      `${much} of ${counted(this.all.length, "head")} ${much === 1 ? "has" : "have"} 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colors are on the logarithmic scale here, since the cells are of different rows." : "",
       state.hideSpecial ? "These are the model’s own numbers, including special tokens." : "",
       this.all.some((each) => !each.sure) ? "Some weights are the mean of their neighborhood, since the page does not contain them." : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
     this.lines.reset(this.order.length);
     this.list.setAttribute("aria-label", "Heads by their weight on this pair");
-    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${this.rows.length} calls by heads. ${this.note.textContent} Arrow keys choose a head.`);
+    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${counted(this.rows.length, "call")} by heads. ${this.note.textContent} Arrow keys choose a head.`);
     this.say(null);
     this.paint();
   },
@@ -154,7 +154,7 @@ const pair = {
         context.fillStyle = solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
         if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
-        context.fillStyle = solid[code] ? "#fff" : ink(at, scale);
+        context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;
       });

@@ -85,12 +85,12 @@ const reader = {
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
-    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key).slice(0, 100)}, ${state.key}: ${describe(line, state.key)}` : "";
+    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key, 100)}, ${state.key}: ${describe(line, state.key)}` : "";
   },
 
   head() {
     const { to, places, of } = this.line;
-    const name = element("bdi", clip(quote(to ? queryAxis() : keyAxis(), places[0]), 24));
+    const name = quoted(to ? queryAxis() : keyAxis(), places[0], 22);
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
     for (const way of this.ways) {
       const on = way.id === `reader-${state.direction}`;
@@ -107,7 +107,7 @@ const reader = {
     this.pins.lastChild.hidden = places.length < 2;
   },
 
-  list(places, of) { return places.slice(0, 6).map((i) => `\u2068${clip(quote(of, i), 18)}\u2069 (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
+  list(places, of) { return places.slice(0, 6).map((i) => `“\u2068${wordOf(of, i, 16)}\u2069” (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
 
   /** The token from which keyboard navigation starts. */
   here(flow = this.main) {
@@ -131,7 +131,7 @@ const reader = {
     node.classList.toggle("key", keys && i === state.key);
     node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
     if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
-    const parts = [wordOf(flow.of, i).slice(0, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
+    const parts = [wordOf(flow.of, i, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
     node.setAttribute("aria-label", parts.filter((part) => part !== "").join(", "));
   },
 
@@ -152,11 +152,11 @@ const reader = {
   key(event, flow) {
     const lines = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key];
     const ends = { Home: 0, End: flow.of.tokens.length - 1 }[event.key];
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key]; // on the screen, where right-to-left text runs the other way
     if ((lines ?? ends ?? by) === undefined || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const from = event.altKey ? (state.key ?? state.query) : this.here(flow);
-    const to = clamp(lines ? flow.vertical(from, lines) : ends ?? from + by, 0, flow.of.tokens.length - 1);
+    const to = clamp(lines ? flow.vertical(from, lines) : ends ?? flow.beside(from, by), 0, flow.of.tokens.length - 1);
     if (!event.shiftKey || event.altKey) this.pick(flow, to, { altKey: event.altKey });
     else if (to !== state.query) choose({ query: to, pins: state.pins.includes(to) ? state.pins.filter((pin) => pin !== to) : [...state.pins, state.query] });
   },
@@ -175,7 +175,8 @@ const reader = {
   hover(node, flow) {
     if (!node) return;
     const i = Number(node.dataset.token);
-    this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}`);
+    const about = remark(flow.of, i);
+    this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}${about && `; ${about}`}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;

@@ -6,7 +6,7 @@ const FEW = 12; // keys that are shown initially
 function keyLine(w, at, calculation, result, tint) {
   const of = keyAxis();
   const shown = element("data", result, { value: tint ?? "" });
-  const parts = [element("bdi", clip(wordOf(of, w.keys[at]), 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" })];
+  const parts = [element("bdi", wordOf(of, w.keys[at], 24)), element("span", w.keys[at], { className: "soft number" }), element("span", calculation, { className: "calculation" })];
   return [element("li", null, {}, ...parts, shown), shown];
 }
 
@@ -14,33 +14,33 @@ function keyLine(w, at, calculation, result, tint) {
 const product = (w, at) => (w.scale ? w.scaled[at] / w.scale : w.k[at].reduce((sum, value, d) => sum + value * w.q[d], 0));
 
 const WALK = [
-  { id: "x", name: "input", law: "", missing: "x", what: "The input of the layer for this token: its hidden state.",
+  { id: "x", name: "input", laws: [], missing: "x", what: "The input of the layer for this token: its hidden state.",
     formula: () => "x", shape: (w) => w.x && `(${w.x.length})`, vector: (w) => w.x },
-  { id: "q", name: "query", law: "law 3", missing: "q",
+  { id: "q", name: "query", laws: [3], missing: "q",
     what: "The query of this token: the layer multiplies x by its query matrix; the model may normalize or rotate it as well.",
     formula: () => "q = W_q x", shape: (w) => w.D && `D = ${w.D}`, vector: (w) => w.q },
-  { id: "k", name: "keys", law: "", missing: "k", what: "The keys of all tokens, with which the query is compared.",
+  { id: "k", name: "keys", laws: [], missing: "k", what: "The keys of all tokens, with which the query is compared.",
     formula: () => "k_j = W_k x_j", shape: (w) => w.D && `K × D = ${w.K} × ${w.D}`, matrix: (w) => w.k },
-  { id: "v", name: "values", law: "", missing: "v", what: "The values of all tokens, of which the output is a weighted mean.",
+  { id: "v", name: "values", laws: [], missing: "v", what: "The values of all tokens, of which the output is a weighted mean.",
     formula: () => "v_j = W_v x_j", shape: (w) => w.E && `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v },
-  { id: "products", name: "scores", law: "law 1", missing: "k",
+  { id: "products", name: "scores", laws: [1], missing: "k",
     what: "The dot product of the query with each key.",
     formula: () => "q·k_j = Σ_d q_d k_jd", shape: (w) => `K = ${w.K}`, key: (w, at) => ["q·k =", product(w, at)] },
-  { id: "scaled", name: "scaled", law: "law 1", missing: "k", what: "The dot product times the scale, so that it does not grow with D.",
+  { id: "scaled", name: "scaled", laws: [1], missing: "k", what: "The dot product times the scale, so that it does not grow with D.",
     formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${w.D && Math.abs(w.scale * Math.sqrt(w.D) - 1) < 1e-5 ? ` = 1/√${w.D}` : ""}`,
     shape: (w) => `K = ${w.K}`, key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
-  { id: "scores", name: "score rule", law: "law 1", missing: "k", what: "How the model modifies the scaled score: a cap, a bias, a slope.",
+  { id: "scores", name: "score rule", laws: [1], missing: "k", what: "How the model modifies the scaled score: a cap, a bias, a slope.",
     formula: (w, call) => call.formula.score ?? "no rule: the score is unchanged", shape: (w) => `K = ${w.K}`,
     key: (w, at, call) => (call.formula.score === null ? null : [`${decimal(w.scaled[at])} →`, w.scores[at]]) },
-  { id: "mask", name: "mask", law: "laws 2, 3 and 6", mask: true, what: "The keys that this row may attend to; the others have no influence.",
+  { id: "mask", name: "mask", laws: [2, 3, 6], mask: true, what: "The keys that this row may attend to; the others have no influence.",
     formula: (w, call) => call.formula.mask ?? "no mask: the row may attend to every key", shape: (w) => `K = ${w.K}` },
-  { id: "p", name: "softmax", law: "laws 5, 7, 8 and 12", weights: true,
+  { id: "p", name: "softmax", laws: [5, 7, 8, 12], weights: true,
     what: "The weight of each key. All weights, with those of the sinks if there are any, sum to 1.",
     formula: (w, call) => `p_j = exp(s_j − lse),  lse = ln(Σ_j exp s_j${call.formula.sinks ? " + Σ exp sink" : ""}) = ${decimal(w.lse, 6)}`, shape: (w) => `K = ${w.K}` },
-  { id: "sum", name: "output", law: "laws 1 and 6", missing: "v",
+  { id: "sum", name: "output", laws: [1, 6], missing: "v",
     what: "The weighted mean of the values; over all keys, not only those that are shown.",
     formula: () => "Σ_j p_j v_j", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum },
-  { id: "out", name: "model’s output", law: "law 10", missing: "out", what: "The output of this head in the model itself.",
+  { id: "out", name: "model’s output", laws: [10], missing: "out", what: "The output of this head in the model itself.",
     formula: () => "out", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out },
 ];
 
@@ -93,7 +93,7 @@ const walk = {
     return this.lazily.again();
   },
 
-  title() { $("walk-title").replaceChildren("Step by step: ", element("bdi", clip(quote(queryAxis(), state.query), 30)), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
+  title() { $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
 
   async fetch() {
     const turn = ++this.turn;
@@ -158,7 +158,7 @@ const walk = {
     if (this.falling) this.order.sort((a, b) => (w.p[b] ?? -1) - (w.p[a] ?? -1) || a - b);
     const shown = this.every ? this.order : this.falling ? this.order.slice(0, FEW) : this.strong(w);
     this.order = shown;
-    const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys` : `${w.K} keys`;
+    const which = w.keys.length < w.K ? `the strongest and the nearest ${w.keys.length} of ${w.K.toLocaleString("en")} keys` : counted(w.K, "key");
     this.note.textContent = `${capital(which)}${shown.length < w.keys.length ? `, ${shown.length} of them shown` : ""}.${w.exact ? ` Vectors are stored ${w.exact}.` : ""}`;
     const press = (name, on, hidden) => { this.buttons[name].setAttribute("aria-pressed", on); this.buttons[name].hidden = hidden; };
     press("all", this.all, false);
@@ -174,9 +174,9 @@ const walk = {
     const call = callNow();
     const head = this.heads[number];
     const open = this.all || number === this.at;
-    const law = each.law && element("span", each.law, { className: "walk-law soft", title: "The law of the semantics of attention that applies here: docs/reference/laws.md" });
+    const laws = element("span", each.laws.length ? lawsNamed(each.laws) : "", { className: "walk-law soft", title: each.laws.map((law) => `Law ${law}: ${LAW_TEXTS[law]}`).join("\n") });
     head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", each.formula(w, call)),
-      element("span", each.shape(w) || "", { className: "soft walk-shape" }), law);
+      element("span", each.shape(w) || "", { className: "soft walk-shape" }), laws);
     head.setAttribute("aria-expanded", open);
     head.tabIndex = number === this.at ? 0 : -1;
     head.parentElement.classList.toggle("now", number === this.at);
@@ -184,7 +184,7 @@ const walk = {
     else head.removeAttribute("aria-current");
     const box = $(`walk-${each.id}`);
     box.hidden = !open;
-    box.replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order)] : []));
+    box.replaceChildren(...(open ? [element("p", each.what, { className: "walk-what" }), ...walkNumbers(each, w, call, this.order), ...(each.laws.length ? [lawsOf(each.laws)] : [])] : []));
   },
 };
 screens.push(walk);
@@ -193,7 +193,7 @@ screens.push(walk);
 function walkNumbers(each, w, call, order) {
   const of = keyAxis();
   const note = (text) => element("p", text, { className: "note" });
-  const name = (at) => `${clip(wordOf(of, w.keys[at]), 24)} ${w.keys[at]}`;
+  const name = (at) => `${wordOf(of, w.keys[at], 24)} ${w.keys[at]}`;
   if (each.vector) {
     const values = each.vector(w);
     if (!values && each.id === "sum" && w.v) return [note("Not computed: the page contains only the strongest keys of each row. Serve the run to see it.")];
@@ -223,7 +223,7 @@ function walkNumbers(each, w, call, order) {
   }
   if (each.key && each.key(w, order[0], call) === null) return [];
   const free = w.allowed.filter(Boolean).length;
-  if (each.mask) return [list, note(`${free} of the ${w.keys.length} keys${w.keys.length < w.K ? " shown" : ""} are allowed.`)];
+  if (each.mask) return [list, note(`${free} of ${w.keys.length > 1 ? "the " : ""}${counted(w.keys.length, "key")}${w.keys.length < w.K ? " shown" : ""} ${free === 1 ? "is" : "are"} allowed.`)];
   return [list, ...(each.weights ? [note(shares(w, call))] : [])];
 }
 
@@ -247,7 +247,7 @@ const walkLine = (w) => ({ p: w.p, hidden: () => false, row: { attended: Math.ma
 function shares(w, call) {
   const sum = w.p.reduce((total, p) => total + (p || 0), 0);
   const none = w.p.filter(Number.isNaN).length;
-  if (none) return `${none} of the ${w.keys.length} weights here are not numbers: one of their scores is NaN or ∞ (law 12).`;
+  if (none) return `${none} of the ${counted(w.keys.length, "weight")} here ${none === 1 ? "is not a number" : "are not numbers"}: one of their scores is NaN or ∞ (law 12).`;
   const parts = [w.keys.length < w.K ? `The ${w.keys.length} keys here have ${percent(sum)} of the weight.` : `${w.K === 1 ? "The weight is" : `The ${w.K} weights add up to`} ${percent(sum)}.`];
   if (w.sinks) {
     const taken = w.sinks.reduce((total, sink) => total + Math.exp(sink - w.lse), 0);
@@ -262,6 +262,6 @@ function shares(w, call) {
 function difference(sum, out) {
   const apart = sum.map((value, e) => (Object.is(value, out[e]) ? 0 : Math.abs(value - out[e])));
   const odd = apart.filter((value) => !Number.isFinite(value)).length;
-  if (odd) return `In ${odd} of ${out.length} components, one of the two is not finite and the other differs.`;
+  if (odd) return `In ${odd} of ${counted(out.length, "component")}, one of the two is not finite and the other differs.`;
   return `The largest difference from the output computed above is ${decimal(Math.max(...apart), 2)}; the largest absolute value of the output is ${decimal(Math.max(...out.map(Math.abs)), 3)}.`;
 }
