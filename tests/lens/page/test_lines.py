@@ -194,7 +194,10 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     view = opened(page(example(n=60, layers=1, heads=1)[0]), "#query=30")
     view.tab.locator("#lines").scroll_into_view_if_needed()
     view.tab.wait_for_selector("#lines-svg line", state="attached")
-    dashed = view.tab.eval_on_selector_all("#lines-svg g[data-row='30'] line", "n => n.map((l) => [Number(l.dataset.key), l.hasAttribute('stroke-dasharray')])")
+    dashed = view.tab.eval_on_selector_all(
+        "#lines-svg g[data-row='30'] line",
+        "nodes => nodes.map((node) => [Number(node.dataset.key), node.hasAttribute('stroke-dasharray')])",
+    )
     sure = view.asks("row", 0, 0, 0, 30)["sure"]
     assert dashed and all(mean == (not sure[j]) for j, mean in dashed)
     assert "dashed lines are means" in view.text("#lines-note")
@@ -210,5 +213,7 @@ def test_the_lines_fit_the_window(opened, width):
     rows, svg, keys = (view.tab.locator(f"#lines-{name}").bounding_box() for name in ("rows", "svg", "keys"))
     assert rows["x"] + rows["width"] <= svg["x"] + 1 and svg["x"] + svg["width"] <= keys["x"] + 1
     assert svg["width"] >= 80 and rows["height"] == svg["height"] == keys["height"]
-    names = view.tab.eval_on_selector_all("#lines-keys bdi", "n => n.map((each) => each.scrollWidth - each.clientWidth)")
+    names = view.tab.eval_on_selector_all(
+        "#lines-keys bdi", "nodes => nodes.map((node) => node.scrollWidth - node.clientWidth)"
+    )
     assert max(names) <= 1  # short words are whole
