@@ -85,12 +85,14 @@ class Part(NamedTuple):
         return len(self.heads) * len(self.rows) * len(self.keys)
 
 
-def tile(call: Weights, head: int, level: int, row: int, column: int, size: int = 256, *, budget: int = GIVEN) -> Tile:
+def tile(
+    call: Weights, head: int, level: int, row: int, column: int, size: int = 256, *, budget: int | None = None
+) -> Tile:
     """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
 
     At level 0 share and largest are the weight itself. The last tiles may be smaller. If a tile would take longer than
     about a second, its rows are sampled, and `exact` states the rate; budget: the most pairs of a tile without q and k
-    before that. Refused: a tile outside the matrix.
+    before that; None is 2²⁵. Refused: a tile outside the matrix.
 
     >>> import numpy as np, regard as rg
     >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
@@ -168,13 +170,13 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
     return pooled_tile(call, part, len(rows) // lines)
 
 
-def pooled_tile(call: Weights, part: Callable[[int], Part], most: int, budget: int = GIVEN) -> Tile:
+def pooled_tile(call: Weights, part: Callable[[int], Part], most: int, budget: int | None = None) -> Tile:
     """The tile of a part of one head, `part(1)`, or of a sample of its rows, `part(n)` with n a power of two up to
     `most`, if all rows would take too long.
     """
     whole = part(1)
     if not isinstance(call, Call) or call.given is not None or whole.pairs <= SMALL:
-        chosen = part(halvings(whole.pairs / budget, most))
+        chosen = part(halvings(whole.pairs / (GIVEN if budget is None else budget), most))
         total, largest, allowed, worst = from_weights(call, chosen)
     else:
         ready = called(call, whole)

@@ -21,7 +21,7 @@ from ..runs.call import Call, Overview
 from ..runs.codes import encode
 from ..runs.labels import visible
 from ..runs.run import Run
-from ..runs.tiles import GIVEN, PATIENCE, Tile, coded, halvings, overview, tile
+from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
 from .frames import frame
 from .head_mean import MEANS, HeadMean, mean_of
@@ -61,7 +61,7 @@ class Responder:
             raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
-        budget = GIVEN if isinstance(at, Call) else MEAN_BUDGET // at.count
+        budget = None if isinstance(at, Call) else MEAN_BUDGET // at.count
         found: Tile = self.cache.get(
             ("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, budget=budget)
         )
