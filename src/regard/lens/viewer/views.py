@@ -66,7 +66,7 @@ VIEWS = (
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "source", "state", "legend"),
+    *("base", "source", "means", "heads", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
     *("places", "figure", "share", "keys", "main"),

@@ -82,7 +82,7 @@ const lineView = {
     const { rows, keys, part, exact } = this.shown;
     const { Q, K } = callNow();
     for (const way of this.ways) way.setAttribute("aria-pressed", way.id === `lines-${state.lines}`);
-    $("lines-title").textContent = `Lines between tokens: ${callTitle()}, head ${state.head}`;
+    $("lines-title").textContent = `Lines between tokens: ${headTitle()}`;
     const windowed = rows.length < rowsNow();
     for (const button of this.turns) button.hidden = !windowed;
     [this.turns[0].disabled, this.turns[1].disabled] = [rows[0] === 0, rows.at(-1) === rowsNow() - 1];

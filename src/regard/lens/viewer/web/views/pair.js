@@ -160,7 +160,7 @@ const pair = {
       });
     });
     const number = this.rows.findIndex((row) => row.call === state.call);
-    if (number < 0) return;
+    if (number < 0 || isMean(state.head)) return;
     context.strokeStyle = css("--accent");
     context.lineWidth = 2;
     context.strokeRect(left + state.head * width, top + number * height, width - gap, height - gap);
@@ -194,7 +194,7 @@ const pair = {
     if (!by || !this.rows.length || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     const row = this.rows[clamp(this.rows.findIndex(({ call }) => call === state.call) + by[0], 0, this.rows.length - 1)];
-    this.choose({ call: row.call, head: clamp(state.head + by[1], 0, row.coarse.length - 1) });
+    this.choose({ call: row.call, head: clamp((isMean(state.head) ? 0 : state.head) + by[1], 0, row.coarse.length - 1) });
   },
 
   say(at) {
