@@ -18,7 +18,14 @@ def test_links_lead_to_every_part(home):
         """() => [...document.querySelectorAll("#places button")].filter((each) => !each.hidden)
             .map((each) => [each.dataset.place, each.textContent])"""
     )
-    first = [["atlas", "Heads"], ["map", "Map"], ["reader", "Text"], ["lines", "Lines"], ["pair", "Pair"]]
+    first = [
+        ["atlas", "Heads"],
+        ["map", "Map"],
+        ["reader", "Text"],
+        ["beside", "Two heads"],
+        ["lines", "Lines"],
+        ["pair", "Pair"],
+    ]
     assert shown == [*first, ["walk", "Step by step"]]
     for place, _ in shown:
         view.click(f"#places [data-place={place}]")

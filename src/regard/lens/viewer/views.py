@@ -58,6 +58,7 @@ VIEWS = (
             "reader/cells",
         ),
     ),
+    View("beside", "below"),
     View("lines", "below", parts=("lines/window", "lines/strokes")),
     View("compare", "below", hidden=True),
     View("pair", "below"),

@@ -4,11 +4,13 @@
 const MEANS = { mean: 1, all: 1 };
 const isMean = (head) => typeof head === "string";
 
+/** Whether two calls have the same rows and keys. */
+const alikeCalls = (a, b) => ["queries", "keys", "Q", "K", "start"].every((name) => a[name] === b[name]);
+
 /** The numbers of the calls that a choice of heads is computed from. */
 function callsOf(n, call, head) {
   const { calls } = runs[n];
-  const alike = ({ queries, keys, Q, K, start }) => [queries, keys, Q, K, start].join("\n");
-  return head === "all" ? calls.flatMap((each, number) => (alike(each) === alike(calls[call]) ? [number] : [])) : [call];
+  return head === "all" ? calls.flatMap((each, number) => (alikeCalls(each, calls[call]) ? [number] : [])) : [call];
 }
 
 const countOf = (n, call, head) => (isMean(head) ? callsOf(n, call, head).reduce((sum, number) => sum + runs[n].calls[number].heads, 0) : 1);

@@ -292,6 +292,7 @@ class Plot {
 /** The painter of one run. */
 const painterOf = (n) => ({
   n,
+  tracks: () => tracksNow(n),
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
   bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),

@@ -39,7 +39,8 @@ const atlas = {
     $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
     $("grid").addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (button) choose({ call: Number(button.dataset.call), head: Number(button.dataset.head) });
+      const place = button && { call: Number(button.dataset.call), head: Number(button.dataset.head) };
+      if (place) event.shiftKey ? beside.add(place) : choose(place);
     });
     $("grid").addEventListener("keydown", (event) => this.walk(event));
     this.fill();
