@@ -94,5 +94,7 @@ function element(tag, content, properties = {}, ...children) {
   return made;
 }
 
+/** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */
+const touching = () => matchMedia("(hover: none)").matches;
 const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

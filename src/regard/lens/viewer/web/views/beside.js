@@ -92,7 +92,7 @@ const beside = {
     const spot = state.hover ?? (state.key === null ? null : { row: state.query, column: state.key });
     const cells = spot ? this.plots.map((plot, at) => cellAt(plot, this.painters[at], spot)) : [];
     if (!cells[0] || !cells[1]) {
-      this.said.textContent = spot ? "…" : "Point at a cell, or choose one, to see its weight in both heads.";
+      this.said.textContent = spot ? "…" : "Choose a cell to see its weight in both heads.";
       return;
     }
     const value = (cell, at) => [element("b", words(cell.code, cell.fine)), leftWords(state.run, cell, this.painters[at].tracks()), ` in ${this.titles[at].textContent.replace(/^./, (first) => first.toLowerCase())}`];

@@ -44,6 +44,7 @@ const lineView = {
   draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("query", "call", "run")) this.middle = null;
+    if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
     if (any("run", "call", "head", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
     if (any("query", "key", "pins", "lines") && this.shown) this.show();
     return undefined;

@@ -71,7 +71,7 @@ const pair = {
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
     this.both.hidden = none;
     if (none) {
-      this.note.textContent = "This row has no weight: choose a key with Alt-click in the text, or click a cell of the matrix.";
+      this.note.textContent = `This row has no weight: choose a key with ${touching() ? "“choose key” above the text, or tap" : "Alt-click in the text, or click"} a cell of the matrix.`;
       return;
     }
     const sure = this.all.filter(({ p }) => p >= 0);
@@ -79,7 +79,7 @@ const pair = {
     const much = sure.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
     const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is not a special token";
-    const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, Alt-click it in the text, or click a cell of the matrix.` : "",
+    const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, ${touching() ? "use “choose key” above the text, or tap" : "Alt-click it in the text, or click"} a cell of the matrix.` : "",
       first ? `Largest weight: ${this.words(first)} in ${this.called(first)}.` : "No head has weight on this pair.",
       `${much} of ${this.all.length} heads have 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colors are on the logarithmic scale here, since the cells are of different rows." : "",
