@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
-from .compared import Other
 from ..common.text.counted import counted
+from .compared import Other
 from .text_argument import read_text
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from ..runs.call import Call
 from ..runs.codes import encode
 from ..runs.labels import visible, words
 from ..runs.run import Run
+from ..runs.tiles import Weights
 from .row_walk import walk
 
 __all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
@@ -37,17 +38,17 @@ def about(run: Run) -> dict[str, Any]:
     }
 
 
-def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+def row(call: Weights, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
     """What a row attends to: coarse and fine codes, (K,) uint8 each."""
     return _codes(call, rows=[i], heads=[head])
 
 
-def rows(call: Call, i: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(call: Weights, i: int) -> tuple[np.ndarray, np.ndarray]:
     """What a row attends to in every head: coarse and fine codes, (H K,) uint8 each, one head after the other."""
     return _codes(call, rows=[i])
 
 
-def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
+def column(call: Weights, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
     """Which rows attend to a key: coarse and fine codes, (Q,) uint8 each."""
     return _codes(call, keys=[j], heads=[head])
 
@@ -92,7 +93,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int) else words(str(value))
 
 
-def _codes(call: Call, **part) -> tuple[np.ndarray, np.ndarray]:
+def _codes(call: Weights, **part) -> tuple[np.ndarray, np.ndarray]:
     coarse, fine = encode(call.weights(**part), call.allowed(**part))
     return coarse.ravel(), fine.ravel()
 

@@ -58,6 +58,8 @@ VIEWS = (
             "reader/cells",
         ),
     ),
+    View("beside", "below"),
+    View("lines", "below", parts=("lines/window", "lines/strokes")),
     View(
         "compare",
         "below",
@@ -70,7 +72,7 @@ VIEWS = (
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "tokens", "source", "state", "legend"),
+    *("base", "tokens", "source", "means", "heads", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
     *("places", "figure", "share", "keys", "main"),

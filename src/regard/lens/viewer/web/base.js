@@ -96,4 +96,6 @@ function element(tag, content, properties = {}, ...children) {
   return made;
 }
 
+/** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */
+const touching = () => matchMedia("(hover: none)").matches;
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

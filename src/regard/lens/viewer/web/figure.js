@@ -66,13 +66,13 @@ async function figureOf() {
   const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(wordOf(of, first + i, FIGURE.characters), Math.min(12, side - 1))));
   const spelled = cells.level === 0 && side >= 9;
   const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
-  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(callTitle(), 60)}, head ${state.head}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
+  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(headTitle(), 70)}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
   const legend = legendOf(left, top + height + 26, width);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
   const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
   const write = (content, attributes) => drawn("text", attributes, content);
-  root.append(drawn("title", {}, `${runs[state.run].model}: ${callTitle()}, head ${state.head}`),
+  root.append(drawn("title", {}, `${runs[state.run].model}: ${headTitle()}`),
     drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
     write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
     write(titles[1], { x: 16, y: 42, fill: soft }));

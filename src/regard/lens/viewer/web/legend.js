@@ -62,7 +62,7 @@ const legend = {
     const line = await reading();
     if (overtaken(place)) return;
     const pinned = line.to ? queryAxis() : keyAxis();
-    const start = [`${capital(callTitle())}, head ${state.head}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
+    const start = [`${capital(headTitle())}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
     $("exactness").textContent = `${capital(line.exact)}; numbers are stored with a relative error of at most ${data.error}.`;

@@ -9,7 +9,7 @@
 //                           that are not special tokens; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //
-// n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
+// head may also be "mean" or "all" (heads.js), except in walk. n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
 // "sampled 1 row of 8"; the page shows it. If there is `sure`, cells in which it is 0 are the mean of their neighborhood.
 
 const TILE = 256;
@@ -81,6 +81,7 @@ class Embedded {
   /** Codes of a whole head: {coarse, fine, exact}. */
   head(n, call, head) {
     return this.heads.get(`${n}-${call}-${head}`, async () => {
+      if (isMean(head)) return meanCodes(this, n, call, head);
       const found = await this.kept(n, call, head);
       return runs[n].kept === "whole" ? found : opened(found, await this.bits(found.mask), runs[n].calls[call]);
     });
@@ -134,6 +135,7 @@ class Embedded {
   }
 
   async tracks(n, call, head) {
+    if (isMean(head)) return meanTracks(await this.head(n, call, head), runs[n].calls[call], runs[n].axes[runs[n].calls[call].keys].special);
     const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // as shares of the largest value of each figure
     const { Q, K, heads } = runs[n].calls[call];
     const found = {};

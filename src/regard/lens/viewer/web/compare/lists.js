@@ -25,7 +25,7 @@ function mostDifferent(heads, comparison) {
 
 /** A share with two significant digits; less than 0.01 % is not resolved. */
 const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
-const headTitle = (run, { call, head }) => `${run.calls[call].layer === null ? `call ${call}` : `layer ${run.calls[call].layer}`}, head ${head}`;
+const placeTitle = (run, { call, head }) => `${run.calls[call].layer === null ? `call ${call}` : `layer ${run.calls[call].layer}`}, head ${head}`;
 
 /** A table with these column names. */
 function tableOf(id, names, lines) {
@@ -69,7 +69,7 @@ function listHeads(comparison, differences) {
   const lines = all.sort((a, b) => order(b) - order(a)).slice(0, LISTED).map(({ call, head, pair, total, figure }) => {
     const other = pair[1 - comparison.lead];
     const same = other.call === call && other.head === head;
-    const go = element("button", `${headTitle(run, { call, head })}${same ? "" : ` / ${headTitle(comparison.both[1 - comparison.lead], other)}`}`, { type: "button", title: run.calls[call].name });
+    const go = element("button", `${placeTitle(run, { call, head })}${same ? "" : ` / ${placeTitle(comparison.both[1 - comparison.lead], other)}`}`, { type: "button", title: run.calls[call].name });
     go.addEventListener("click", () => choose({ call, head }));
     const line = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", total === null ? "…" : roughly(total), { className: "number" }),
       element("td", figure.from === null ? "—" : METRICS[figure.name].title.replace(/^weight on (the )?/, "")), element("td", figure.from === null ? "—" : `${roughly(figure.from)} → ${roughly(figure.to)}`, { className: "number" }));

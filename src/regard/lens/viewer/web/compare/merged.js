@@ -22,7 +22,7 @@ const sameCells = (groups) => groups.every(([a0, a1, b0, b1]) => a0 === b0 && a1
 function partnerOf(from, to, { call, head }) {
   const along = (at, count, other) => (count === other ? at : Math.round((at * (other - 1)) / Math.max(1, count - 1)));
   const other = along(call, from.calls.length, to.calls.length);
-  return { call: other, head: along(head, from.calls[call].heads, to.calls[other].heads) };
+  return { call: other, head: isMean(head) ? head : along(head, from.calls[call].heads, to.calls[other].heads) };
 }
 
 /** Two runs as they are compared. sides: their numbers; lead: 0 or 1, the one that the page shows; partner: the chosen head of the other. */

@@ -15,11 +15,11 @@ const TRACKS = {
 };
 
 const trackShelf = new Shelf(12);
-/** The figures of rows and keys of the chosen head in run n if they are loaded, otherwise undefined. */
-const tracksNow = (n) => trackShelf.get(`${n}-${state.call}-${state.head}`);
-async function tracksOf(n) {
-  const name = `${n}-${state.call}-${state.head}`;
-  return trackShelf.get(name) ?? trackShelf.set(name, await sourceOf(n).tracks(n, state.call, state.head));
+/** The figures of rows and keys of a head in run n, by default of the chosen one, if they are loaded, otherwise undefined. */
+const tracksNow = (n, { call, head } = state) => trackShelf.get(`${n}-${call}-${head}`);
+async function tracksOf(n, { call, head } = state) {
+  const name = `${n}-${call}-${head}`;
+  return trackShelf.get(name) ?? trackShelf.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
 const pyramids = new WeakMap();

@@ -17,14 +17,14 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
     if (!tile) continue;
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
-      const row = painter.label ? null : rowNow(painter.n, i);
+      const row = painter.label ? null : rowNow(painter.n, i, 1, painter.tracks());
       if (row === undefined) continue; // not loaded yet
       for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
         const cell = (i - top) * tile.columns + j - left;
         const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, painter.n, tile, cell, row, j);
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row, j, painter.tracks());
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
@@ -50,11 +50,11 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 }
 
 /** A readable text color for a cell. */
-function inkOf(plot, n, { coarse }, cell, row, j) {
+function inkOf(plot, { coarse }, cell, row, j, tracks) {
   const code = coarse[cell];
   if (INKS[code]) return plot.palette[INKS[code].slice(2)];
   if (SCALES[state.scale].perCell) {
-    const others = othersOfCell(tracksNow(n), COARSE[code], j, 1, 1, "share");
+    const others = othersOfCell(tracks, COARSE[code], j, 1, 1, "share");
     return ink(step(COARSE[code], state.scale, { others }), state.scale);
   }
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);

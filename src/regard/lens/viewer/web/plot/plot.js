@@ -307,6 +307,7 @@ class Plot {
 /** The painter of one run; shows: the number of the run that a click on it chooses. */
 const painterOf = (n, shows = n) => ({
   n, shows,
+  tracks: () => tracksNow(n),
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
   bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),

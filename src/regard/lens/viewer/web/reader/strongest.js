@@ -71,8 +71,8 @@ const strongest = {
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
-    const length = callNow().notes.lengths;
-    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : "the values of this call are not known";
+    const length = !isMean(state.head) && callNow().notes.lengths;
+    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
     this.back.disabled = this.on.disabled = !this.order.length || !line.to;
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {

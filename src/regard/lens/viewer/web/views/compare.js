@@ -171,7 +171,7 @@ const comparison = {
   partners(at) {
     const { both, lead } = this.now;
     const [call, head] = ["calls", "heads"].map((what) => both.map((run) => (what === "calls" ? run.calls.length : run.calls[0].heads)));
-    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner;
+    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner || isMean(state.head);
     const other = this.now.heads(at)[1 - lead], run = both[1 - lead];
     const options = (count, title) => Array.from({ length: count }, (_, number) => element("option", title(number), { value: number }));
     this.otherCall.replaceChildren(...options(run.calls.length, (number) => titlesOf(run)[number]));

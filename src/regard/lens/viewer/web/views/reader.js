@@ -40,15 +40,21 @@ const reader = {
     this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
     this.pinsText = element("span");
     this.adding = element("button", "add rows", { type: "button", id: "reader-add", title: "Clicks add rows, as with Shift" });
-    this.adding.setAttribute("aria-pressed", false);
-    this.adding.addEventListener("click", () => this.adding.setAttribute("aria-pressed", this.adding.ariaPressed !== "true"));
+    this.keying = element("button", "choose key", { type: "button", id: "reader-key", title: "Clicks choose the key, as with Alt" });
+    for (const [way, other] of [[this.adding, this.keying], [this.keying, this.adding]]) {
+      way.setAttribute("aria-pressed", false);
+      way.addEventListener("click", () => {
+        way.setAttribute("aria-pressed", way.ariaPressed !== "true");
+        other.setAttribute("aria-pressed", false);
+      });
+    }
     const clear = element("button", "only this row", { type: "button" });
     clear.addEventListener("click", () => choose({ pins: [] }));
     this.pins.append(this.pinsText, " ", clear);
     this.live = element("p", null, { className: "unseen", id: "reader-live" });
     this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
+    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, this.keying, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
       this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
@@ -70,6 +76,7 @@ const reader = {
     const cross = callNow().queries !== callNow().keys;
     $("other-words").hidden = this.otherTitle.hidden = this.mainTitle.hidden = !cross;
     const grid = Boolean(line.of.grid);
+    this.keying.hidden = cross; // the keys have a text of their own
     $("words").hidden = grid;
     this.imageBox.hidden = !grid;
     document.querySelector("#reader .find").hidden = grid;
@@ -137,11 +144,12 @@ const reader = {
 
   described(i) { return describe(this.line, i); },
 
-  /** Click: choose the row; with Shift: add a row; with Alt, Ctrl or ⌘: choose the key. In the text of the keys: choose the key. */
+  /** Click: choose the row; with Shift or “add rows”: add a row; with Alt, Ctrl, ⌘ or “choose key”: choose the key. In the text of the keys: choose the key. */
   pick(flow, i, event = {}) {
     const same = callNow().queries === callNow().keys;
     const rows = same || (flow === this.other) === (state.direction === "to");
-    if (!rows || event.altKey || event.ctrlKey || event.metaKey) return rows && !same ? undefined : choose({ key: i });
+    const keyed = event.altKey || event.ctrlKey || event.metaKey || (same && event.type === "click" && this.keying.ariaPressed === "true");
+    if (!rows || keyed) return rows && !same ? undefined : choose({ key: i });
     const adds = event.shiftKey || (event.type === "click" && this.adding.ariaPressed === "true");
     if (!adds) return choose({ query: i });
     if (i === state.query) return state.pins.length ? choose({ query: state.pins[0], pins: state.pins.slice(1) }) : undefined;
@@ -180,8 +188,11 @@ const reader = {
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
+    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
   },
+
+  /** How a touch screen chooses rows and keys. */
+  taps: (one) => (one ? "Tap a token to see what it attends to. With “choose key”, a tap chooses the key; with “add rows”, it adds a row." : "Tap a row to see what it attends to, or a key to choose it. With “add rows”, a tap adds a row."),
 
   find() { find.open(); },
   strongest(by) { return strongest.go(by); },

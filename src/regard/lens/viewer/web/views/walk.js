@@ -93,12 +93,12 @@ const walk = {
     return this.lazily.again();
   },
 
-  title() { $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${callTitle()}, head ${state.head}`); },
+  title() { $("walk-title").replaceChildren("Step by step: ", quoted(queryAxis(), state.query, 28), ` (${state.query.toLocaleString("en")}), ${headTitle()}`); },
 
   async fetch() {
     const turn = ++this.turn;
     const { run, call, head, query } = state;
-    const found = await source.walk(run, call, head, query);
+    const found = isMean(head) ? null : await source.walk(run, call, head, query);
     if (turn !== this.turn) return;
     this.numbers = found && Object.fromEntries(Object.entries(found).map(([name, value]) => [name, numbered(value)]));
     this.show();
@@ -137,6 +137,7 @@ const walk = {
 
   /** Why the numbers are not available, and what to do. */
   why() {
+    if (isMean(state.head)) return "The steps are those of one head: choose a head to see them.";
     if (callNow().only_weights) return "Only the weights of this call are known, not its q and k: record the model, or pass q and k.";
     return "The page does not contain q and k of this call, since it would be too large: serve the run (regard look --serve), or record fewer layers.";
   },
