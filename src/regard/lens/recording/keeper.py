@@ -89,8 +89,12 @@ class Keeper:
     values: bool | None = None
 
     def take(self, recorded: Recorded) -> None:
-        """Stores a call; during generation it is stored once the later passes are joined to it."""
-        self._admit(recorded)
+        """Admits and stores a call."""
+        self.admit(recorded)
+        self.add(recorded)
+
+    def add(self, recorded: Recorded) -> None:
+        """Stores an admitted call; during generation it is stored once the later passes are joined to it."""
         name = recorded.call.name
         self.names.add((name, recorded.call.layer))
         if not self.rows:
@@ -129,7 +133,7 @@ class Keeper:
         found = call.projections.copied() if fits_in else LayerProjections(missing=dict.fromkeys(NAMES, TOO_MANY))
         return dataclasses.replace(call, projections=found)
 
-    def _admit(self, recorded: Recorded) -> None:
+    def admit(self, recorded: Recorded) -> None:
         """Refuses before the memory or the disk is full: from the first call on, by the predicted size of the run."""
         limit = size_of(self.options.limit, "look")
         if self.values is None:

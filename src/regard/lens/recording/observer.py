@@ -39,21 +39,23 @@ CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 class Recorder(Observer):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
-    Each call is passed to `take` as a `Recorded`; calls that cannot be stored are listed in `skipped`. batch: the batch
-    size of the model's inputs, if known · entry: the recorded batch entry · wanted: selects layers by name and number.
+    Each call is passed to `admit` as a `Recorded`, which may refuse it, and to `take` once its layer has ended; calls
+    that cannot be stored are listed in `skipped`. batch: the batch size of the model's inputs, if known · entry: the recorded batch entry · wanted: selects layers by name and number.
     """
 
     def __init__(
         self,
         model,
-        take: Callable[[Recorded], None],
         *,
+        admit: Callable[[Recorded], None],
+        take: Callable[[Recorded], None],
         batch: int | None,
         entry: int,
         wanted: Callable[[str, int | None], bool],
     ):
         super().__init__(model, describing=True)
-        self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
+        self.admit, self.take = admit, take
+        self.batch, self.entry, self.wanted = batch, entry, wanted
         self.top = module_of(model)
         self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
@@ -100,6 +102,7 @@ class Recorder(Observer):
             if isinstance(found, str):
                 self.skipped.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
+                self.admit(found[0])
                 self.waiting = found
         else:
             self.skipped.unselected.add(seen.layer)
