@@ -40,7 +40,8 @@ class Recorder(Observer):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
     Each call is passed to `admit` as a `Recorded`, which may refuse it, and to `take` once its layer has ended; calls
-    that cannot be stored are listed in `skipped`. batch: the batch size of the model's inputs, if known · entry: the recorded batch entry · wanted: selects layers by name and number.
+    that cannot be stored are listed in `skipped`. batch: the batch size of the model's inputs, if known · entry: the
+    recorded batch entry · wanted: selects layers by name and number.
     """
 
     def __init__(

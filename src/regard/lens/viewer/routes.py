@@ -1,7 +1,7 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
-    tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    tracks/n/call/head · walk/n/call/head/i · overview/n/call · matrices/n/call/head · products/n/call/head/i/j
 
 n is the number of the run. The response of walk is JSON; the others are frames.
 """
@@ -24,6 +24,7 @@ from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
 from .frames import frame
 from .held_runs import HeldRuns
+from .matrices import matrices, products
 
 __all__ = ["ROUTES", "Responder"]
 
@@ -34,6 +35,8 @@ ROUTES = {
     "pair": ("n", "queries", "keys", "i", "j"),
     "tracks": ("n", "call", "head"),
     "walk": ("n", "call", "head", "i"),
+    "matrices": ("n", "call", "head"),
+    "products": ("n", "call", "head", "i", "j"),
     "overview": ("n", "call"),
 }
 POOLS = ("share", "largest")
@@ -93,6 +96,14 @@ class Responder:
     def _walk(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
         return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
+
+    def _matrices(self, n: str, call: str, head: str) -> bytes:
+        return frame({}, **matrices(*self._head(n, call, head)))
+
+    def _products(self, n: str, call: str, head: str, i: str, j: str) -> bytes:
+        at, h = self._head(n, call, head)
+        row, key = _number("row", i, at.shape[1]), _number("column", j, at.shape[2])
+        return frame({}, **products(at, h, row, key))
 
     def _overview(self, n: str, call: str) -> bytes:
         at = self._call(n, call)

@@ -60,7 +60,19 @@ VIEWS = (
     ),
     View("compare", "below", hidden=True),
     View("pair", "below"),
-    View("walk", "below"),
+    View(
+        "walk",
+        "below",
+        parts=(
+            "walk/stages",
+            "walk/terms",
+            "walk/dotproduct",
+            "walk/weighted",
+            "walk/oneelement",
+            "walk/layeroutput",
+            "walk/numbers",
+        ),
+    ),
 )
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
