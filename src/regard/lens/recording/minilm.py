@@ -22,6 +22,7 @@ from ...common.errors import refuse
 from ...common.tensor_files import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
+from ..projections.layer import LayerProjections, Projection
 from ..runs.axis import Axis
 from ..runs.run import Run
 from .axes import Axes
@@ -111,6 +112,7 @@ def _forward(
         engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
         out = attention(q, k, v, engine=engine)
         seconds = time.perf_counter() - begin
+        y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")
         if options.selects(_name(layer), layer):
             scale = 1 / math.sqrt(q.shape[-1])
             notes = {
@@ -133,17 +135,25 @@ def _forward(
                         scale=scale,
                         engine=f"regard {engine}",
                         notes=notes,
-                    ),
-                    w_o=weights[f"{at}.attention.output.dense.weight"],
+                        projections=_projections(weights, at, heads, y),
+                    )
                 )
             )
         else:
             skipped.unselected.add(_name(layer))
-        h = normed(
-            h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"),
-            f"{at}.attention.output",
-        )
+        h = normed(h + y, f"{at}.attention.output")
         h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
+
+
+def _projections(weights: dict[str, np.ndarray], at: str, heads: int, y: np.ndarray) -> LayerProjections:
+    """The matrices of a layer, which stay in the file of the model."""
+
+    def of(name: str, *sizes: int) -> Projection:
+        w, b = (weights[f"{at}.attention.{name}.{part}"] for part in ("weight", "bias"))
+        return Projection(w.reshape(*sizes, w.shape[-1]), b.reshape(sizes))
+
+    q, k, v = (of(f"self.{part}", heads, -1) for part in ("query", "key", "value"))
+    return LayerProjections(q, k, v, of("output.dense", y.shape[-1]), y)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:

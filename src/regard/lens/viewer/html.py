@@ -9,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.counted import counted
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
-from ..runs.codes import FINE_ERROR, percent
+from ..runs.codes import FINE_ERROR, packed, percent
 from ..runs.first_view import choose
 from ..runs.labels import visible
 from ..runs.run import Run
-from . import embed
+from . import embed, matrices
 from .live import described
 from .views import SCRIPTS, STYLES, sections
 
@@ -112,6 +114,10 @@ def _blocks(data, runs: Sequence[Run]):
     for number, run in enumerate(runs):
         for name, text in embed.blocks(number, run):
             yield f'<script type="text/plain" id="{name}">{text}</script>'
+        start = data["runs"][number]["start"]
+        if (made := matrices.kept(run.calls[start["call"]], start)) is not None:
+            text = packed(np.frombuffer(made, np.uint8))
+            yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{text}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
 
 

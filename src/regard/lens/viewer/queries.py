@@ -16,6 +16,7 @@ from ..runs.codes import encode
 from ..runs.labels import visible, words
 from ..runs.run import Run
 from ..runs.tiles import Weights
+from .matrices import about as matrices
 from .row_walk import walk
 
 __all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
@@ -146,5 +147,6 @@ def _call(call: Call) -> dict[str, Any]:
         },
         "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
         "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")},
+        "matrices": plain(matrices(call)),
         "notes": plain(call.notes),
     }

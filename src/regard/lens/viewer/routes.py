@@ -2,6 +2,7 @@
 
     tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j
     pair/n/queries/keys/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    matrices/n/call/head · products/n/call/head/i/j
 
 n is the number of the run. head may also be "mean", the mean of the heads of the call, or "all", that of all calls with
 its axes. The response of walk is JSON; the others are frames.
@@ -26,6 +27,7 @@ from . import queries as answers
 from .frames import frame
 from .head_mean import MEANS, HeadMean, mean_of
 from .held_runs import HeldRuns
+from .matrices import matrices, products
 
 __all__ = ["ROUTES", "Responder"]
 
@@ -37,6 +39,8 @@ ROUTES = {
     "pair": ("n", "queries", "keys", "i", "j"),
     "tracks": ("n", "call", "head"),
     "walk": ("n", "call", "head", "i"),
+    "matrices": ("n", "call", "head"),
+    "products": ("n", "call", "head", "i", "j"),
     "overview": ("n", "call"),
 }
 POOLS = ("share", "largest")
@@ -104,10 +108,16 @@ class Responder:
         return frame({"exact": "exact"}, **(answers.tracks(at, h) if isinstance(at, Call) else at.tracks()))
 
     def _walk(self, n: str, call: str, head: str, i: str) -> bytes:
-        at, h = self._head(n, call, head)
-        if not isinstance(at, Call):
-            raise refuse("walk", "steps of a mean", given=head, expected="one head", fix="choose a head")
+        at, h = self._one_head(n, call, head)
         return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
+
+    def _matrices(self, n: str, call: str, head: str) -> bytes:
+        return frame({}, **matrices(*self._one_head(n, call, head)))
+
+    def _products(self, n: str, call: str, head: str, i: str, j: str) -> bytes:
+        at, h = self._one_head(n, call, head)
+        row, key = _number("row", i, at.shape[1]), _number("column", j, at.shape[2])
+        return frame({}, **products(at, h, row, key))
 
     def _overview(self, n: str, call: str) -> bytes:
         at = self._call(n, call)
@@ -122,6 +132,12 @@ class Responder:
     def _call(self, n: str, call: str) -> Call:
         calls = self._run(n).calls
         return calls[_number("call", call, len(calls))]
+
+    def _one_head(self, n: str, call: str, head: str) -> tuple[Call, int]:
+        at, h = self._head(n, call, head)
+        if not isinstance(at, Call):
+            raise refuse("walk", "steps of a mean", given=head, expected="one head", fix="choose a head")
+        return at, h
 
     def _head(self, n: str, call: str, head: str) -> tuple[Call | HeadMean, int]:
         at = self._call(n, call)

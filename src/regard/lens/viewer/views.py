@@ -67,7 +67,20 @@ VIEWS = (
         parts=("compare/alignment", "compare/merged", "compare/place", "compare/edge", "compare/lists"),
     ),
     View("pair", "below"),
-    View("walk", "below", parts=("walk/laws",)),
+    View(
+        "walk",
+        "below",
+        parts=(
+            "walk/laws",
+            "walk/stages",
+            "walk/terms",
+            "walk/dotproduct",
+            "walk/weighted",
+            "walk/oneelement",
+            "walk/layeroutput",
+            "walk/numbers",
+        ),
+    ),
 )
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.

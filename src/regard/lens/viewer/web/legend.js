@@ -65,7 +65,7 @@ const legend = {
     const start = [`${capital(headTitle())}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
-    $("exactness").textContent = `${capital(line.exact)}; numbers are stored with a relative error of at most ${data.error}.`;
+    $("exactness").textContent = `${capital(line.exact)}; weights are stored with a relative error of at most ${data.error}, vectors with at most 0.05 %.`;
   },
 
   /** The weights of rows as a sentence. */

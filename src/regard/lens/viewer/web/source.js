@@ -8,6 +8,8 @@
 //                           rows may attend to each key; lengths: of the values, if they were recorded; ordinary: Σ p over the keys
 //                           that are not special tokens; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
+//   matrices(n, call, head, i, j) -> the matrices of a head and what they give for row i and key j, as in matrices.py; in a page only
+//                           some elements of one head, which `elements` lists; null if there are none
 //
 // head may also be "mean" or "all" (heads.js), except in walk. n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
 // "sampled 1 row of 8"; the page shows it. If there is `sure`, cells in which it is 0 are the mean of their neighborhood.
@@ -158,6 +160,15 @@ class Embedded {
     if (!$(`walk-${n}-${call}`)) return null;
     return walked(await this.framed(`walk-${n}-${call}`), await this.row(n, call, head, i), runs[n].calls[call], head, i);
   }
+
+  /** The page contains those of one head and row, of which the matrices hold for other rows as well. */
+  async matrices(n, call, head, i) {
+    if (!$(`matrices-${n}-${call}`)) return null;
+    const kept = await this.framed(`matrices-${n}-${call}`);
+    const { row, key } = kept;
+    if (kept.head !== head) return { head: kept.head, row, key };
+    return row === i ? kept : { ...kept, x: null, heads: null, parts: null, own: null, whole: null, y: null };
+  }
 }
 
 /** Data that the server computes from q, k and lse on request. */
@@ -209,6 +220,11 @@ class Served {
     return { ...found, rows, columns };
   }
   walk(n, call, head, i) { return this.request(`walk/${n}/${call}/${head}/${i}`); }
+  async matrices(n, call, head, i, j) {
+    const [of, made] = await Promise.all([this.request(`matrices/${n}/${call}/${head}`), this.request(`products/${n}/${call}/${head}/${i}/${j}`)]);
+    const wide = made.y?.length;
+    return { ...of, ...made, head, row: i, key: j, own: made.parts?.subarray(head * wide, (head + 1) * wide) };
+  }
 }
 
 /** The block of a coarse map that contains a position, with the edges of measures.edges. */
