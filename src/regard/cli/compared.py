@@ -20,10 +20,12 @@ class Other:
     def __init__(self, word: str):
         from ..lens.storage.folder import open_run
         from ..lens.storage.reader import is_run
+        from ..lens.trained import is_trained
 
         self.word = word
         self.run = open_run(Path(word)) if is_run(word) else None
-        self.model = word if self.run is None and _has_file(word, "config.json") else None
+        a_model = _has_file(word, "config.json") or is_trained(word)
+        self.model = word if self.run is None and a_model else None
         if self.run is None and self.model is None and _has_file(word, "."):
             raise refuse(
                 "look",

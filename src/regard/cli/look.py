@@ -15,6 +15,8 @@ import typer
 from ..common.errors import Reason, Refused, refuse
 from ..common.text.counted import counted
 from .compared import Other
+from .look_texts import check_unused, detect, several
+from .measure_text import EXAMPLE, parse_measures
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -41,10 +43,11 @@ def look(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL] TEXT | FILE | - | RUN",
+            metavar="[MODEL] TEXT | FILE… | FOLDER | - | RUN",
             show_default=False,
             help="Model folder or Hugging Face model id (default: MiniLM, if installed), then a text, a text file, or "
-            "- for standard input. Or the folder of a recorded run.",
+            "- for standard input; several files or a folder of .txt files give the detectors of every head. Or the "
+            "folder of a recorded run, or of regard train or classify.",
         ),
     ] = None,
     *,
@@ -73,6 +76,14 @@ def look(
         str | None, typer.Option(help="Target text, for encoder-decoder models.", show_default=False)
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Image file, for vision models.", show_default=False)] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=EXPR", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
+        ),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Read every line of the file as a text.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the detectors of every head as JSON.")] = False,
     limit: Annotated[str | None, typer.Option(help="Maximum size of the recording.", show_default=LIMIT)] = None,
     layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="automatic")] = None,
     head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="automatic")] = None,
@@ -83,13 +94,21 @@ def look(
 ) -> None:
     """Run a model on a text and show its attention.
 
-    Writes an HTML page and prints a summary.
+    Writes an HTML page and prints a summary. With many texts, prints what every head does on average.
     """
     from ..lens.storage import folder as container
     from ..lens.storage.byte_sizes import size_of
 
+    measures = parse_measures(measure or ())
+    if texts := several(words or (), lines, as_json):
+        once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
+        page = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
+        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **page})
+        detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
+        return
     given = _parse_words(words or [], picture)
     recording = {
+        "--measure": measure or None,
         "--save": save,
         "--layers": layers,
         "--generate": generate,
@@ -129,11 +148,16 @@ def look(
                 limit=limit or LIMIT,
                 into=save,
                 overwrite=force,
+                measures=measures or None,
             )
     second = None if other is None else other.run_for(run, limit or LIMIT)
+    from rich.text import Text
+
     from ..audits import audit
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
+    from ..lens.runs.labels import words as visible_words
+    from ..lens.trained import trained_facts
 
     report = audit(run)
     findings = [finding.to_json() for finding in report.findings]
@@ -142,6 +166,8 @@ def look(
     console = Console()
     summary(console, run, choice)
     console.print()
+    for line in trained_facts(run.facts):
+        console.print(Text(visible_words(line), "dim"), soft_wrap=True)
     _print_findings(console, report)
 
     def say(message: str) -> None:
@@ -151,25 +177,30 @@ def look(
         say(f"Run saved in {save}. To show it again: {_command(save)}")
     if serve:
         from ..lens.open_model import OpenModel
+        from ..lens.recording.keeper import RecordingOptions
         from ..lens.viewer.server import serve as serve_page
 
+        record_text = OpenModel.of(run)
+        if measures and not (picture or target):  # which a run does not have as text
+            options = RecordingOptions(chosen, limit=limit or LIMIT, measures=measures)
+            record_text = OpenModel(given.model, options, generate or 0)
         serve_page(
             run,
             second,
             port=port or 0,
             findings=findings,
             start=start,
-            record=OpenModel.of(run),
+            record=record_text,
             find=lambda found: [finding.to_json() for finding in audit(found).findings],
             open_browser=open_page,
             tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )
         return
-    page = _write_page(run, second, findings, start, out=out, folder=save or given.run, compare=compare, say=say)
-    if open_page and page:
+    written = _write_page(run, second, findings, start, out=out, folder=save or given.run, compare=compare, say=say)
+    if open_page and written:
         import webbrowser
 
-        webbrowser.open(page.resolve().as_uri())
+        webbrowser.open(written.resolve().as_uri())
 
 
 def _print_findings(console: Console, report: Audit) -> None:
@@ -242,6 +273,7 @@ def _command(folder: Path, *options: str) -> str:
 def _parse_words(words: list[str], image: Path | None) -> Given:
     """Interprets the positional arguments. A single one is a recorded run, a file or a text; with an image, a model."""
     from ..lens.storage.reader import is_run
+    from ..lens.trained import is_trained
 
     if len(words) > 2:
         raise refuse(
@@ -253,6 +285,8 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
+    if len(words) == 1 and image is None and is_trained(words[0]):
+        return Given(None, words[0], None)
     if image is not None:
         return Given(None, words[0] if words else None, read_text("look", words[1]) if len(words) == 2 else None)
     if len(words) == 2:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 from ..common.errors import refuse
+from ..lens.text_or_path import is_path
 
 __all__ = ["read_text"]
 
@@ -21,10 +21,10 @@ def read_text(command: str, word: str | None) -> str:
             expected="a text",
             fix="pass a text in quotes, or a text file",
         )
-    path = Path(word or "-")
+    path = Path(word or "-").expanduser()
     if word is None or word == "-":
         raw, source = sys.stdin.buffer.read(), "standard input"
-    elif _is_path(word):
+    elif is_path(word, command):
         try:
             raw, source = path.read_bytes(), word
         except OSError as error:
@@ -55,16 +55,3 @@ def read_text(command: str, word: str | None) -> str:
     if not words.strip():
         raise refuse(command, "no text", given=f"{source} contains no words", expected="a text", fix="pass some words")
     return words
-
-
-def _is_path(word: str) -> bool:
-    """Whether a word is the path of a file, or resembles a path more than a text."""
-    return _exists(word) or re.fullmatch(r"(\.{0,2}|~)/\S*|\S+\.(txt|md|json|html|csv|py)", word) is not None
-
-
-def _exists(word: str) -> bool:
-    """Whether a word is the path of an existing file or folder."""
-    try:
-        return bool(word.strip()) and Path(word).exists()
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        return False

@@ -1,6 +1,8 @@
 """The lens: records the attention of models, at any length, and shows it.
 
 look        the entry point: records models, modules and arrays as runs
+detection   head detectors over many texts
+trained     models of `regard train` and `regard classify`
 runs        a recorded run as data, and what is computed from it on request
 recording   records a run while a model computes
 storage     runs in folders, memory-mapped
@@ -9,6 +11,8 @@ drawing     figures with matplotlib, and the terminal
 """
 
 from ..common.public import belong
+from .detection.detect import detect_heads
+from .detection.head_scores import HeadScore, HeadScores
 from .drawing.heatmap import heatmap
 from .look import look
 from .runs.axis import Axis, Segment
@@ -18,7 +22,21 @@ from .runs.run import Run, Step
 from .viewer import page
 from .viewer.notebook import frame_of
 
-__all__ = ["Axis", "Call", "Overview", "Run", "Segment", "Step", "heatmap", "look", "page", "token"]
+__all__ = [
+    "Axis",
+    "Call",
+    "HeadScore",
+    "HeadScores",
+    "Overview",
+    "Run",
+    "Segment",
+    "Step",
+    "detect_heads",
+    "heatmap",
+    "look",
+    "page",
+    "token",
+]
 
 Run._repr_html_ = frame_of  # set here, so that `runs` does not import the viewer
 

@@ -19,14 +19,17 @@ from .runs.detectors import checked
 from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
+from .text_or_path import is_text
+from .trained import TrainedModel, is_trained
 
-__all__ = ["look", "of_arrays", "of_weights"]
+__all__ = ["layer_selection", "look", "of_arrays", "of_weights"]
 
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
 RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")
 ACCEPTED = {
     "a recorded run": (),
+    "a trained model": ("text", "generate", "layers", "values", "limit", "into", "overwrite", "measures"),
     "a model": ("text", "target", "picture", "inputs", "tokenizer", "generate", *RECORDED),
     "a module": ("inputs", "tokens", *RECORDED),
     "q and k": ("k", "v", "tokens", "special", "measures", *RULES),
@@ -70,6 +73,8 @@ def look(
 
     - a model of transformers: a folder, a hub id, a loaded model, or None for the default model (MiniLM); it needs
       `text`, `picture` or `inputs`
+    - a folder of `regard train` or `regard classify`; without `text`, the beginning of its validation text
+    - a text, for the default model: a string that contains spaces and is not the path of a file
     - any torch module or function: it needs `inputs`
     - q (H, Q, D) with `k` (G, K, D), or None with `weights` (H, Q, K): one call without a model
     - the folder of a recorded run, which is opened
@@ -81,7 +86,7 @@ def look(
     model's weights, otherwise as given weights. Calls that cannot be recorded are listed in `facts["left_out"]`.
 
     Args:
-        what: the model, module, array or run folder.
+        what: the model, module, array or run folder; or a text.
         text: the text for the model, or several texts, of which `entry` is recorded.
         target: the target text of an encoder–decoder model, for its decoder.
         picture: an image for a vision model: a path, a PIL image, or a uint8 array (rows, columns, 3).
@@ -124,6 +129,8 @@ def look(
         >>> run.calls[0].weights(rows=[0], heads=0)
         array([[[1., 0., 0., 0., 0.]]])
     """
+    if isinstance(what, str) and is_text(what):
+        what, text = None, _only(what, {"text": text, "picture": picture, "inputs": inputs})
     given = {
         name: value
         for name, value in {
@@ -182,7 +189,9 @@ def look(
             entry=entry,
             measures=own,
         )
-    options = RecordingOptions(_layers(layers), entry, values, limit, into, overwrite, own)
+    options = RecordingOptions(layer_selection(layers), entry, values, limit, into, overwrite, own)
+    if kind == "a trained model":
+        return _with_origin(TrainedModel.open(what).record(text, options, generate), what, given)
     if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
         return _with_origin(record_text(text, options), what, given)
     from .recording.entry import of_model, of_module  # loads torch
@@ -207,7 +216,9 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
     if what is None or isinstance(what, str | Path):
         if what is None and "weights" in given:
             return "weights"
-        return "a recorded run" if what is not None and is_run(what) else "a model"
+        if what is not None and is_run(what):
+            return "a recorded run"
+        return "a trained model" if is_trained(what) else "a model"
     if is_transformers_model(what):
         return "a model"
     if is_tensor(what) or hasattr(what, "__array__") or isinstance(what, list | tuple):
@@ -257,8 +268,9 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
     if kind == "a model":
         sources = [name for name in ("text", "picture", "inputs") if name in given]
         if not sources:
-            as_text = isinstance(what, str) and " " in what.strip()
-            fix = f"the first argument is the model: look(None, {_short(what)})" if as_text else "pass a text"
+            named = isinstance(what, str) and not Path(what).expanduser().exists()
+            also = f"; if {_short(what)} is the text: look(None, {_short(what)})" if named else ""
+            fix = f"pass a text{also}"
             reasons.append(
                 Reason(
                     "nothing to run",
@@ -278,6 +290,20 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
             )
     if reasons:
         raise Refused("look", reasons)
+
+
+def _only(text: str, others: Mapping[str, Any]) -> str:
+    """The text that is in the place of the model, if it is the only input."""
+    more = [f"{name}={_short(value)}" for name, value in others.items() if value is not None]
+    if more:
+        raise refuse(
+            "look",
+            "a text in the place of the model",
+            given=f"look({_short(text)}, {', '.join(more)})",
+            expected="one text, or a model and its input",
+            fix="pass the text alone; the name of a model contains no spaces, and its folder must exist",
+        )
+    return text
 
 
 def _short(value: Any) -> str:
@@ -309,7 +335,8 @@ def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:
     return dataclasses.replace(run, facts={**run.facts, "made": made})
 
 
-def _layers(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
+def layer_selection(layers: Sequence[int | str] | int | str | None) -> tuple[int | str, ...] | None:
+    """The numbers and names of the selected layers; None selects all. Refused: anything else."""
     if layers is None:
         return None
     listed = (layers,) if isinstance(layers, int | str) else tuple(layers)

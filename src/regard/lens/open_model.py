@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..common.default_model import default_folder
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
 from .runs.run import Run
+from .trained import TrainedModel, is_trained
 
 if TYPE_CHECKING:
     from ..torch.hf.load_model import Opened
@@ -21,12 +23,13 @@ NAMES = {"what", "text", "generate", "layers", "values", "limit"}  # the argumen
 class OpenModel:
     """A model as a function from a text to its run.
 
-    what: a folder or hub id of a transformers model, or None for the default model · generate: how many tokens each
-    text is continued by.
+    what: a folder or hub id of a transformers model, a folder of `regard train` or `regard classify`, or None for the
+    default model · generate: how many tokens each text is continued by.
     """
 
     def __init__(self, what: str | Path | None, options: RecordingOptions, generate: int = 0):
         self.what, self.options, self.generate = what, options, generate
+        self._trained: TrainedModel | None = None
         self._opened: Opened | None = None
 
     @classmethod
@@ -38,14 +41,25 @@ class OpenModel:
         options = RecordingOptions(made.get("layers"), values=made.get("values"), limit=made.get("limit", "2GB"))
         return cls(made["what"], options, made.get("generate", 0))
 
+    def open(self) -> None:
+        """Opens the model, before its first text. Refused: a model that cannot be opened."""
+        if self.what is None and not self.generate:
+            default_folder()
+        elif self.what is not None and is_trained(self.what):
+            self._trained = self._trained or TrainedModel.open(self.what)
+        elif self._opened is None:
+            from ..torch.hf.load_model import opened  # loads torch
+
+            self._opened = opened(self.what, writes=self.generate > 0)
+
     def __call__(self, text: str) -> Run:
         """The run of a text. Refused: whatever `look` refuses."""
         if self.what is None and not self.generate:
             return record_text(text, self.options)
-        from ..torch.hf.load_model import opened  # loads torch
-        from .recording.entry import of_model
+        self.open()
+        if self._trained is not None:
+            return self._trained.record(text, self.options, self.generate)
+        from .recording.entry import of_model  # loads torch
 
-        if self._opened is None:
-            self._opened = opened(self.what, writes=self.generate > 0)
         given = {"target": None, "image": None, "inputs": None, "tokenizer": None}
         return of_model(self._opened, self.options, text=text, generate=self.generate, **given)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ...common.text.characters import fitting
 from ...common.text.counted import counted
+from ..detection.head_scores import KINDS
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
@@ -225,15 +226,6 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
                 block.append(f"{words:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
-
-
-KINDS = {
-    "previous": "the previous token",
-    "itself": "the token itself",
-    "first": "the first key",
-    "duplicate": "the same token before",
-    "induction": "what followed it before",
-}
 
 
 def _detectors(run: Run) -> Table:

@@ -35,7 +35,7 @@ class RecordingOptions:
 
     layers: numbers or name patterns · entry: the batch entry · values: whether v, x and out are stored; None stores
     them if they are small · limit: the most bytes · into, overwrite: the folder that calls are written to one by one ·
-    measures: own sets of keys.
+    measures: own sets of keys · hashed: whether the facts have the hash of the weights, which is read from all of them.
     """
 
     layers: Sequence[int | str] | None = None
@@ -45,6 +45,7 @@ class RecordingOptions:
     into: str | Path | None = None
     overwrite: bool = False
     measures: Mapping[str, Expr] = field(default_factory=dict)
+    hashed: bool = True
 
     def __post_init__(self):
         size_of(self.limit, "look")

@@ -57,11 +57,11 @@ def record_module(
         with left_alone(model), recorder.recording():
             result = _called(call, name)
         steps, written = ((), {}) if after is None else after(result, keeper)
-        known = (
-            {}
-            if owner is None
-            else {"implementation": sorted(implementations(owner)), "weights": hash_of(weights_of(owner))}
-        )
+        known: dict[str, Any] = {}
+        if owner is not None:
+            known["implementation"] = sorted(implementations(owner))
+            if options.hashed:
+                known["weights"] = hash_of(weights_of(owner))
         return keeper.run(name, text, recorder.skipped, steps, {**facts(), **known, **written})
 
 

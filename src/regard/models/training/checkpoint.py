@@ -190,7 +190,7 @@ def find(folder: Path | str, where: str) -> Path:
             "no model in the folder",
             given=given,
             expected=f"a folder with {NAME}",
-            fix="check the path, or train a model with regard train",
+            fix="check the path, or train a model with regard train or regard classify",
         )
     return path
 
@@ -349,7 +349,7 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
                     "the file was not written by regard",
                     given=str(path),
                     expected="a model that regard saved",
-                    fix="pass a folder of regard train; for a transformers model, use regard look MODEL TEXT",
+                    fix="pass a folder of regard train or regard classify; a transformers model also has a config.json",
                 )
             if metadata[MARK] != str(VERSION):
                 raise refuse(

@@ -165,6 +165,11 @@ class Classification:
                 columns=self.table.columns,
                 settings=asdict(self.settings),
                 report=report.to_dict(),
+                held_out={
+                    "file": str(Path(self.held.name).resolve()),
+                    "column": self.held.columns[0],
+                    "line": self.held.lines[0],
+                },
             )
         except OSError as error:
             raise refuse(

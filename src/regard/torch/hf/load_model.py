@@ -63,12 +63,14 @@ def opened(
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
+            trained = (folder / "model.safetensors").is_file()
             raise refuse(
                 "look",
                 "not a model folder",
-                given=f"{name} has no config.json",
-                expected="a folder written by save_pretrained",
-                fix="pass the folder that contains config.json",
+                given=f"{name} has no config.json; it contains {_listed(folder)}",
+                expected="config.json and .safetensors files (transformers); regard look also opens the folders of "
+                "regard train and regard classify",
+                fix=f"regard look {name} --save RUN records it, then pass RUN" if trained else "check the path",
             )
         if not any(folder.glob("*.safetensors")):
             raise refuse(
@@ -89,6 +91,12 @@ def opened(
             fix="check the path",
         )
     return _open(words, words, False, Needs(writes, reads, sees))
+
+
+def _listed(folder: Path) -> str:
+    """The first names in a folder."""
+    names = sorted(entry.name for entry in folder.iterdir())
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "no files"
 
 
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:

@@ -68,7 +68,7 @@ const lineView = {
     const of = this.axis(side);
     let last = -1;
     this.lists[side].replaceChildren(...this.shown[side].map((i) => {
-      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("bdi", clip(tokenText(of, i), 40)), element("data"));
+      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
       made.dataset.token = i;
       made.setAttribute("role", "option");
       made.classList.toggle("special", of.special[i]);
