@@ -176,7 +176,7 @@ def test_nothing_is_written_over(here):
     assert "the folder contains a run" in refused("words", "--save", "run")
     assert "the image file does not exist" in refused("model", "--picture", "photo.png")
     assert "not a size in bytes" in refused("words", "--limit", "many")
-    assert "not the folder of a run" in refused("words", "--compare", "folder")
+    assert "without a recorded run or a model" in refused("words", "--compare", "folder")
     assert ((here / "notes.html").read_text(), (here / "run" / "run.json").read_bytes()) == ("<p>mine</p>", before)
 
 
@@ -201,7 +201,9 @@ def test_a_recorded_run_is_shown_and_written_as_a_page(here):
     html = (here / "attention.html").read_text()
     assert html.startswith("<!doctype html>") and html.count("</script>") == html.count("<script")
     looked("run", "--layer", 1, "--head", 2, "--token", "animal", "--out", "attention.html")
-    start = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])["start"]
+    start = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])["runs"][0][
+        "start"
+    ]
     assert start == {"call": 1, "head": 2, "query": 2}
     assert "no such" in refused_late("run", "--head", 3)
 
@@ -214,14 +216,15 @@ def refused_late(*arguments) -> str:
 
 
 def test_two_runs_are_compared(here):
-    """A second run is in the page too; one of another length is refused."""
+    """A second run is in the page too, also one of another length; a text needs a model that reads it."""
     recorded(here / "a")
     recorded(here / "b", score=rg.softcap(1.0))
     recorded(here / "c", n=9)
-    looked("a", "--compare", "b")
-    data = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
-    assert len(data["runs"]) == 2
-    assert "cannot be compared" in refused_late("a", "--compare", "c")
+    for other, n in {"b": 7, "c": 9}.items():
+        looked("a", "--compare", other)
+        data = json.loads((here / "attention.html").read_text().split('id="data">')[1].split("</script>")[0])
+        assert [run["calls"][0]["Q"] for run in data["runs"]] == [7, n]
+    assert "the model of this run is not known" in refused_late("a", "--compare", "other words")
 
 
 def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):

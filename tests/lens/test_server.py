@@ -223,11 +223,12 @@ def test_other_hosts_origins_and_sites_are_turned_away(served):
         assert client.ask("row/0/0/0/0", **more)[0] == 200
 
 
-def test_only_get_is_answered(served):
-    """Nothing can be sent, and what a method would do is not told."""
+def test_only_get_and_json_are_answered(served):
+    """Nothing else can be sent, and what a method would do is not told."""
     _, client, _, _ = served
-    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECTED"):
-        assert client.error("", method=method) == (405, "only GET is supported")
+    assert client.error("", method="POST") == (415, "only JSON is supported")
+    for method in ("PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECTED"):
+        assert client.error("", method=method) == (405, "only GET and POST are supported")
     assert client.ask("", method="HEAD")[0] == 405
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from ..common.text.counted import counted
+from .compared import Other
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 from .text_argument import read_text
@@ -59,7 +61,12 @@ def look(
         int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Compare with the recorded run in this folder.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="RUN | MODEL | TEXT",
+            help="Compare with a recorded run, with another model on the same text, or with another text.",
+            show_default=False,
+        ),
     ] = None,
     layers: Annotated[
         str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
@@ -122,7 +129,7 @@ def look(
         raise refuse(
             "look", "the image file does not exist", given=str(picture), expected="an image file", fix="check the path"
         )
-    other = None if compare is None else container.open_run(compare)
+    other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
 
     from .terminal import Console  # heavy imports follow the validation of the arguments
@@ -143,6 +150,7 @@ def look(
                 overwrite=force,
                 measures=measures or None,
             )
+    second = None if other is None else other.run_for(run, limit or LIMIT)
     from rich.text import Text
 
     from ..audits import audit
@@ -178,7 +186,7 @@ def look(
             record_text = OpenModel(given.model, options, generate or 0)
         serve_page(
             run,
-            other,
+            second,
             port=port or 0,
             findings=findings,
             start=start,
@@ -188,11 +196,11 @@ def look(
             tell=lambda address: say(f"Press Ctrl-C to stop. Open in a browser on this machine: {address}"),
         )
         return
-    page = _write_page(run, other, findings, start, out=out, folder=save or given.run, say=say)
-    if open_page and page:
+    written = _write_page(run, second, findings, start, out=out, folder=save or given.run, compare=compare, say=say)
+    if open_page and written:
         import webbrowser
 
-        webbrowser.open(page.resolve().as_uri())
+        webbrowser.open(written.resolve().as_uri())
 
 
 def _print_findings(console: Console, report: Audit) -> None:
@@ -209,7 +217,7 @@ def _print_findings(console: Console, report: Audit) -> None:
             console.print()
     notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.print(Text(f"The page lists {notes} note{'s' * (notes > 1)} of the audit.", "dim"))
+        console.print(Text(f"The page lists {counted(notes, 'note')} of the audit.", "dim"))
 
 
 def _write_page(
@@ -220,6 +228,7 @@ def _write_page(
     *,
     out: Path | None,
     folder: Path | None,
+    compare: str | None,
     say: Callable[[str], None],
 ) -> Path | None:
     """Writes the page and returns its path; prints how to serve the run and returns None if it is too long."""
@@ -228,13 +237,14 @@ def _write_page(
     from ..lens.viewer.embed import fits
 
     if not all(fits(one) for one in (run, other) if one is not None):
-        compared = () if other is None else ("--compare", other.facts["folder"])
+        compared = () if compare is None else ("--compare", compare)
         fix = f"serve it: {_command(folder, *compared, '--serve')}" if folder else "serve it: add --serve"
         if folder is None or out is not None:
             raise refuse(
                 "look",
                 "the run is too long for one page",
-                given=f"{max(max(call.shape[1:]) for call in run.calls)} tokens, {len(run.calls)} layers",
+                given=f"{counted(max(max(call.shape[1:]) for call in run.calls), 'token')}, "
+                f"{counted(len(run.calls), 'layer')}",
                 expected="a shorter run, or --serve",
                 fix=fix,
             )

@@ -11,6 +11,7 @@ from ..common.arrays import is_tensor
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
+from ..common.text.characters import clipped
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
@@ -306,8 +307,9 @@ def _only(text: str, others: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    shown = repr(value) if isinstance(value, str | int | float) else type(value).__name__
-    return shown if len(shown) <= 60 else shown[:60] + " …"
+    if isinstance(value, str):
+        return repr(clipped(value, 60))
+    return repr(value) if isinstance(value, int | float) else type(value).__name__
 
 
 def _with_origin(run: Run, what: Any, given: Mapping[str, Any]) -> Run:

@@ -18,7 +18,15 @@ def test_links_lead_to_every_part(home):
         """() => [...document.querySelectorAll("#places button")].filter((each) => !each.hidden)
             .map((each) => [each.dataset.place, each.textContent])"""
     )
-    assert shown == [["atlas", "Heads"], ["map", "Map"], ["reader", "Text"], ["pair", "Pair"], ["walk", "Step by step"]]
+    first = [
+        ["atlas", "Heads"],
+        ["map", "Map"],
+        ["reader", "Text"],
+        ["beside", "Two heads"],
+        ["lines", "Lines"],
+        ["pair", "Pair"],
+    ]
+    assert shown == [*first, ["walk", "Step by step"]]
     for place, _ in shown:
         view.click(f"#places [data-place={place}]")
         view.tab.wait_for_function(

@@ -62,6 +62,8 @@ def test_the_address_holds_everything_that_is_chosen(shown):
         "compare": "swipe",
         "cells": "fitted",
         "filled": "map",
+        "lines": "row",
+        "second": {"call": 1, "head": "mean"},
     }
     chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}

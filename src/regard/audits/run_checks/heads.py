@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read
@@ -108,7 +109,7 @@ def _notes(
                     numbers={"heads": heads, **match.numbers},
                 )
             )
-    yield from concluded(check, findings, read, f"{read} calls: {passed}", skipped)
+    yield from concluded(check, findings, read, f"{counted(read, 'call')}: {passed}", skipped)
 
 
 def _rows_with_several_keys(call: Call) -> np.ndarray | None:
@@ -220,7 +221,7 @@ def _duplicate(call: Call) -> HeadPattern | None:
     return HeadPattern(
         sorted({head for pair in pairs for head in pair}),
         f"the weights of heads {shown} differ by less than {limit:.1e} in total variation (threshold) in each of "
-        f"{len(at)} rows",
+        f"{counted(len(at), 'row')}",
         "copied weights, or heads that were initialized identically",
         "no fix is needed; one head of each pair can be merged into the other",
         {"pairs": [list(pair) for pair in pairs]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...common.text.counted import counted
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 from .layer_settings import layer_of
@@ -60,15 +61,18 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         if name and name not in recorded and (path_pattern(name), type(part)) in kinds
     ]
     if not silent:
-        yield Passed("arrived", f"{len(recorded)} layers have recorded calls, and no other layer is of their type")
+        yield Passed(
+            "arrived",
+            f"calls of {counted(len(recorded), 'layer')} recorded; no other layer has this type",
+        )
         return
     yield Finding(
         check="arrived",
         severity="warning",
         where=f"layers {listed(silent)}",
         measured=(
-            f"no attention call of these {len(silent)} layers was recorded, but calls of {len(recorded)} other layers "
-            "of the same type were (threshold: 0)"
+            f"no attention call of {counted(len(silent), 'layer')} was recorded, but calls of "
+            f"{counted(len(recorded), 'other layer')} of the same type were (threshold: 0)"
         ),
         cause=(
             "the layers were skipped, or compute their attention in a way that cannot be recorded (a compiled graph, a "

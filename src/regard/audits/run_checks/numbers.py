@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result
 from .expected_output import roundoff, rows_to_read
@@ -23,7 +24,7 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
     """The first NaN or infinity, in the order of computation; later calls with some are only counted."""
     affected = [(number, first) for number, call in enumerate(run.calls) if (first := _first(call))]
     if not affected:
-        yield Passed("numbers", f"{len(run.calls)} calls: every recorded value is finite")
+        yield Passed("numbers", f"{counted(len(run.calls), 'call')}: every recorded value is finite")
         return
     number, arrays = affected[0]
     call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
@@ -182,7 +183,11 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
                 )
             )
     yield from concluded(
-        "overflow", findings, read, f"{read} calls in 16 bits: q·k reaches {largest:.3g}", "no call is in 16 bits"
+        "overflow",
+        findings,
+        read,
+        f"{counted(read, 'call')} in 16 bits: q·k reaches {largest:.3g}",
+        "no call is in 16 bits",
     )
 
 
@@ -217,8 +222,8 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
                 check="empty-rows",
                 severity="fault" if convention == "NaN" else "note",
                 where=place(run, number, heads, row),
-                measured=f"{count} of {call.shape[1]} rows are fully masked (threshold: 0); "
-                f"their output is {convention}",
+                measured=f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
+                f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
                 cause="rows of padding, or a mask that allows no key in some rows",
                 fix="let every row attend to at least its own key, or set the output of fully masked rows to 0"
                 if convention == "NaN"
@@ -233,7 +238,11 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
             )
         )
     yield from concluded(
-        "empty-rows", findings, read, f"{read} calls: no row is fully masked", "no statistics of rows were recorded"
+        "empty-rows",
+        findings,
+        read,
+        f"{counted(read, 'call')}: no row is fully masked",
+        "no statistics of rows were recorded",
     )
 
 

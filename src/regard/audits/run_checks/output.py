@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...common.text.counted import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
 from .diagnosis import REPORTED, diagnose
@@ -27,8 +28,9 @@ def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[
         answers += [compare(run, number, call, module) for number, call in enumerate(run.calls)]
     read = sum(answer is True for answer in answers[: len(run.calls)])
     of = sum(answer is True for answer in answers[len(run.calls) :])
-    measured = [f"{read} of {len(run.calls)} outputs match the arguments of their calls"] if read else []
-    measured += [f"{of} calls have the arguments that their layers declare"] if of else []
+    matches, has = "matches" if read == 1 else "match", "has" if of == 1 else "have"
+    measured = [f"{read} of {counted(len(run.calls), 'output')} {matches} the arguments of the call"] if read else []
+    measured += [f"{counted(of, 'call')} {has} the arguments that the layer declares"] if of else []
     wide = [
         window
         for call in run.calls
@@ -36,8 +38,8 @@ def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[
     ]
     if name == "mask" and wide:
         measured.append(
-            f"the text does not exceed the sliding windows of {len(wide)} calls, the smallest of which is "
-            f"{min(wide)} keys: use a longer text"
+            f"the text does not exceed the sliding windows of {counted(len(wide), 'call')}, the smallest of which is "
+            f"{counted(min(wide), 'key')}: use a longer text"
         )
     yield from concluded(
         name,
@@ -72,8 +74,8 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
             severity="fault",
             where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
-                f"over {diagnosis.rows} rows the output is that of attention with {cause.description}, up to "
-                f"{diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, where "
+                f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
+                f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, where "
                 f"rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
             cause=cause.cause,
@@ -108,7 +110,7 @@ def _unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
             where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
                 "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
-                f"{diagnosis.error:.1e} over {diagnosis.rows} rows, where rounding explains at most "
+                f"{diagnosis.error:.1e} over {counted(diagnosis.rows, 'row')}, where rounding explains at most "
                 f"{diagnosis.noise:.1e} (threshold: {REPORTED} times that), and no known mistake explains it"
             ),
             cause="dropout, because the model is in training mode"

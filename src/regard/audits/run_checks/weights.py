@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...common.dtypes import FLOATS
+from ...common.text.counted import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read, unit
@@ -52,7 +53,7 @@ def weights(run: Run, module=None) -> Iterator[Result]:
                     check="weights",
                     severity=fault.severity,
                     where=place(run, number, heads, row),
-                    measured=f"{fault.what} in {int(wrong.sum())} of {wrong.size} rows, by up to {most:.3g} "
+                    measured=f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to {most:.3g} "
                     f"(threshold: {fault.limit:.1e})",
                     cause=fault.cause,
                     fix=fault.fix,
@@ -68,7 +69,7 @@ def weights(run: Run, module=None) -> Iterator[Result]:
         "weights",
         findings,
         read,
-        f"{read} calls with recorded weights: rows sum to 1, on allowed keys",
+        f"{counted(read, 'call')} with recorded weights: rows sum to 1, on allowed keys",
         "no call was recorded as weights; the others are computed by a softmax",
     )
 

@@ -11,11 +11,13 @@ import numpy as np
 from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
+from ...common.text.counted import counted
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
+from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
-from ..runs.labels import visible
+from ..runs.labels import named, visible
 from ..runs.run import Run
 from .figure import MatrixFigure, matrix_figure
 from .ramp import ramp
@@ -148,8 +150,8 @@ def _selected(
     queries: Sequence[str] | None = None
     if isinstance(what, Run):
         shown = what.call(call)
-        queries, named = (what.axes[axis].tokens for axis in (shown.queries, shown.keys))
-        tokens = named if tokens is None else tokens
+        queries, words = ([named(axis, i, "␣") for i in range(len(axis))] for axis in _axes(what, shown))
+        tokens = words if tokens is None else tokens
     elif call != 0:
         reasons.append(
             Reason(
@@ -171,7 +173,7 @@ def _selected(
         reasons.append(
             Reason(
                 "several heads on one ax",
-                given=f"{len(listed)} heads, one ax",
+                given=f"{counted(len(listed), 'head')}, one ax",
                 expected="one head",
                 fix="choose it with heads=, or leave ax out",
             )
@@ -180,9 +182,9 @@ def _selected(
         reasons.append(
             Reason(
                 "the number of tokens is not the number of keys",
-                given=f"{len(tokens)} tokens, {K} keys",
+                given=f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
                 expected="one token per key",
-                fix=f"pass {K} tokens",
+                fix=f"pass {counted(K, 'token')}",
             )
         )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
@@ -192,7 +194,7 @@ def _selected(
                 Reason(
                     f"{name} outside the matrix",
                     given=f"{name}={part!r}",
-                    expected=f"a slice of {count} positions, with step 1",
+                    expected=f"a slice of {counted(count, 'position')}, with step 1",
                     fix="pass for example slice(0, 16)",
                 )
             )
@@ -208,6 +210,10 @@ def _selected(
         [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed],
         K,
     )
+
+
+def _axes(run: Run, call: Call) -> tuple[Axis, Axis]:
+    return run.axes[call.queries], run.axes[call.keys]
 
 
 def _call_of(weights, mask) -> Call:

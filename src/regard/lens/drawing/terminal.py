@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from ...common.text.characters import fitting
+from ...common.text.counted import counted
 from ..detection.head_scores import KINDS
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
-from ..runs.labels import visible
+from ..runs.labels import named, visible
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
 from .figure import MatrixFigure, matrix_figure
@@ -54,11 +56,9 @@ ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
 def summary(console: Console, run: Run, choice: Choice) -> None:
     """Prints the chosen token's row and the chosen head's matrix, then figures of every call and head."""
     heads = max(call.shape[0] for call in run.calls)
-    sizes = " · ".join(
-        f"{len(axis)} {visible(name) if name != 'text' else 'tokens'}" for name, axis in run.axes.items()
-    )
-    calls = f"{len(run.calls)} attention call{'s' * (len(run.calls) > 1)}"
-    console.print(_line(f"{visible(run.model)} · {calls} × {heads} heads · {sizes}", bold=True))
+    sizes = " · ".join(_size(name, len(axis)) for name, axis in run.axes.items())
+    calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
+    console.print(_line(f"{visible(run.model)} · {calls} · {sizes}", bold=True))
     console.print()
     _answer(console, run, choice)
     console.print()
@@ -69,6 +69,13 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
     console.print(_line("every head: rows are attention calls (layers), columns are heads", dim=True))
     console.print(Columns(blocks, padding=(1, 3)))
+
+
+def _size(name: str, count: int) -> str:
+    """The size of an axis in words; the name of an axis of plain positions already contains its size."""
+    if name == "text":
+        return counted(count, "token")
+    return visible(name) if name.startswith(f"{count} ") else f"{count} {visible(name)}"
 
 
 def _answer(console: Console, run: Run, choice: Choice) -> None:
@@ -97,12 +104,12 @@ def _sentence(run: Run, choice: Choice) -> str:
     """The strongest key of the chosen row, next to the mean of the other rows."""
     call = run.calls[choice.call]
     weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
-    row = f"“{_named(run.axes[call.queries], choice.query)}” ({choice.query})"
+    row = f"“{named(run.axes[call.queries], choice.query)}” ({choice.query})"
     if not np.isfinite(weights).all() or not weights.any():
         return f"{row} has no key with a valid weight"
     key = int(weights.argmax())
     beside = "" if np.isnan(others[key]) else f"; the other rows {others[key]:.1%} on average"
-    return f"{row} attends {weights[key]:.1%} to “{_named(run.axes[call.keys], key)}” ({key}){beside}"
+    return f"{row} attends {weights[key]:.1%} to “{named(run.axes[call.keys], key)}” ({key}){beside}"
 
 
 def matrix(run: Run, call: int, head: int, console: Console) -> Text:
@@ -113,9 +120,9 @@ def matrix(run: Run, call: int, head: int, console: Console) -> Text:
     shown = run.calls[call]
     _, Q, K = shown.shape
     drawn = _drawn(console) and console.color_system in ("256", "truecolor")
-    named = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
-    most = NAMED if named else max(8, min(64, console.width - 2))
-    names = run.axes[shown.queries].tokens if named else None
+    labeled = max(Q, K) <= NAMED and console.width >= 12 + (2 if drawn else 1) * K
+    most = NAMED if labeled else max(8, min(64, console.width - 2))
+    names = [named(run.axes[shown.queries], row) for row in range(Q)] if labeled else None
     found = matrix_figure(shown, head, range(Q), range(K), most, queries=names)
     text = Text(no_wrap=True)
     decades = DECADES["near" if K <= SHORT else "log"]
@@ -179,7 +186,7 @@ def _in_characters(text: Text, found: MatrixFigure, decades: int) -> None:
 
 def _label(text: Text, word: str) -> None:
     """The label of a row, padded or cut to ten columns of the terminal."""
-    shown = set_cell_size(visible(word), 10) if cell_len(visible(word)) > 10 else visible(word)
+    shown = fitting(word, 10, cell_len)
     text.append(" " * (10 - cell_len(shown)) + shown + " ", style="dim")
 
 
@@ -258,7 +265,7 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
     table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
-        Text.assemble("“", (_named(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
+        Text.assemble("“", (_short(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
     table.add_column(Text("weight", style="dim"), justify="right")
     table.add_column(Text("other rows", style="dim"), justify="right")
@@ -266,22 +273,23 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
         table.add_column(Text("moves", style="dim"), justify="right")
     table.add_column("")
     for key in order[:LISTED]:
-        name = Text.assemble(_named(keys, key), (f"  {key}", "dim"))
+        name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
         beside = "" if np.isnan(others[key]) else f"{others[key]:.1%}"
         more = [] if moves is None else [Text(f"{moves[key]:.1%}", style="dim")]
         table.add_row(name, f"{weights[key]:.1%}", Text(beside, style="dim"), *more, _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
         blank = [""] * (1 if moves is None else 2)
-        more_keys = Text(f"{len(order) - LISTED} more keys", style="dim")
+        more_keys = Text(counted(len(order) - LISTED, "more key"), style="dim")
         table.add_row(more_keys, f"{rest:.1%}", *blank, _bar(rest, brick))
     if not allowed.all():
         table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))
     return table
 
 
-def _named(axis: Axis, position: int) -> str:
-    return visible(axis.tokens[position])
+def _short(axis: Axis, position: int) -> str:
+    """The token as it fits in the table."""
+    return fitting(named(axis, position), 20, cell_len)
 
 
 def _bar(share: float, brick: str, width: int = 30) -> Text:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ..runs.axis import Axis
 from .recorded_call import Recorded
 
@@ -80,7 +81,7 @@ class Axes:
 
     def _windows(self, size: int, count: int) -> str:
         """An axis of positions within windows; the windows are concatenated."""
-        name = f"{count} windows of {size // count}"
+        name = f"{counted(count, 'window')} of {size // count}"
         words = [f"{window}:{place}" for window in range(count) for place in range(size // count)]
         self.used.setdefault(name, Axis.of(words, name=name))
         return name
@@ -93,6 +94,6 @@ class Axes:
             if len(self.known[name]) == size:
                 self.used[name] = self.known[name]
                 return name
-        name = f"{size} positions"
+        name = counted(size, "position")
         self.used.setdefault(name, Axis.of(size, name=name))
         return name

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...common.arrays import read_array
 from ...common.errors import refuse
+from ...common.text.counted import counted
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ..runs.axis import Axis
@@ -146,7 +147,7 @@ def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> 
         raise refuse(
             "look",
             "the number of tokens is not the number of keys",
-            given=f"{len(words)} tokens for {K} keys",
+            given=f"{counted(len(words), 'token')} for {counted(K, 'key')}",
             expected="one token per key",
             fix="check the tokens",
         )

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from ...common.errors import refuse
+from ...common.text.characters import clipped
 from ...torch.hf.load_model import Opened
 from ..runs.axis import Axis
 from .axes import PatchGrid
 from .images import patches_of, pixels
-from .token_text import fit, spelled
+from .token_text import fit, spelled, unknown
 
 __all__ = ["Given", "given_inputs", "given_image", "given_text"]
 
@@ -50,7 +51,7 @@ def given_text(
         raise refuse(
             "look",
             "not a text",
-            given=f"{type(text).__name__} {str(text)[:40]!r}",
+            given=f"{type(text).__name__} {clipped(str(text), 40)!r}",
             expected="a string, or a list of strings",
             fix="pass the text itself",
         )
@@ -119,7 +120,8 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
     offsets = encoded.pop("offset_mapping")[entry] if fast else None
     ids = encoded["input_ids"][entry]
     fit(texts[entry], flags, opened.longest, opened.name)
-    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags, ids=ids))
+    lacking = unknown(tokenizer, texts[entry], ids, offsets)
+    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags, ids=ids, unknown=lacking))
 
 
 def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:

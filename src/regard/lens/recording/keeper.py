@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from ...language.expr import Expr
+from ..projections.layer import NAMES, LayerProjections
 from ..runs.call import Call
 from ..runs.detectors import of_tokens
 from ..runs.run import Run, Step
@@ -23,6 +26,7 @@ from .recorded_call import Recorded, completed
 __all__ = ["Keeper", "RecordingOptions", "Skipped", "keeping"]
 
 VALUES = 64_000_000  # bytes: up to this size v, x and out are stored unless `values` is set
+MATRICES = 256_000_000  # bytes: the matrices of the layers stay with the run up to this size
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,16 @@ class Keeper:
     growing: dict[tuple[str, int], Growing] = field(default_factory=dict)
     names: set[tuple[str, int | None]] = field(default_factory=set)
     held: int = 0
+    matrices: int = 0
     values: bool | None = None
 
     def take(self, recorded: Recorded) -> None:
-        """Stores a call; during generation it is stored once the later passes are joined to it."""
-        self._admit(recorded)
+        """Admits and stores a call."""
+        self.admit(recorded)
+        self.add(recorded)
+
+    def add(self, recorded: Recorded) -> None:
+        """Stores an admitted call; during generation it is stored once the later passes are joined to it."""
         name = recorded.call.name
         self.names.add((name, recorded.call.layer))
         if not self.rows:
@@ -103,6 +112,8 @@ class Keeper:
             self._keep(each.joined())
         self._complain(name, skipped)
         known = {**facts, "entry": self.options.entry, "left_out": skipped.left_out, "values": bool(self.values)}
+        if unknown := [{"call": each.name, "reason": each.notes["w_o"]} for each in self.calls if "w_o" in each.notes]:
+            known["w_o"] = unknown
         if self.options.layers is not None:
             known["layers"] = list(self.options.layers)
         if self.writer is not None:
@@ -112,10 +123,19 @@ class Keeper:
     def _keep(self, recorded: Recorded) -> None:
         queries, keys = self.axes.place(recorded)
         sets = of_tokens(self.axes.used[keys], self.options.measures) if queries == keys else {}
-        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets)
+        call = self._with_matrices(completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets))
         self.calls.append(call if self.writer is None else self.writer.add(call))
 
-    def _admit(self, recorded: Recorded) -> None:
+    def _with_matrices(self, call: Call) -> Call:
+        """The call with copies of the matrices of its layer, or why it has none."""
+        if call.projections is None:
+            return call
+        self.matrices += call.projections.nbytes
+        fits_in = self.matrices <= MATRICES
+        found = call.projections.copied() if fits_in else LayerProjections(missing=dict.fromkeys(NAMES, TOO_MANY))
+        return dataclasses.replace(call, projections=found)
+
+    def admit(self, recorded: Recorded) -> None:
         """Refuses before the memory or the disk is full: from the first call on, by the predicted size of the run."""
         limit = size_of(self.options.limit, "look")
         if self.values is None:
@@ -137,8 +157,8 @@ class Keeper:
             "look",
             "the run would be larger than the limit",
             given=(
-                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with {Q} "
-                f"rows and {K} keys"
+                f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with "
+                f"{counted(Q, 'row')} and {counted(K, 'key')}"
             ),
             expected=f"at most {shown(limit)}",
             fix=fix + (", or pass values=False" if self.values else ""),
@@ -183,6 +203,7 @@ class Keeper:
             raise Refused("look", reasons)
 
 
+TOO_MANY = f"the matrices of all recorded layers have more than {shown(MATRICES)}: record fewer layers"
 UNSEEN = "no attention call was observed"
 
 

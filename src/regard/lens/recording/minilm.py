@@ -22,13 +22,14 @@ from ...common.errors import refuse
 from ...common.tensor_files import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
+from ..projections.layer import LayerProjections, Projection
 from ..runs.axis import Axis
 from ..runs.run import Run
 from .axes import Axes
 from .keeper import Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
-from .token_text import fit, spelled
+from .token_text import fit, spelled, unknown
 
 __all__ = ["record_text"]
 
@@ -56,10 +57,12 @@ def record_text(text: str, options: RecordingOptions) -> Run:
     reader.no_padding()
     encoded = reader.encode(text)
     fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
+    tokenizer = Words(reader)
     axis = Axis.of(
-        spelled(Words(reader), encoded.ids, encoded.offsets),
+        spelled(tokenizer, encoded.ids, encoded.offsets),
         [bool(flag) for flag in encoded.special_tokens_mask],
         ids=encoded.ids,
+        unknown=unknown(tokenizer, text, encoded.ids, encoded.offsets),
     )
     weights = mapped(folder / "model.safetensors", "look")
     skipped = Skipped()
@@ -109,6 +112,7 @@ def _forward(
         engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
         out = attention(q, k, v, engine=engine)
         seconds = time.perf_counter() - begin
+        y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")
         if options.selects(_name(layer), layer):
             scale = 1 / math.sqrt(q.shape[-1])
             notes = {
@@ -131,17 +135,25 @@ def _forward(
                         scale=scale,
                         engine=f"regard {engine}",
                         notes=notes,
-                    ),
-                    w_o=weights[f"{at}.attention.output.dense.weight"],
+                        projections=_projections(weights, at, heads, y),
+                    )
                 )
             )
         else:
             skipped.unselected.add(_name(layer))
-        h = normed(
-            h + linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense"),
-            f"{at}.attention.output",
-        )
+        h = normed(h + y, f"{at}.attention.output")
         h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
+
+
+def _projections(weights: dict[str, np.ndarray], at: str, heads: int, y: np.ndarray) -> LayerProjections:
+    """The matrices of a layer, which stay in the file of the model."""
+
+    def of(name: str, *sizes: int) -> Projection:
+        w, b = (weights[f"{at}.attention.{name}.{part}"] for part in ("weight", "bias"))
+        return Projection(w.reshape(*sizes, w.shape[-1]), b.reshape(sizes))
+
+    q, k, v = (of(f"self.{part}", heads, -1) for part in ("query", "key", "value"))
+    return LayerProjections(q, k, v, of("output.dense", y.shape[-1]), y)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -153,10 +165,11 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 class Words:
-    """A tokenizer of the `tokenizers` package, with the two methods that `spelled` calls."""
+    """A tokenizer of the `tokenizers` package, with what `spelled` and `unknown` read."""
 
     def __init__(self, reader):
         self.reader = reader
+        self.unk_token_id = reader.token_to_id("[UNK]")
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
         return [self.reader.id_to_token(number) for number in ids]

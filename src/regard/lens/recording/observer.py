@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
 from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
 from ...torch.observe.observer import Observer, module_of
+from ..projections.watched import Products, Waiting
 from .keeper import Skipped
 from .recorded_call import Recorded, unmeasured
 from .rules.handwritten import read_steps
 from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
-from .tensor_layout import Layout, numbers
+from .tensor_layout import Layout
 
 __all__ = ["Recorder"]
 
@@ -37,25 +39,31 @@ CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 class Recorder(Observer):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
-    Each call is passed to `take` as a `Recorded`; calls that cannot be stored are listed in `skipped`. batch: the batch
-    size of the model's inputs, if known · entry: the recorded batch entry · wanted: selects layers by name and number.
+    Each call is passed to `admit` as a `Recorded`, which may refuse it, and to `take` once its layer has ended; calls
+    that cannot be stored are listed in `skipped`. batch: the batch size of the model's inputs, if known · entry: the
+    recorded batch entry · wanted: selects layers by name and number.
     """
 
     def __init__(
         self,
         model,
-        take: Callable[[Recorded], None],
         *,
+        admit: Callable[[Recorded], None],
+        take: Callable[[Recorded], None],
         batch: int | None,
         entry: int,
         wanted: Callable[[str, int | None], bool],
     ):
         super().__init__(model, describing=True)
-        self.take, self.batch, self.entry, self.wanted = take, batch, entry, wanted
+        self.admit, self.take = admit, take
+        self.batch, self.entry, self.wanted = batch, entry, wanted
         self.top = module_of(model)
         self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
         self.skipped = Skipped()
+        self.matrices = Products()
+        self.first: dict[tuple[str, int], Waiting] = {}  # of the first pass
+        self.waiting: tuple[Recorded, Waiting] | None = None
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[Recorder]:
@@ -72,6 +80,7 @@ class Recorder(Observer):
         try:
             with torch.no_grad(), stance, self.watching():
                 yield self
+            self._taken()
         finally:
             for handle in handles:
                 handle.remove()
@@ -82,6 +91,7 @@ class Recorder(Observer):
     def called(self, seen: ObservedCall) -> None:
         module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
         number = layer_number(module, seen.layer)
+        self._taken()
         if self.wanted(seen.layer, number):
             number_of_pass = max(self.pass_number, 0)
             nth = self.counted[number_of_pass, seen.layer]
@@ -93,14 +103,34 @@ class Recorder(Observer):
             if isinstance(found, str):
                 self.skipped.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
-                self.take(found)
+                self.admit(found[0])
+                self.waiting = found
         else:
             self.skipped.unselected.add(seen.layer)
         if seen.trail is not None:
             self.products.forget(seen.trail)
         seen.let_go()
 
-    def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> Recorded | str:
+    def stepped(self, function, args: tuple, kwargs: dict[str, Any], out, error: Exception | None) -> None:
+        product = None if error else self.matrices.add(getattr(function, "__name__", ""), args, kwargs, out)
+        if product is not None and self.waiting is not None:
+            recorded, waiting = self.waiting
+            waiting.compare(product, inside=any(running.name == recorded.call.name for running in self.stack))
+
+    def _left(self, *hooked) -> None:
+        name = self.stack[-1].name
+        super()._left(*hooked)
+        if self.waiting is not None and name == self.waiting[0].call.name:
+            self.waiting[1].left(hooked[-1])
+
+    def _taken(self) -> None:
+        """Passes on the last recorded call. If the model multiplies its heads by W_o, it has done so by now."""
+        if self.waiting is not None:
+            (recorded, waiting), self.waiting = self.waiting, None
+            call = dataclasses.replace(recorded.call, projections=waiting.found)
+            self.take(dataclasses.replace(recorded, call=call))
+
+    def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> tuple[Recorded, Waiting] | str:
         """The call, cut to the batch entry; or the reason why it cannot be stored."""
         _unpack(seen, module)
         keys, values = self._keys_of_cache(seen) if seen.kind == CACHE else (seen.k, seen.v)
@@ -126,11 +156,19 @@ class Recorder(Observer):
             notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)},
         )
         recorded = Recorded(call, nth, self._crosses())
+        waiting = self._waiting(recorded, layout)
         if seen.kind != WRITTEN_OUT:
-            return self._with_rules(recorded, seen, layout)
-        return (
-            _with_windows_written(recorded, seen, layout) if layout.windows > 1 else _with_steps(recorded, seen, layout)
-        )
+            return self._with_rules(recorded, seen, layout), waiting
+        written = _with_windows_written if layout.windows > 1 else _with_steps
+        return written(recorded, seen, layout), waiting
+
+    def _waiting(self, recorded: Recorded, layout: Layout) -> Waiting:
+        """The call with the matrices that gave its q, k and v. Later passes of generation have those of the first."""
+        call, place = recorded.call, (recorded.call.name, recorded.nth)
+        first = self.first.get(place)
+        known = self.matrices.inputs(call, recorded.cross) if first is None else first.known
+        waiting = Waiting(call, partial(layout.rows_of_product, count=call.shape[1]), known, first)
+        return self.first.setdefault(place, waiting) if first is None else waiting
 
     def _with_rules(self, recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
         """The call with its mask, score rule, scale and sinks for this batch entry."""
@@ -178,13 +216,8 @@ class Recorder(Observer):
             for value in (running.kwargs.get("hidden_states"), *running.args, *running.kwargs.values()):
                 if not isinstance(value, torch.Tensor) or not value.is_floating_point():
                     continue
-                if value.ndim == 3 and tuple(value.shape[:2]) == (layout.batch, rows // layout.windows):
-                    mine = value[layout.first : layout.first + layout.windows]
-                    return numbers(mine).reshape(rows, -1).copy()
-                if value.ndim == 3 and tuple(value.shape[:2]) == (rows, layout.batch) and layout.windows == 1:
-                    return numbers(value[:, layout.entry]).copy()
-                if value.ndim == 2 and value.shape[0] == rows and layout.batch == 1:
-                    return numbers(value).copy()
+                if (found := layout.rows(value, rows)) is not None:
+                    return found.copy()
         return None
 
     def _crosses(self) -> bool:

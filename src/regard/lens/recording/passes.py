@@ -12,6 +12,7 @@ import numpy as np
 from ...common.errors import refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr, Op, score
+from ..projections.layer import LayerProjections
 from ..runs.call import Call
 from .recorded_call import Recorded
 from .rules.one_entry import CELLS, added, mask_of, reads
@@ -57,6 +58,7 @@ class Growing:
         self.recorded, self.first = recorded, call
         self.q, self.k, self.v = ([array] for array in recorded.qkv)
         self.x, self.out, self.weights = [call.x], [call.out], [recorded.weights]
+        self.projections: list[LayerProjections | None] = []  # of the later passes
         _, self.rows, self.keys = call.shape
         self.seconds = float(call.notes.get("seconds", 0.0))
         self.parts = [self._part(call, row=0, first=0)]
@@ -98,6 +100,7 @@ class Growing:
         self.q.append(q)
         for held, part in ((self.x, call.x), (self.out, call.out), (self.weights, recorded.weights)):
             held.append(part)
+        self.projections.append(call.projections)
         self.rows, self.keys = self.rows + Q, max(self.keys, first + K)
         self.seconds += float(call.notes.get("seconds", 0.0))
 
@@ -112,6 +115,7 @@ class Growing:
             v=np.concatenate(self.v, 1),
             out=_rows(self.out, 1),
             x=_rows(self.x, 0),
+            projections=None if self.first.projections is None else self.first.projections.then(self.projections),
             mask=self._mask(),
             score=self._score(),
             notes={**self.first.notes, "seconds": self.seconds, "passes": len(self.parts)},

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ...language.expr import Expr
 from ..runs import figures
 from ..runs.call import UNMEASURED, Call
@@ -25,14 +26,13 @@ class Recorded:
     """A call that is not `completed` yet, with what only the recording needs.
 
     nth: its number among the calls that the layer makes in one pass · cross: whether its keys are of another text than
-    its rows · weights (H, Q, K): the model's own, if it computes them · w_o (d_model, H · E): the output projection.
+    its rows · weights (H, Q, K): the model's own, if it computes them.
     """
 
     call: Call
     nth: int = 0
     cross: bool = False
     weights: np.ndarray | None = None
-    w_o: np.ndarray | None = None
 
     @property
     def qkv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -63,12 +63,15 @@ def completed(
     placed = dataclasses.replace(recorded.call, queries=queries, keys=keys)
     call = _measured(placed, recorded, special, sets)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
-    return call if values else dataclasses.replace(call, v=None, x=None, out=None)
+    if call.projections is not None and (why := call.projections.missing.get("o")):
+        call = dataclasses.replace(call, notes={**call.notes, "w_o": f"not known: {why}"})
+    return call if values else dataclasses.replace(call, v=None, x=None, out=None, projections=None)
 
 
 def _measured(call: Call, recorded: Recorded, special: np.ndarray, sets: Mapping[str, Expr]) -> Call:
     """The call with its figures. If the rules do not reproduce the weights of the model, the weights are stored."""
-    why, weights, w_o = call.notes.get("unread"), recorded.weights, recorded.w_o
+    why, weights = call.notes.get("unread"), recorded.weights
+    w_o = None if call.projections is None or call.projections.o is None else call.projections.o.w
     if why is None:
         found = figures.with_figures(call, special, sets, w_o)
         if weights is None or _gives(found, weights):
@@ -115,7 +118,7 @@ def checked(call: Call) -> dict[str, Any]:
         seeing = call.allowed(rows=at).any(-1)
         apart = np.abs(expected - actual)[seeing]
         most = max(np.abs(actual[seeing]).max(initial=0), 1e-30)
-        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {Q} rows"}
+        found: dict[str, Any] = {"compared": "all rows" if count == Q else f"{count} of {counted(Q, 'row')}"}
         if apart.size:
             found["difference"] = float(apart.max() / most) if np.isfinite(apart).all() else None
         if not seeing.all():

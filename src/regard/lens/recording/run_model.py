@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...common.errors import Refused, refuse
+from ...common.text.counted import counted
 from ...torch.hf.load_model import Opened
 from ...torch.hf.recorder import NAME, implementations
 from ..runs.axis import Axis
@@ -95,7 +96,7 @@ class _Written:
             raise refuse(
                 "look",
                 "the text is too long for the model",
-                given=f"{begun} tokens and {writes} more",
+                given=f"{counted(begun, 'token')} and {writes} more",
                 expected=f"at most {opened.longest} for {opened.name}",
                 fix="generate fewer tokens",
             )
@@ -128,9 +129,14 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
-        axes[name] = Axis(name, words, flags, ids=tuple(kept))
+        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown letters
+        axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
         steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
-        why = {"stopped": f"the model generated an end token after {len(new)} tokens"} if len(new) < self.writes else {}
+        why = (
+            {"stopped": f"the model generated an end token after {counted(len(new), 'token')}"}
+            if len(new) < self.writes
+            else {}
+        )
         return steps, {"generated": len(new), **why}
 
     def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:

@@ -51,7 +51,9 @@ def record_module(
         )
 
     with keeping(options, axes, alike, rows) as keeper:
-        recorder = Recorder(model, keeper.take, batch=batch, entry=options.entry, wanted=options.selects)
+        recorder = Recorder(
+            model, admit=keeper.admit, take=keeper.add, batch=batch, entry=options.entry, wanted=options.selects
+        )
         with left_alone(model), recorder.recording():
             result = _called(call, name)
         steps, written = ((), {}) if after is None else after(result, keeper)

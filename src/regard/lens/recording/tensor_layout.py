@@ -74,6 +74,21 @@ class Layout:
             return found.reshape(len(found), -1, *inner[1:])
         return array[min(self.entry, len(array) - 1)].reshape(-1, *inner)
 
+    def rows(self, value: torch.Tensor, count: int) -> np.ndarray | None:
+        """The rows of the batch entry in hidden states, (count, d), as a view if possible; None of other tensors."""
+        each = count // self.windows
+        if value.ndim == 3 and tuple(value.shape[:2]) == (self.batch, each):
+            return numbers(value[self.first : self.first + self.windows]).reshape(count, -1)
+        if value.ndim == 3 and tuple(value.shape[:2]) == (count, self.batch) and self.windows == 1:
+            return numbers(value[:, self.entry])
+        return numbers(value) if value.ndim == 2 and len(value) == count and self.batch == 1 else None
+
+    def rows_of_product(self, value: torch.Tensor, count: int) -> np.ndarray | None:
+        """The same of the operand or result of a matrix product, in which batch and rows may be one axis."""
+        if value.ndim == 2 and self.batch > 1 and len(value) == self.batch * (count // self.windows):
+            value = value.reshape(self.batch, -1, value.shape[-1])
+        return self.rows(value, count)
+
     @property
     def first(self) -> int:
         """The first window of the entry."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...common.errors import refuse
+from ...common.text.characters import clipped
+from ...common.text.counted import counted
 
-__all__ = ["fit", "spelled"]
+__all__ = ["fit", "spelled", "unknown"]
+
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in SentencePiece
 
 
 def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
@@ -15,7 +20,9 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
     end = 0
     for i, token in enumerate(tokenizer.convert_ids_to_tokens(ids)):
         first, last = offsets[i] if offsets is not None else (0, 0)
-        if "▁" in token:  # SentencePiece marks spaces with this character
+        if byte := BYTE.fullmatch(token):
+            text = f"⟨{byte[1]}⟩"
+        elif "▁" in token:  # SentencePiece marks spaces with this character
             text = token.replace("▁", " ")
         else:
             text = tokenizer.convert_tokens_to_string([token])
@@ -31,15 +38,28 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
     return tuple(found)
 
 
+def unknown(tokenizer, text: str, ids, offsets) -> tuple[tuple[int, str], ...]:
+    """(position, letters) of the tokens that stand for letters which the vocabulary lacks, such as "[UNK]".
+
+    Without offsets, as from tokenizers written in Python, the letters are not known.
+    """
+    lacking = tokenizer.unk_token_id
+    if offsets is None or lacking is None:
+        return ()
+    letters = {i: text[first:last].strip() for i, (first, last) in enumerate(offsets) if ids[i] == lacking}
+    own = tokenizer.convert_ids_to_tokens([lacking])[0]  # a text may also spell the token itself
+    return tuple((i, each) for i, each in letters.items() if each not in ("", own))
+
+
 def _as_bytes(token: str, text: str) -> str:
-    """The bytes of a token that is a part of a character, from a byte-level tokenizer."""
+    """A token of a byte-level tokenizer: its whole characters, and the bytes of the others as their numbers."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     table = {character: byte for byte, character in bytes_to_unicode().items()}
     if not all(character in table for character in token):
         return text
-    found = bytes(table[character] for character in token)
-    return " " * found.startswith(b" ") + "".join(f"⟨{byte:02X}⟩" for byte in found.removeprefix(b" "))
+    found = bytes(table[character] for character in token).decode("utf-8", "surrogateescape")
+    return "".join(f"⟨{ord(each) - 0xDC00:02X}⟩" if "\udc80" <= each <= "\udcff" else each for each in found)
 
 
 def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
@@ -48,7 +68,7 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
         raise refuse(
             "look",
             "no text",
-            given=f"{text[:20]!r}, which has no ordinary token",
+            given=f"{clipped(text, 20)!r}, which has no ordinary token",
             expected="a text",
             fix="pass a text with at least one word",
         )
@@ -56,7 +76,7 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
         raise refuse(
             "look",
             "the text is too long for the model",
-            given=f"{len(special)} tokens",
+            given=counted(len(special), "token"),
             expected=f"at most {longest} for {name}",
             fix="pass a shorter text, or choose a model for longer texts",
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...common.errors import Reason, Refused
+from ...common.text.counted import counted
 
 __all__ = ["Axis", "Segment"]
 
@@ -42,10 +43,13 @@ class Axis:
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
+        unknown: (position, letters) of each token that stands for letters which the vocabulary lacks, such as
+            "[UNK]", in order.
 
     Raises:
         Refused: listing every problem: an empty axis, `special` or `ids` of another length, a grid that does not fit
-            the patches, and segments outside the axis or out of order.
+            the patches, segments outside the axis or out of order, and `unknown` outside the axis, out of order or
+            without letters.
 
     Examples:
         >>> from regard.lens import Axis
@@ -61,6 +65,7 @@ class Axis:
     picture: bytes | None = None
     segments: tuple[Segment, ...] = ()
     ids: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    unknown: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         reasons = []
@@ -74,13 +79,16 @@ class Axis:
                 )
             )
         if self.ids is not None and len(self.ids) != len(self.tokens):
-            given, fix = f"{len(self.ids)} ids, {len(self.tokens)} tokens", "pass one id for each token, or none"
+            given, fix = (
+                f"{counted(len(self.ids), 'id')}, {counted(len(self.tokens), 'token')}",
+                "pass one id for each token, or none",
+            )
             reasons.append(Reason("ids that do not fit the tokens", given=given, expected="one id per token", fix=fix))
         if len(self.special) != len(self.tokens):
             reasons.append(
                 Reason(
                     "flags that do not fit the tokens",
-                    given=f"{len(self.special)} flags, {len(self.tokens)} tokens",
+                    given=f"{counted(len(self.special), 'flag')}, {counted(len(self.tokens), 'token')}",
                     expected="one flag per token",
                     fix="pass one boolean for each token",
                 )
@@ -89,7 +97,8 @@ class Axis:
             reasons.append(
                 Reason(
                     "a grid that does not fit the patches",
-                    given=f"{self.grid[0]} × {self.grid[1]} for {self.special.count(False)} patches",
+                    given=f"{self.grid[0]} × {self.grid[1]} for "
+                    f"{counted(self.special.count(False), 'patch', 'patches')}",
                     expected="one cell per patch",
                     fix="check the patch size",
                 )
@@ -101,11 +110,21 @@ class Axis:
                     Reason(
                         "segments that do not fit the axis",
                         given=f"{part}",
-                        expected=f"in order, within {len(self.tokens)} tokens",
+                        expected=f"in order, within {counted(len(self.tokens), 'token')}",
                         fix="sort the segments, and clip them to the axis",
                     )
                 )
             at = part.stop
+        places = [-1, *(position for position, _ in self.unknown), len(self.tokens)]
+        if sorted(set(places)) != places or not all(letters for _, letters in self.unknown):
+            reasons.append(
+                Reason(
+                    "unknown tokens that do not fit the axis",
+                    given=f"unknown={self.unknown}"[:80],
+                    expected=f"letters at rising positions within {counted(len(self.tokens), 'token')}",
+                    fix="pass (position, letters) of each unknown token, in order",
+                )
+            )
         if reasons:
             raise Refused("Axis", reasons)
 
@@ -116,6 +135,7 @@ class Axis:
         special: Sequence[bool] | None = None,
         name: str = "text",
         ids: Sequence[int] | None = None,
+        unknown: Sequence[tuple[int, str]] = (),
     ) -> Axis:
         """An axis of these tokens, or of `tokens` plain positions.
 
@@ -124,12 +144,13 @@ class Axis:
             special: for each position, whether it is a special token; None means that none is.
             name: the name of the axis.
             ids: the numbers of the tokens in the vocabulary.
+            unknown: (position, letters) of each token that stands for letters which the vocabulary lacks.
 
         Returns:
             The axis. Plain positions have their numbers as tokens.
 
         Raises:
-            Refused: an empty axis, or a `special` of another length.
+            Refused: an empty axis, a `special` of another length, or `unknown` that does not fit.
 
         Examples:
             >>> from regard.lens import Axis
@@ -138,7 +159,8 @@ class Axis:
         """
         words = tuple(map(str, range(tokens))) if isinstance(tokens, int) else tuple(tokens)
         flags = (False,) * len(words) if special is None else tuple(map(bool, special))
-        return cls(name, words, flags, ids=None if ids is None else tuple(map(int, ids)))
+        known = None if ids is None else tuple(map(int, ids))
+        return cls(name, words, flags, ids=known, unknown=tuple(unknown))
 
     def __len__(self) -> int:
         return len(self.tokens)

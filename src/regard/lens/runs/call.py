@@ -18,6 +18,7 @@ from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 from ...language.measures import Measure
+from ..projections.layer import LayerProjections
 from .readers import readers
 from .row_figures import means
 
@@ -75,6 +76,7 @@ class Call:
         v: (G, K, E) values, if they were stored.
         x: (Q, d_model) the input of the layer, if it was stored.
         out: (H, Q, E) the output of the call in the model, if it was stored.
+        projections: the matrices of the layer, as far as they are known, or None. They are not stored in folders.
         rows: figures of every row by name, (H, Q) each: entropy in nats, maximum, distance in positions, …
         received: (H, K) the sum of the weights of each key over the rows.
         lengths: (H, K) the length of what a weight of 1 on each key adds to the output: ‖v‖, or ‖v W_o‖ if the
@@ -111,6 +113,7 @@ class Call:
     v: np.ndarray | None = None
     x: np.ndarray | None = None
     out: np.ndarray | None = None
+    projections: LayerProjections | None = None
     rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     received: np.ndarray | None = None
     lengths: np.ndarray | None = None

@@ -13,7 +13,9 @@ from ...api.attention import attention
 from ...common.errors import Reason, Refused
 from ...common.types import Engine
 from ...language.callables import as_mask
+from ...language.expr import head
 from ...language.expr import score as plain_score
+from ...language.tree.interning import walk
 from .axis import Axis
 from .call import Call
 from .detectors import of_tokens
@@ -51,7 +53,6 @@ def changed(
             score = (plain_score if score is None else score) * (1 / temperature)
         axis = axes[call.keys]
         special = np.array(axis.special)
-        notes = {name: value for name, value in call.notes.items() if name not in COMPARED}
         new = with_figures(
             dataclasses.replace(
                 call,
@@ -60,7 +61,7 @@ def changed(
                 mask=call.mask if isinstance(mask, str) else rule,
                 v=None,
                 out=None,
-                notes={**notes, "changed": said},
+                notes={**_kept_notes(call), "changed": said},
             ),
             special,
             of_tokens(axis, {}) if call.queries == call.keys else {},
@@ -72,7 +73,71 @@ def changed(
             return new
         return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
 
-    return tuple(again(call) if number in wanted else call for number, call in enumerate(calls)), said
+    new = dict(enumerate(calls))
+    for numbers in _alike(calls, wanted):
+        some = [calls[number] for number in numbers]
+        new |= zip(numbers, _apart(some, again(_together(some))), strict=True)
+    return tuple(new.values()), said
+
+
+def _alike(calls: Sequence[Call], wanted: Collection[int]) -> list[list[int]]:
+    """The wanted calls in groups that may be computed as one call of many heads, which is faster for short texts."""
+
+    def kind(number: int) -> tuple[Any, ...]:
+        call = calls[number]
+        rules = [each for each in (call.mask, call.score) if each is not None]
+        alone = call.sinks is not None or call.shape[0] * call.shape[1] * call.shape[2] * len(calls) > SMALL
+        if alone or any(node is head for rule in rules for node in walk(rule)):
+            return (number,)
+        arrays = (call.q, call.k, call.v, call.lengths)
+        sizes = tuple(None if each is None else (each.shape, each.dtype) for each in arrays)
+        return (sizes, id(call.mask), id(call.score), call.scale, call.start, call.queries, call.keys)
+
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number in wanted:
+        groups.setdefault(kind(number), []).append(number)
+    return list(groups.values())
+
+
+def _together(calls: Sequence[Call]) -> Call:
+    """Calls of the same sizes and rules as one call with the heads of all."""
+    if len(calls) == 1:
+        return calls[0]
+    parts = {name: [getattr(call, name) for call in calls] for name in ("q", "k", "v", "lengths")}
+    arrays: dict[str, Any] = {name: None if some[0] is None else np.concatenate(some) for name, some in parts.items()}
+    return dataclasses.replace(calls[0], out=None, **arrays)
+
+
+def _apart(calls: Sequence[Call], whole: Call) -> list[Call]:
+    """The calls with their heads of what was computed for all."""
+    if len(calls) == 1:
+        return [whole]
+    assert whole.received is not None and whole.overview is not None
+    found, first = [], 0
+    for call in calls:
+        heads = slice(first, first := first + call.shape[0])
+        pooled = dataclasses.replace(
+            whole.overview, share=whole.overview.share[heads], largest=whole.overview.largest[heads]
+        )
+        found.append(
+            dataclasses.replace(
+                call,
+                score=whole.score,
+                scale=whole.scale,
+                mask=whole.mask,
+                lse=whole.lse[heads],
+                rows={name: values[heads] for name, values in whole.rows.items()},
+                received=whole.received[heads],
+                overview=pooled,
+                out=None if whole.out is None else whole.out[heads],
+                notes={**_kept_notes(call), "changed": whole.notes["changed"]},
+            )
+        )
+    return found
+
+
+def _kept_notes(call: Call) -> dict[str, Any]:
+    return {name: value for name, value in call.notes.items() if name not in COMPARED}
 
 
 def _output(call: Call, v: np.ndarray) -> np.ndarray:

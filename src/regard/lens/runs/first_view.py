@@ -13,7 +13,7 @@ from ...common.errors import Reason, Refused, refuse
 from .axis import Axis
 from .call import Call
 from .figures import with_figures
-from .labels import visible
+from .labels import named, visible
 from .run import Run
 
 __all__ = ["Choice", "choose"]
@@ -179,7 +179,7 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
     """The position of the token on each of these axes that contains it."""
     found = {name: at for name in names if (at := _position(run.axes[name], token)) is not None}
     if not found:
-        words = " ".join(visible(part) for part in run.axes[names[0]].tokens[:40])
+        words = " ".join(named(run.axes[names[0]], i) for i in range(min(40, len(run.axes[names[0]]))))
         raise refuse(
             "look",
             "no such token",
@@ -195,7 +195,8 @@ def _position(axis: Axis, token: str) -> int | None:
     word = token.strip().casefold()
     if word.isascii() and word.isdecimal() and int(word) < len(axis):
         return int(word)
-    spelled = [visible(part).casefold() for part in axis.tokens]
+    letters = {i: visible(each).casefold() for i, each in axis.unknown}
+    spelled = [letters.get(i, visible(part).casefold()) for i, part in enumerate(axis.tokens)]
     if word in spelled:
         return spelled.index(word)
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", "".join(axis.tokens), re.IGNORECASE) if word else None

@@ -5,13 +5,20 @@ or the terminal.
 from __future__ import annotations
 
 import unicodedata
+from typing import TYPE_CHECKING
 
-__all__ = ["visible", "words"]
+from ...common.text.characters import joins
+
+if TYPE_CHECKING:
+    from .axis import Axis
+
+__all__ = ["named", "visible", "words"]
 
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
 # unassigned characters.
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}
+LOST = "\ufffd"  # stands for bytes that are no character; written as its number, so that it is not taken for a letter
 # Other characters without a visible glyph: variation selectors, joiners, fillers, vowels and blanks. Source: Unicode,
 # Default_Ignorable_Code_Point.
 INKLESS = {
@@ -54,19 +61,41 @@ def words(text: str) -> str:
     return " ".join(visible(word) if word else "" for word in text.split(" "))
 
 
+def named(axis: Axis, position: int, edge: str = "") -> str:
+    """The token at a position as visible text. If the vocabulary lacks it: its letters, and what the model saw.
+
+    >>> from regard.lens import Axis
+    >>> named(Axis("text", ("a", " [UNK]"), (False, False), unknown=((1, "𓀀"),)), 1)
+    '𓀀 ([UNK])'
+    """
+    letters = dict(axis.unknown).get(position)
+    shown = visible(axis.tokens[position], edge)
+    return shown if letters is None else f"{visible(letters)} ({visible(axis.tokens[position])})"
+
+
 def _shown(text: str) -> str:
     if text.isascii() and text.isalnum():
         return text
-    found, marks = [], 0
-    for character in text:
+    found, marks, whole = [], 0, 0
+    for at, character in enumerate(text):
         kind = unicodedata.category(character)
         marks = marks + 1 if kind in ("Mn", "Me") else 0
+        needed = at < whole
+        if not needed and (kind in UNSEEN or ord(character) in INKLESS) and (more := joins(text, at)):
+            whole, needed = at + more, True
         if character in SIGNS:
             found.append(SIGNS[character])
         elif ord(character) < 0x20:
             found.append(chr(0x2400 + ord(character)))
-        elif kind in UNSEEN or ord(character) in INKLESS or marks > MARKS:
+        elif not needed and (kind in UNSEEN or ord(character) in INKLESS or marks > MARKS or character == LOST):
             found.append(f"⟨U+{ord(character):04X}⟩")
+        elif at == 0 and kind in ("Mn", "Mc", "Me"):
+            found.append(_base(character) + character)
         else:
             found.append(character)
     return "".join(found)
+
+
+def _base(mark: str) -> str:
+    """What a mark is drawn on if its letter is in the token before: a dotted circle; for Arabic a line, which joins."""
+    return "\u0640" if unicodedata.name(mark, "").startswith("ARABIC") else "\u25cc"

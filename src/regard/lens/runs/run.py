@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...common.errors import Reason, Refused
+from ...common.text.counted import counted
 from .axis import Axis
 from .call import Call
 
@@ -106,8 +107,8 @@ class Run:
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
-        calls = f"{len(self.calls)} call{'s' * (len(self.calls) > 1)}"
-        return f"<Run of {self.model}: {calls}; {axes}{f'; {len(self.steps)} steps' if self.steps else ''}>"
+        steps = f"; {counted(len(self.steps), 'step')}" if self.steps else ""
+        return f"<Run of {self.model}: {counted(len(self.calls), 'call')}; {axes}{steps}>"
 
     def call(self, at: int | str) -> Call:
         """The call with this number or layer name.

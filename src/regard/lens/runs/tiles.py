@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,17 +21,27 @@ from ...language.expr import Expr, frozen_table, head, key, query
 from ...language.measures import edges
 from ...language.problem import Problem
 from .call import Call, Overview
+from .call import Part as Places
 from .codes import encode, wrong
 from .mask_reach import reach
 from .precision import too_large
 
-__all__ = ["Tile", "coded", "overview", "region", "tile"]
+__all__ = ["Tile", "Weights", "coded", "overview", "region", "tile"]
 
 SMALL = 1 << 18  # pairs: below this, NumPy is faster than planning a kernel
 BLOCK = 1 << 20  # pairs that NumPy processes at a time
 PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; larger tiles are sampled
 GIVEN = 1 << 25  # the same for given weights, in pairs
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are evenly spread and aperiodic
+
+
+class Weights(Protocol):
+    """What a tile is computed from: a call, or other weights with rows and keys, such as a mean of heads."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]: ...
+    def weights(self, rows: Places = None, keys: Places = None, heads: Places = None) -> np.ndarray: ...
+    def allowed(self, rows: Places = None, keys: Places = None, heads: Places = None) -> np.ndarray: ...
 
 
 class Tile(NamedTuple):
@@ -75,11 +85,14 @@ class Part(NamedTuple):
         return len(self.heads) * len(self.rows) * len(self.keys)
 
 
-def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 256) -> Tile:
+def tile(
+    call: Weights, head: int, level: int, row: int, column: int, size: int = 256, *, budget: int | None = None
+) -> Tile:
     """One tile of a head's map: cells of 2^level × 2^level pairs, the first at cell (row · size, column · size).
 
     At level 0 share and largest are the weight itself. The last tiles may be smaller. If a tile would take longer than
-    about a second, its rows are sampled, and `exact` states the rate. Refused: a tile outside the matrix.
+    about a second, its rows are sampled, and `exact` states the rate; budget: the most pairs of a tile without q and k
+    before that; None is 2²⁵. Refused: a tile outside the matrix.
 
     >>> import numpy as np, regard as rg
     >>> lse, zeros = np.log([[1.0, 2, 3]]), np.zeros((1, 3, 4))
@@ -117,7 +130,7 @@ def tile(call: Call, head: int, level: int, row: int, column: int, size: int = 2
             width=columns * step,
         )
 
-    return pooled_tile(call, part, step)
+    return pooled_tile(call, part, step, budget)
 
 
 def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
@@ -157,13 +170,13 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
     return pooled_tile(call, part, len(rows) // lines)
 
 
-def pooled_tile(call: Call, part: Callable[[int], Part], most: int) -> Tile:
+def pooled_tile(call: Weights, part: Callable[[int], Part], most: int, budget: int | None = None) -> Tile:
     """The tile of a part of one head, `part(1)`, or of a sample of its rows, `part(n)` with n a power of two up to
     `most`, if all rows would take too long.
     """
     whole = part(1)
-    if call.given is not None or whole.pairs <= SMALL:
-        chosen = part(halvings(whole.pairs / GIVEN, most))
+    if not isinstance(call, Call) or call.given is not None or whole.pairs <= SMALL:
+        chosen = part(halvings(whole.pairs / (GIVEN if budget is None else budget), most))
         total, largest, allowed, worst = from_weights(call, chosen)
     else:
         ready = called(call, whole)
@@ -208,8 +221,8 @@ def sampled(first: int, stop: int, every: int) -> np.ndarray:
     return np.minimum(first + group * every + (group * GOLDEN % 1 * every).astype(np.int64), stop - 1)
 
 
-def from_weights(call: Call, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sums, maxima, allowed cells and invalid weights, in float64 from `Call.weights`, a block of rows at a time."""
+def from_weights(call: Weights, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sums, maxima, allowed cells and invalid weights, in float64 from `weights`, a block of rows at a time."""
     shape = len(part.heads), part.lines, part.columns
     total, largest, allowed, worst = (np.zeros(shape, dtype) for dtype in (float, float, bool, np.uint8))
     begins, line = part.key_edges[:-1], np.searchsorted(part.row_edges, np.arange(len(part.rows)), "right") - 1

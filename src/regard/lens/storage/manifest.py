@@ -38,6 +38,8 @@ AXIS = {
     "picture": (str, None),  # a PNG file in base64
     "segments": [{"start": int, "stop": int, "name": str}],
 }
+# Only if the text has letters that the vocabulary lacks.
+AXIS_WITH_UNKNOWN = {**AXIS, "unknown": [{"position": int, "letters": str}]}
 # The fields of a call that are plain JSON, under their own names; its arrays are those of `arrays.AXES`.
 FIELDS = {
     "name": str,
@@ -62,7 +64,7 @@ RUN = {
     "version": int,
     "model": str,
     "text": str,
-    "axes": Each(AXIS),
+    "axes": Each((AXIS, AXIS_WITH_UNKNOWN)),
     "calls": [CALL],
     "steps": [{"position": int, "candidates": [{"token": str, "probability": float}]}],
     "facts": Each(object),
@@ -150,7 +152,7 @@ def described_axis(axis: Axis) -> dict[str, Any]:
         "grid": axis.grid,
         "picture": None if axis.picture is None else base64.b64encode(axis.picture).decode(),
         "segments": [{"start": part.start, "stop": part.stop, "name": part.name} for part in axis.segments],
-    }
+    } | ({"unknown": [{"position": i, "letters": letters} for i, letters in axis.unknown]} if axis.unknown else {})
 
 
 def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
@@ -196,6 +198,7 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
         None if grid is None else (grid[0], grid[1]),
         image,
         segments,
+        unknown=tuple((each["position"], each["letters"]) for each in described.get("unknown", ())),
     )
 
 

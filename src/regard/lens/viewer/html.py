@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
-from ..runs.codes import FINE_ERROR, percent
+from ..runs.codes import FINE_ERROR, packed, percent
 from ..runs.first_view import choose
 from ..runs.labels import visible
 from ..runs.run import Run
-from . import embed
+from . import embed, matrices
 from .live import described
 from .views import SCRIPTS, STYLES, sections
 
@@ -39,7 +42,8 @@ def page(
 
     Args:
         run: the run to show.
-        other: a second run to compare with, with calls and axes of the same names and sizes.
+        other: a second run to compare with, of any text, tokens and model: what corresponds is found by aligning the
+            tokens.
         findings: the findings of an audit, as JSON.
         start: what is shown first: {"call": 0, "head": 0, "query": 0}, or a part of it. None is a head with a fault, or
             the head that tells most.
@@ -50,8 +54,7 @@ def page(
         The HTML text.
 
     Raises:
-        Refused: more than 60 million weights unless `served`, calls without figures, a `start` outside the run, or runs
-            that cannot be compared.
+        Refused: more than 60 million weights unless `served`, calls without figures, or a `start` outside the run.
 
     Examples:
         >>> import numpy as np, regard as rg
@@ -61,11 +64,11 @@ def page(
     """
     runs = [run] if other is None else [run, other]
     _check_figures(runs)
-    if other is not None:
-        _check_comparable(run, other)
     if not served and not all(map(embed.fits, runs)):
         _, Q, K = max((call.shape for call in run.calls), key=lambda shape: shape[1] * shape[2])
-        given = f"{run.model}: {sum(call.shape[0] for call in run.calls)} heads, the largest of {Q:,} × {K:,}"
+        given = (
+            f"{run.model}: {counted(sum(call.shape[0] for call in run.calls), 'head')}, the largest of {Q:,} × {K:,}"
+        )
         raise refuse(
             "page",
             "too many weights for one page",
@@ -111,6 +114,10 @@ def _blocks(data, runs: Sequence[Run]):
     for number, run in enumerate(runs):
         for name, text in embed.blocks(number, run):
             yield f'<script type="text/plain" id="{name}">{text}</script>'
+        start = data["runs"][number]["start"]
+        if (made := matrices.kept(run.calls[start["call"]], start)) is not None:
+            text = packed(np.frombuffer(made, np.uint8))
+            yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{text}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
 
 
@@ -154,26 +161,6 @@ def _check_figures(runs: Sequence[Run]) -> None:
             expected="calls with rows and received",
             fix="record runs with regard.look, which computes them, or add them with "
             "regard.lens.runs.figures.with_figures(call, special)",
-        )
-
-
-def _check_comparable(run: Run, other: Run) -> None:
-    ours, theirs = ([(call.shape, call.queries, call.keys) for call in each.calls] for each in (run, other))
-    if ours != theirs:
-        given = [
-            (
-                f"{len(each.calls)} calls of "
-                f"{', '.join(map(str, sorted({call.shape[0] for call in each.calls})))} heads over "
-            )
-            + ", ".join(f"{name} of {len(axis)}" for name, axis in each.axes.items())
-            for each in (run, other)
-        ]
-        raise refuse(
-            "page",
-            "runs that cannot be compared",
-            given="; ".join(given),
-            expected="as many calls of as many heads, over axes of the same names and sizes",
-            fix="record both from the same text, with models of the same shape",
         )
 
 

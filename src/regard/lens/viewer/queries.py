@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from ...common.text.characters import clipped
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import encode
 from ..runs.labels import visible, words
 from ..runs.run import Run
+from ..runs.tiles import Weights
+from .matrices import about as matrices
 from .row_walk import walk
 
-__all__ = ["about", "column", "pair", "plain", "row", "tracks", "walk"]
+__all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
 
 TRACKS = ("entropy", "spread", "special", "maximum", "attended")
 
@@ -25,7 +28,7 @@ def about(run: Run) -> dict[str, Any]:
     """The JSON of a page: everything except the weights, with untrusted text made visible and NaN replaced by null."""
     return {
         "model": words(run.model),
-        "text": words(run.text[:200]),
+        "text": words(clipped(run.text, 200)),
         "facts": plain(run.facts),
         "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
         "calls": [_call(call) for call in run.calls],
@@ -36,12 +39,17 @@ def about(run: Run) -> dict[str, Any]:
     }
 
 
-def row(call: Call, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
+def row(call: Weights, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
     """What a row attends to: coarse and fine codes, (K,) uint8 each."""
     return _codes(call, rows=[i], heads=[head])
 
 
-def column(call: Call, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
+def rows(call: Weights, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a row attends to in every head: coarse and fine codes, (H K,) uint8 each, one head after the other."""
+    return _codes(call, rows=[i])
+
+
+def column(call: Weights, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
     """Which rows attend to a key: coarse and fine codes, (Q,) uint8 each."""
     return _codes(call, keys=[j], heads=[head])
 
@@ -86,7 +94,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int) else words(str(value))
 
 
-def _codes(call: Call, **part) -> tuple[np.ndarray, np.ndarray]:
+def _codes(call: Weights, **part) -> tuple[np.ndarray, np.ndarray]:
     coarse, fine = encode(call.weights(**part), call.allowed(**part))
     return coarse.ravel(), fine.ravel()
 
@@ -104,9 +112,11 @@ def _total(call: Call, head: int) -> np.ndarray:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
+    lacking = {i: visible(letters) for i, letters in axis.unknown}
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
-        "tokens": [known[word] for word in axis.tokens],
+        "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
+        "unknown": {i: known[axis.tokens[i]] for i in lacking},
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
         "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
@@ -137,5 +147,6 @@ def _call(call: Call) -> dict[str, Any]:
         },
         "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
         "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")},
+        "matrices": plain(matrices(call)),
         "notes": plain(call.notes),
     }

@@ -1,9 +1,11 @@
 """The routes of the server: URL paths that the page requests, checked against the runs, and their responses as bytes.
 
-    tile/n/call/head/pool/level/row/column · row/n/call/head/i · column/n/call/head/j · pair/n/queries/keys/i/j
-    tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    tile/n/call/head/pool/level/row/column · row/n/call/head/i · rows/n/call/i · column/n/call/head/j
+    pair/n/queries/keys/i/j · tracks/n/call/head · walk/n/call/head/i · overview/n/call
+    matrices/n/call/head · products/n/call/head/i/j
 
-n is the number of the run. The response of walk is JSON; the others are frames.
+n is the number of the run. head may also be "mean", the mean of the heads of the call, or "all", that of all calls with
+its axes. The response of walk is JSON; the others are frames.
 """
 
 from __future__ import annotations
@@ -23,22 +25,28 @@ from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
 from .frames import frame
+from .head_mean import MEANS, HeadMean, mean_of
 from .held_runs import HeldRuns
+from .matrices import matrices, products
 
 __all__ = ["ROUTES", "Responder"]
 
 ROUTES = {
     "tile": ("n", "call", "head", "pool", "level", "row", "column"),
     "row": ("n", "call", "head", "i"),
+    "rows": ("n", "call", "i"),
     "column": ("n", "call", "head", "j"),
     "pair": ("n", "queries", "keys", "i", "j"),
     "tracks": ("n", "call", "head"),
     "walk": ("n", "call", "head", "i"),
+    "matrices": ("n", "call", "head"),
+    "products": ("n", "call", "head", "i", "j"),
     "overview": ("n", "call"),
 }
 POOLS = ("share", "largest")
 CELLS = 128  # along each side of an overview that the run does not contain
 CACHED = 1 << 26  # bytes of tiles and overviews
+MEAN_BUDGET = 1 << 27  # weights of single heads in one tile of their mean: about two seconds; larger tiles are sampled
 
 
 class Responder:
@@ -58,12 +66,20 @@ class Responder:
             raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
-        found: Tile = self.cache.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c))
+        budget = None if isinstance(at, Call) else MEAN_BUDGET // at.count
+        found: Tile = self.cache.get(
+            ("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, budget=budget)
+        )
         return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
         coarse, fine = answers.row(at, h, _number("row", i, at.shape[1]))
+        return frame({"exact": "exact"}, coarse=coarse, fine=fine)
+
+    def _rows(self, *, n: str, call: str, i: str) -> bytes:
+        at = self._call(n, call)
+        coarse, fine = answers.rows(at, _number("row", i, at.shape[1]))
         return frame({"exact": "exact"}, coarse=coarse, fine=fine)
 
     def _column(self, n: str, call: str, head: str, j: str) -> bytes:
@@ -88,11 +104,20 @@ class Responder:
         return _codes(weights, allowed, "exact", calls=[one["call"] for one in found])
 
     def _tracks(self, n: str, call: str, head: str) -> bytes:
-        return frame({"exact": "exact"}, **answers.tracks(*self._head(n, call, head)))
+        at, h = self._head(n, call, head)
+        return frame({"exact": "exact"}, **(answers.tracks(at, h) if isinstance(at, Call) else at.tracks()))
 
     def _walk(self, n: str, call: str, head: str, i: str) -> bytes:
-        at, h = self._head(n, call, head)
+        at, h = self._one_head(n, call, head)
         return json.dumps(answers.walk(at, h, _number("row", i, at.shape[1])), allow_nan=False).encode()
+
+    def _matrices(self, n: str, call: str, head: str) -> bytes:
+        return frame({}, **matrices(*self._one_head(n, call, head)))
+
+    def _products(self, n: str, call: str, head: str, i: str, j: str) -> bytes:
+        at, h = self._one_head(n, call, head)
+        row, key = _number("row", i, at.shape[1]), _number("column", j, at.shape[2])
+        return frame({}, **products(at, h, row, key))
 
     def _overview(self, n: str, call: str) -> bytes:
         at = self._call(n, call)
@@ -108,8 +133,16 @@ class Responder:
         calls = self._run(n).calls
         return calls[_number("call", call, len(calls))]
 
-    def _head(self, n: str, call: str, head: str) -> tuple[Call, int]:
+    def _one_head(self, n: str, call: str, head: str) -> tuple[Call, int]:
+        at, h = self._head(n, call, head)
+        if not isinstance(at, Call):
+            raise refuse("walk", "steps of a mean", given=head, expected="one head", fix="choose a head")
+        return at, h
+
+    def _head(self, n: str, call: str, head: str) -> tuple[Call | HeadMean, int]:
         at = self._call(n, call)
+        if head in MEANS:
+            return mean_of(self._run(n), at, head), 0
         return at, _number("head", head, at.shape[0])
 
 

@@ -58,14 +58,34 @@ VIEWS = (
             "reader/cells",
         ),
     ),
-    View("compare", "below", hidden=True),
+    View("beside", "below"),
+    View("lines", "below", parts=("lines/window", "lines/strokes")),
+    View(
+        "compare",
+        "below",
+        hidden=True,
+        parts=("compare/alignment", "compare/merged", "compare/place", "compare/edge", "compare/lists"),
+    ),
     View("pair", "below"),
-    View("walk", "below"),
+    View(
+        "walk",
+        "below",
+        parts=(
+            "walk/laws",
+            "walk/stages",
+            "walk/terms",
+            "walk/dotproduct",
+            "walk/weighted",
+            "walk/oneelement",
+            "walk/layeroutput",
+            "walk/numbers",
+        ),
+    ),
 )
 
 # In the order in which they run: common scripts, the parts of views, the views, and scripts that use the views.
 SCRIPTS = (
-    *("base", "source", "state", "legend"),
+    *("base", "tokens", "source", "means", "heads", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
     *("places", "figure", "share", "keys", "main"),

@@ -69,11 +69,13 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const step = (p, scale, row) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, row))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;
-/** A readable text color on that color. */
-const ink = (at, scale) => {
-  const [r, g, b] = rgb(at, scale);
-  return 0.3 * r + 0.59 * g + 0.11 * b > 130 ? "#1b1d24" : "#fbfaf6";
-};
+/** The relative luminance of a color of three bytes. Source: WCAG 2. */
+const luminance = (color) => [0.2126, 0.7152, 0.0722].reduce((sum, part, at) => sum + part * ((color[at] / 255 <= 0.04045 ? color[at] / 255 / 12.92 : ((color[at] / 255 + 0.055) / 1.055) ** 2.4)), 0);
+/** Black or white, whichever has more contrast with that color: at luminance 0.179 both have 4.58:1. */
+const ink = (at, scale) => (luminance(rgb(at, scale)) > 0.179 ? "#000000" : "#ffffff");
+
+/** The text colors on the signal colors of weights that are not plain numbers. */
+const INKS = { [ZERO]: "--ink", [NAN]: "--on-nan", [OUT]: "--on-out", [LEAK]: "--on-leak" };
 
 /** One 32-bit pixel per code. Masked cells are transparent, so that the hatching shows; invalid weights have signal colors. */
 function palette(scale, row = { attended: 1, maximum: 1 }) {
@@ -94,5 +96,6 @@ function element(tag, content, properties = {}, ...children) {
   return made;
 }
 
-const clip = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+/** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */
+const touching = () => matchMedia("(hover: none)").matches;
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

@@ -63,16 +63,16 @@ async function figureOf() {
   const side = clamp(FIGURE.side / Math.max(high, wide), 0.25, 26);
   const [width, height] = [wide * side, high * side];
   const [rows, columns] = [queryAxis(), keyAxis()];
-  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(clip(wordOf(of, first + i), FIGURE.characters), Math.min(12, side - 1))));
+  const longest = (of, first, count) => Math.max(...Array.from({ length: count }, (_, i) => wideOf(wordOf(of, first + i, FIGURE.characters), Math.min(12, side - 1))));
   const spelled = cells.level === 0 && side >= 9;
   const left = spelled ? 22 + longest(rows, cells.top, high) : 64, top = 62 + (spelled ? longest(columns, cells.left, wide) : 22);
-  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(callTitle(), 60)}, head ${state.head}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
+  const titles = [`${clip(runs[state.run].model, 48)} · ${clip(headTitle(), 70)}`, `rows: ${clip(callNow().queries, 20)}, columns: ${clip(callNow().keys, 20)} · ${covered(cells)}`];
   const legend = legendOf(left, top + height + 26, width);
   const whole = { width: Math.ceil(Math.max(left + width + 24, legend.right + 16, 32 + wideOf(titles[0], 14, 600), 32 + wideOf(titles[1], 11))), height: Math.ceil(top + height + 86) };
   const [text, soft] = [css("--ink"), css("--soft")];
   const root = drawn("svg", { xmlns: SVG, width: whole.width, height: whole.height, viewBox: `0 0 ${whole.width} ${whole.height}`, "font-family": FONTS, "font-size": 11, fill: text });
   const write = (content, attributes) => drawn("text", attributes, content);
-  root.append(drawn("title", {}, `${runs[state.run].model}: ${callTitle()}, head ${state.head}`),
+  root.append(drawn("title", {}, `${runs[state.run].model}: ${headTitle()}`),
     drawn("defs", {}, hatchOf(), gradient()), drawn("rect", { width: "100%", height: "100%", fill: css("--paper") }),
     write(titles[0], { x: 16, y: 24, "font-size": 14, "font-weight": 600 }),
     write(titles[1], { x: 16, y: 42, fill: soft }));
@@ -98,7 +98,7 @@ function squares({ high, wide, coarse, pixels }, side) {
     }
     for (let j = 0; j < wide; j++) {
       const sign = SIGNS[coarse[i * wide + j]];
-      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(drawn("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: "#ffffff", "font-weight": 700 }, sign));
+      if (sign && side >= 9 && coarse[i * wide + j] !== ZERO) made.append(drawn("text", { x: (j + 0.5) * side, y: (i + 0.72) * side, "font-size": 0.7 * side, "text-anchor": "middle", fill: css(INKS[coarse[i * wide + j]]), "font-weight": 700 }, sign));
     }
   }
   return made;
@@ -117,10 +117,14 @@ async function imageOf({ high, wide, pixels }, width, height) {
 /** The tokens to the left of and above the cells. */
 function labels({ top: first, left: start, high, wide }, side, left, top, rows, columns) {
   const size = Math.min(12, side - 1);
-  const word = (of, i) => clip(wordOf(of, i), FIGURE.characters);
+  /** A token whose text ends, or begins, at x: in right-to-left text, the other end is the start. */
+  const word = (of, i, attributes, ends) => {
+    const text = wordOf(of, i, FIGURE.characters), direction = directionOf(text);
+    return drawn("text", { ...attributes, direction, "text-anchor": ends === (direction === "ltr") ? "end" : "start" }, text);
+  };
   return [
-    drawn("g", { "font-size": size, "text-anchor": "end" }, ...Array.from({ length: high }, (_, i) => drawn("text", { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, word(rows, first + i)))),
-    drawn("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => drawn("text", { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, word(columns, start + j)))),
+    drawn("g", { "font-size": size }, ...Array.from({ length: high }, (_, i) => word(rows, first + i, { x: left - 6, y: top + (i + 0.5) * side + size / 3 }, true))),
+    drawn("g", { "font-size": size }, ...Array.from({ length: wide }, (_, j) => word(columns, start + j, { transform: `translate(${left + (j + 0.5) * side + size / 3} ${top - 6}) rotate(-90)` }, false))),
   ];
 }
 

@@ -17,7 +17,7 @@ const legend = {
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
     if (facts.changed) about.push(`changed: ${facts.changed}`);
     if (facts.predicted) about.push(`predicts ${clip(facts.predicted[0][0], 40)} (${percent(facts.predicted[0][1])})`);
-    $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · ", element("bdi", `“${clip(text, 120)}”`)] : []));
+    $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · “", element("bdi", clip(text, 120)), "”"] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
     this.facts();
   },
@@ -63,10 +63,10 @@ const legend = {
     const line = await reading();
     if (overtaken(place)) return;
     const pinned = line.to ? queryAxis() : keyAxis();
-    const start = [`${capital(callTitle())}, head ${state.head}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
+    const start = [`${capital(headTitle())}: `, ...line.places.slice(0, 3).flatMap((i, at) => [at ? ", " : "", ...named(pinned, i)])];
     if (line.places.length > 3) start.push(` and ${line.places.length - 3} more`);
     $("sentence").replaceChildren(...start, ...(line.to ? this.given(line) : this.received(line)), ...this.wrong(line));
-    $("exactness").textContent = `${capital(line.exact)}; numbers are stored with a relative error of at most ${data.error}.`;
+    $("exactness").textContent = `${capital(line.exact)}; weights are stored with a relative error of at most ${data.error}, vectors with at most 0.05 %.`;
   },
 
   /** The weights of rows as a sentence. */
@@ -120,8 +120,6 @@ screens.push(legend);
 
 /** A weight as text. */
 const amount = ({ p, sure }, j) => `${sure[j] ? "" : "about "}${percent(p[j], sure[j] ? 3 : 2)}`;
-/** A token in quotes, and its position. */
-const named = (of, i, more = "") => [element("bdi", clip(quote(of, i), 40)), ` (${of.grid ? "patch" : "token"} ${i.toLocaleString("en")}${more})`];
 
 /** JSON as one line of text. */
 function plain(value) {

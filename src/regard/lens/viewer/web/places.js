@@ -1,6 +1,6 @@
 // The bar of links to the parts of the page.
 
-const PLACES = { live: "Try", findings: "Findings", steps: "Steps", atlas: "Heads", map: "Map", reader: "Text", pair: "Pair", walk: "Step by step", compare: "Comparison" };
+const PLACES = { live: "Try", findings: "Findings", steps: "Steps", atlas: "Heads", map: "Map", reader: "Text", beside: "Two heads", lines: "Lines", pair: "Pair", walk: "Step by step", compare: "Comparison" };
 
 const places = {
   name: "places",
@@ -19,6 +19,17 @@ const places = {
     $(id).tabIndex = -1;
     $(id).focus({ preventScroll: true });
     $(id).scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
+    this.settle(id);
+  },
+
+  /** Scrolls there once more, since parts that are drawn on the way may move it; not after another input. */
+  settle(id) {
+    this.done?.abort();
+    this.done = new AbortController();
+    const { signal } = this.done;
+    addEventListener("scrollend", () => { this.done.abort(); $(id).scrollIntoView({ block: "start" }); }, { signal });
+    for (const input of ["wheel", "pointerdown", "touchstart", "keydown"]) addEventListener(input, () => this.done.abort(), { signal, passive: true });
+    setTimeout((done) => done.abort(), 2000, this.done);
   },
 
   draw() {

@@ -42,9 +42,14 @@ const share = {
     const { queries, keys: columns } = callNow();
     const given = from ? `keys=${Math.min(query, callNow().K - 1)}` : key === null ? `rows=${query}` : `rows=${query}, keys=${key}`;
     const part = from ? "[0, :, 0]" : key === null ? "[0, 0]" : "[0, 0, 0]";
-    const spelled = (of, i) => `“${clip(wordOf(of, i), 30)}” (${i})`;
+    const spelled = (of, i) => `${quote(of, i, 30)} (${i})`;
     const comment = from ? `the weight of each row on ${spelled(axis(columns), Math.min(query, callNow().K - 1))}` : key === null ? `the weights of ${spelled(axis(queries), query)} on all keys` : `${spelled(axis(queries), query)} → ${spelled(axis(columns), key)}`;
-    return `import regard as rg\n\nrun = ${runs[state.run].python}\nrun.calls[${state.call}].weights(${given}, heads=${state.head})${part}  # ${callTitle()}, head ${state.head}: ${comment}\n`;
+    const begin = `import regard as rg\n\nrun = ${runs[state.run].python}\n`;
+    if (!isMean(state.head)) return `${begin}run.calls[${state.call}].weights(${given}, heads=${state.head})${part}  # ${headTitle()}: ${comment}\n`;
+    const mean = part.replace("[0, ", "["); // the mean has no axis of heads
+    const numbers = callsOf(state.run, state.call, state.head);
+    const heads = numbers.length === 1 ? `run.calls[${state.call}].weights(${given})` : `np.concatenate([run.calls[i].weights(${given}) for i in [${numbers.join(", ")}]])`;
+    return `import numpy as np\n${begin}${heads}.mean(0)${mean}  # ${headTitle()}: ${comment}\n`;
   },
 
   under() {
@@ -52,7 +57,7 @@ const share = {
     return hover ? { ...state, query: Math.floor(hover.row), key: Math.floor(hover.column) } : state;
   },
 
-  name: (kind) => `regard-${callTitle()}-head-${state.head}.${kind}`.replace(/[^\w.]+/g, "-"),
+  name: (kind) => `regard-${headTitle()}.${kind}`.replace(/[^\w.]+/g, "-"),
 
   async svg() {
     announce("Drawing …");

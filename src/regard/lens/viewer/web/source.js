@@ -2,13 +2,16 @@
 //
 //   tile(n, call, head, pool, level, row, column) -> {rows, columns, coarse, fine, exact}   cells of 2^level × 2^level pairs
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
+//   rows(n, call, i) -> the same row of all heads, one after the other   head(n, call, head) -> all weights of a head, row by row
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
 //   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, readers, lengths, ordinary}   readers: how many
 //                           rows may attend to each key; lengths: of the values, if they were recorded; ordinary: Σ p over the keys
 //                           that are not special tokens; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
+//   matrices(n, call, head, i, j) -> the matrices of a head and what they give for row i and key j, as in matrices.py; in a page only
+//                           some elements of one head, which `elements` lists; null if there are none
 //
-// n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
+// head may also be "mean" or "all" (heads.js), except in walk. n is the number of the run, 1 for the second of a comparison. `exact` describes how the numbers were computed, such as "exact" or
 // "sampled 1 row of 8"; the page shows it. If there is `sure`, cells in which it is 0 are the mean of their neighborhood.
 
 const TILE = 256;
@@ -80,6 +83,7 @@ class Embedded {
   /** Codes of a whole head: {coarse, fine, exact}. */
   head(n, call, head) {
     return this.heads.get(`${n}-${call}-${head}`, async () => {
+      if (isMean(head)) return meanCodes(this, n, call, head);
       const found = await this.kept(n, call, head);
       return runs[n].kept === "whole" ? found : opened(found, await this.bits(found.mask), runs[n].calls[call]);
     });
@@ -97,6 +101,19 @@ class Embedded {
     const { exact, ...codes } = await this.head(n, call, head);
     const part = (name) => codes[name]?.subarray(i * K, (i + 1) * K);
     return { coarse: part("coarse"), fine: part("fine"), sure: part("sure"), exact };
+  }
+
+  async rows(n, call, i) {
+    const { heads, K } = runs[n].calls[call];
+    const [coarse, fine] = [new Uint8Array(heads * K), new Uint8Array(heads * K)];
+    let exact = "exact";
+    for (let head = 0; head < heads; head++) {
+      const found = await this.row(n, call, head, i);
+      coarse.set(found.coarse, head * K);
+      fine.set(found.fine, head * K);
+      if (found.exact !== "exact") exact = found.exact;
+    }
+    return { coarse, fine, exact };
   }
 
   async column(n, call, head, j) {
@@ -120,6 +137,7 @@ class Embedded {
   }
 
   async tracks(n, call, head) {
+    if (isMean(head)) return meanTracks(await this.head(n, call, head), runs[n].calls[call], runs[n].axes[runs[n].calls[call].keys].special);
     const { tracks, most, names } = await this.framed(`tracks-${n}-${call}`); // as shares of the largest value of each figure
     const { Q, K, heads } = runs[n].calls[call];
     const found = {};
@@ -141,6 +159,15 @@ class Embedded {
   async walk(n, call, head, i) {
     if (!$(`walk-${n}-${call}`)) return null;
     return walked(await this.framed(`walk-${n}-${call}`), await this.row(n, call, head, i), runs[n].calls[call], head, i);
+  }
+
+  /** The page contains those of one head and row, of which the matrices hold for other rows as well. */
+  async matrices(n, call, head, i) {
+    if (!$(`matrices-${n}-${call}`)) return null;
+    const kept = await this.framed(`matrices-${n}-${call}`);
+    const { row, key } = kept;
+    if (kept.head !== head) return { head: kept.head, row, key };
+    return row === i ? kept : { ...kept, x: null, heads: null, parts: null, own: null, whole: null, y: null };
   }
 }
 
@@ -173,6 +200,19 @@ class Served {
       return { call, coarse: found.coarse.subarray(at - heads, at), fine: found.fine.subarray(at - heads, at), exact: found.exact };
     });
   }
+  /** All codes of a head, from its tiles. */
+  async head(n, call, head) {
+    const { Q, K } = runs[n].calls[call];
+    const whole = { coarse: new Uint8Array(Q * K), fine: new Uint8Array(Q * K), exact: "exact" };
+    const places = Array.from({ length: Math.ceil(Q / TILE) * Math.ceil(K / TILE) }, (_, at) => [Math.floor(at / Math.ceil(K / TILE)), at % Math.ceil(K / TILE)]);
+    await Promise.all(places.map(async ([row, column]) => {
+      const tile = await this.tile(n, call, head, "share", 0, row, column);
+      if (tile.exact !== "exact") whole.exact = tile.exact;
+      for (let r = 0; r < tile.rows; r++) for (const name of ["coarse", "fine"]) whole[name].set(tile[name].subarray(r * tile.columns, (r + 1) * tile.columns), (row * TILE + r) * K + column * TILE);
+    }));
+    return whole;
+  }
+  rows(n, call, i) { return this.request(`rows/${n}/${call}/${i}`); }
   tracks(n, call, head) { return this.request(`tracks/${n}/${call}/${head}`); }
   async overview(n, call) {
     const found = await this.request(`overview/${n}/${call}`);
@@ -180,6 +220,11 @@ class Served {
     return { ...found, rows, columns };
   }
   walk(n, call, head, i) { return this.request(`walk/${n}/${call}/${head}/${i}`); }
+  async matrices(n, call, head, i, j) {
+    const [of, made] = await Promise.all([this.request(`matrices/${n}/${call}/${head}`), this.request(`products/${n}/${call}/${head}/${i}/${j}`)]);
+    const wide = made.y?.length;
+    return { ...of, ...made, head, row: i, key: j, own: made.parts?.subarray(head * wide, (head + 1) * wide) };
+  }
 }
 
 /** The block of a coarse map that contains a position, with the edges of measures.edges. */

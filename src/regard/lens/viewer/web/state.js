@@ -19,7 +19,7 @@ const numbersOf = (text) => text.split(",").map(Number);
 
 choosable("run", 0, { write: (run) => (run && run < GIVEN ? `${run}` : undefined), read: (text) => (position.read(text) < GIVEN ? position.read(text) : undefined) });
 choosable("call", runs[0].start.call, position);
-choosable("head", runs[0].start.head, position);
+choosable("head", runs[0].start.head, { ...position, read: (text) => (isMeanName(text) ? text : position.read(text)) }); // or a mean of heads
 choosable("query", runs[0].start.query, position); // the pinned row
 choosable("key", null, position); // the pinned column, if a pair was chosen
 choosable("scale", USUAL, oneOf(SCALES));
@@ -37,8 +37,6 @@ const callNow = () => runs[state.run].calls[state.call];
 const axis = (name) => runs[state.run].axes[name];
 const queryAxis = () => axis(callNow().queries);
 const keyAxis = () => axis(callNow().keys);
-const wordOf = (of, i) => of.tokens[i] ?? "∅";
-const quote = (of, i) => `“${wordOf(of, i)}”`;
 /** The title of each call: its layer, with the axes if calls have different axes; its name if that is not unique. */
 const titles = new WeakMap();
 function titlesOf(run) {
@@ -70,7 +68,8 @@ function choose(change) {
   const calls = runs[at.run].calls;
   at.call = round(at.call, calls.length);
   const call = calls[at.call];
-  at.head = change.head === undefined ? Math.min(at.head, call.heads - 1) : round(at.head, call.heads);
+  if (isMean(at.head) && noMeans(at.run)) at.head = runs[at.run].start.head;
+  if (!isMean(at.head)) at.head = change.head === undefined ? Math.min(at.head, call.heads - 1) : round(at.head, call.heads);
   const moved = call.queries !== calls[Math.min(before.call, calls.length - 1)].queries || call.keys !== calls[Math.min(before.call, calls.length - 1)].keys;
   if (moved) Object.assign(at, { view: null, key: null, pins: [] });
   at.step = at.step === null || !runs[at.run].steps.length ? null : clamp(at.step, 0, runs[at.run].steps.length - 1);

@@ -33,7 +33,7 @@ const headTable = {
       element("th", undefined, { scope: "row" }, element("button", `${callTitle(call)}, head ${at}`, { type: "button", onclick: () => choose({ call, head: at }) })),
       ...this.names().map((name) => element("td", metrics.words(name, metrics.value(name, call, at))))));
     const table = element("table", undefined, {}, element("thead", undefined, {}, element("tr", undefined, {}, head("order", "head"), ...this.names().map((name) => head(name, METRICS[name].title)))), element("tbody", undefined, {}, ...lines));
-    const count = heads.length > this.most ? `the first ${this.most} of ${heads.length} heads` : `${heads.length} heads`;
+    const count = heads.length > this.most ? `the first ${this.most} of ${heads.length} heads` : counted(heads.length, "head");
     $("atlas-table").replaceChildren(
       element("div", undefined, { className: "bar" }, element("p", count, { className: "note" }), element("button", "copy the table", { type: "button", id: "copy-table", onclick: () => copy(this.text(), "The table") })),
       element("div", undefined, { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "The figures of all heads" }, table));

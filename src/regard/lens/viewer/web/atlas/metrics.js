@@ -49,7 +49,8 @@ const metrics = {
     if (value === null) return "—";
     const { unit } = METRICS[metric];
     if (!unit) return percent(value, 3);
-    return `${unit === "findings" ? value : value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
+    if (unit === "findings") return counted(value, "finding");
+    return `${value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
   },
 
   /** The value as short text, without unit. */
@@ -59,8 +60,14 @@ const metrics = {
     return metric === "distance" ? value.toFixed(value < 9.95 ? 1 : 0) : String(Math.round(100 * value));
   },
 
-  /** The metrics of a head, as pairs of a title and text. */
+  /** The metrics of a head, as pairs of a title and text; of a mean, those that are the means of the metrics of its heads. */
   described(call, head) {
+    if (isMean(head)) {
+      const heads = callsOf(state.run, call, head).flatMap((number) => Array.from({ length: runs[state.run].calls[number].heads }, (_, each) => [number, each]));
+      const mean = (name) => heads.reduce((sum, place) => sum + (this.value(name, ...place) ?? NaN), 0) / heads.length;
+      const found = Object.keys(METRICS).filter((name) => METRICS[name].title.startsWith("weight on") && name !== "sink");
+      return [["shown", headTitle(call, head)], ...found.map((name) => [METRICS[name].title, this.words(name, Number.isNaN(mean(name)) ? null : mean(name))])];
+    }
     const { figures, heads, groups } = runs[state.run].calls[call];
     const entropy = figures.entropy?.[head] ?? null;
     const found = Object.keys(METRICS).filter((name) => !["matrix", "findings", "spread", "sink"].includes(name))
@@ -84,8 +91,9 @@ const metrics = {
   /** The next head that passes the filter, across calls; {} if no other head passes. */
   nextHead(by) {
     const calls = runs[state.run].calls;
-    if (!state.filter) return { head: state.head + by };
-    let [call, head] = [state.call, state.head];
+    const from = isMean(state.head) ? (by > 0 ? -1 : callNow().heads) : state.head;
+    if (!state.filter) return { head: from + by };
+    let [call, head] = [state.call, from];
     for (let tries = calls.reduce((sum, { heads }) => sum + heads, 0); tries > 0; tries--) {
       head += by;
       if (head < 0 || head >= calls[call].heads) {
@@ -100,6 +108,7 @@ const metrics = {
   /** The next call with a head that passes the filter, and the nearest such head in it. */
   nextCall(by) {
     const calls = runs[state.run].calls;
+    if (isMean(state.head)) return { call: state.call + by, head: "mean" };
     for (let tries = 1; tries <= calls.length; tries++) {
       const call = round(state.call + by * tries, calls.length);
       const heads = Array.from({ length: calls[call].heads }, (_, head) => head).filter((head) => this.kept(call, head));

@@ -107,7 +107,7 @@ const thumbnails = {
     this.context.fillStyle = value === null ? css("--nan") : color(at, "linear");
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
     if (atlas.size >= 22) {
-      this.context.fillStyle = value === null ? "#fbfaf6" : ink(at, "linear");
+      this.context.fillStyle = value === null ? css("--on-nan") : ink(at, "linear");
       this.context.font = `${Math.min(12, 0.42 * atlas.size)}px system-ui, sans-serif`;
       this.context.textAlign = "center";
       this.context.textBaseline = "middle";

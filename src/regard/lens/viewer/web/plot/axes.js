@@ -15,11 +15,11 @@ const TRACKS = {
 };
 
 const trackShelf = new Shelf(12);
-/** The figures of rows and keys of the chosen head in run n if they are loaded, otherwise undefined. */
-const tracksNow = (n) => trackShelf.get(`${n}-${state.call}-${state.head}`);
-async function tracksOf(n) {
-  const name = `${n}-${state.call}-${state.head}`;
-  return trackShelf.get(name) ?? trackShelf.set(name, await source.tracks(n, state.call, state.head));
+/** The figures of rows and keys of a head in run n, by default of the chosen one, if they are loaded, otherwise undefined. */
+const tracksNow = (n, { call, head } = state) => trackShelf.get(`${n}-${call}-${head}`);
+async function tracksOf(n, { call, head } = state) {
+  const name = `${n}-${call}-${head}`;
+  return trackShelf.get(name) ?? trackShelf.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
 const pyramids = new WeakMap();
@@ -38,7 +38,7 @@ function pyramid(values) {
 
 function drawMargins(plot, context, at) {
   const keys = { of: runs[plot.run()].axes[plot.call.keys], first: at.column, step: at.kx, length: plot.width, most: plot.call.K, across: true };
-  const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, rowsNow()), across: false };
+  const rows = { of: runs[plot.run()].axes[plot.call.queries], first: at.row, step: at.ky, length: plot.height, most: Math.min(plot.call.Q, plot.place.rows), across: false };
   for (const side of [keys, rows]) {
     side.last = Math.min(side.most, side.first + side.length / side.step);
     side.pen = penOf(plot, context, side);
@@ -77,13 +77,14 @@ function tokenLabels(plot, context, side) {
   for (let i = Math.floor(side.first); i < side.last; i++) {
     const middle = alongAxis(side, i + 0.5);
     if (middle < 0 || middle > side.length) continue;
-    const chosen = across ? i === state.key : i === state.query;
+    const chosen = across ? i === plot.place.key : i === plot.place.query;
     context.font = `${chosen ? "600 " : ""}${Math.min(12.5, side.step * 0.92)}px system-ui, sans-serif`;
     context.fillStyle = chosen ? tints.accent : of.special[i] ? tints.soft : tints.ink;
     context.textBaseline = "middle";
     const flat = across && side.step >= 54;
-    const text = fittedText(context, tokenText(of, i), flat ? side.step - 6 : room);
+    const text = fittedLabel(context, of, i, flat ? side.step - 6 : room);
     context.save();
+    context.direction = directionOf(text);
     if (across) {
       context.translate(pen.start + middle, pen.inner - 11);
       if (!flat) context.rotate(-Math.PI / 2);
@@ -98,7 +99,13 @@ function tokenLabels(plot, context, side) {
 }
 
 /** A token on one line, without spaces at its ends; a token of spaces is shown as ␣. */
-const tokenText = (of, i) => [...wordOf(of, i).slice(0, 120)].slice(0, 60).join("").replace(/\s+/g, " ").trim() || "␣";
+const tokenText = (word) => clip(word, 60).replace(/\s+/g, " ").trim() || "␣";
+
+/** A token, truncated to fit; what the model saw of unknown letters is left out if it does not fit as well. */
+function fittedLabel(context, of, i, room) {
+  const whole = fittedText(context, tokenText(wordOf(of, i, 60)), room);
+  return of.unknown?.[i] && whole.endsWith("…") ? fittedText(context, tokenText(of.tokens[i]), room) : whole;
+}
 
 const fitShelf = new Shelf(4000);
 /** The text, truncated to fit. */
@@ -107,14 +114,14 @@ function fittedText(context, text, room) {
   const found = fitShelf.get(name);
   if (found !== undefined) return found;
   if (context.measureText(text).width <= room) return fitShelf.set(name, text);
-  const characters = [...text];
-  let [low, high] = [0, characters.length];
+  const parts = characters(text);
+  let [low, high] = [0, parts.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${characters.slice(0, middle).join("")}…`).width <= room) low = middle;
+    if (context.measureText(`${parts.slice(0, middle).join("")}…`).width <= room) low = middle;
     else high = middle - 1;
   }
-  return fitShelf.set(name, low ? `${characters.slice(0, low).join("")}…` : "");
+  return fitShelf.set(name, low ? `${parts.slice(0, low).join("")}…` : "");
 }
 
 /** The round step between labeled positions. */
@@ -140,10 +147,10 @@ function positionLabels(plot, context, side) {
     if (side.of.segments.length || wordOf(side.of, i) === String(i)) continue; // segments have names of their own, plain positions need none
     const room = across ? size * side.step - 8 : plot.labels - 20 - context.measureText(text).width;
     if (room < 30) continue;
-    const word = fittedText(context, tokenText(side.of, i), room);
-    context.globalAlpha = 0.75;
+    const word = fittedLabel(context, side.of, i, room);
+    context.direction = directionOf(word);
     context.fillText(word, across ? inside(word) : x - 6 - context.measureText(text).width, across ? y - 14 : y);
-    context.globalAlpha = 1;
+    context.direction = "ltr";
   }
 }
 
@@ -171,7 +178,7 @@ function segmentBand(plot, side) {
 
 /** Marks positions where the tokens of two compared runs differ. */
 function differences(plot, side) {
-  const other = differing(side.across ? plot.call.keys : plot.call.queries);
+  const other = plot.differing?.(side.across ? "keys" : "queries");
   if (other) trackBlocks(side, other, (from, to) => side.pen.fill(from, Math.max(to, from + 2), side.pen.inner - 3, side.pen.inner, plot.palette.out));
 }
 
@@ -202,16 +209,4 @@ function trackBars(plot, context, side, name, tracks, near) {
   else { context.translate(near + plot.track / 2, pen.start - 5); context.rotate(-Math.PI / 2); }
   context.fillText(title, 0, 0);
   context.restore();
-}
-
-const differingTokens = new Map();
-/** An array over the axis that is 1 where the tokens of the two runs differ; null if none do. */
-function differing(name) {
-  if (runs.length < 2) return null;
-  if (!differingTokens.has(name)) {
-    const [ours, theirs] = runs.map((run) => run.axes[name].tokens);
-    const found = Float32Array.from(ours, (token, i) => (token === theirs[i] ? 0 : 1));
-    differingTokens.set(name, found.includes(1) ? found : null);
-  }
-  return differingTokens.get(name);
 }

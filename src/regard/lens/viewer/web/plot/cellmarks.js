@@ -11,20 +11,20 @@ function drawCells(plot, context, painter, at, place, near, X, Y) {
   const size = Math.min(13, 0.62 * Math.min(at.kx, at.ky)) * dpr;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  const [i1, j1] = [Math.min(plot.call.Q, rowsNow(), Math.ceil(at.row + height / at.ky)), Math.min(plot.call.K, Math.ceil(at.column + width / at.kx))];
+  const [i1, j1] = [Math.min(plot.call.Q, plot.place.rows, Math.ceil(at.row + height / at.ky)), Math.min(plot.call.K, Math.ceil(at.column + width / at.kx))];
   for (const spot of near) {
     const tile = painter.codes({ ...place, ...spot, level: 0 }, [0, 0]);
     if (!tile) continue;
     const [top, left] = [spot.row * TILE, spot.column * TILE];
     for (let i = Math.max(top, Math.floor(at.row)); i < Math.min(i1, top + tile.rows); i++) {
-      const row = painter.label ? null : rowNow(painter.n, i);
+      const row = painter.label ? null : rowNow(painter.n, i, 1, painter.tracks());
       if (row === undefined) continue; // not loaded yet
       for (let j = Math.max(left, Math.floor(at.column)); j < Math.min(j1, left + tile.columns); j++) {
         const cell = (i - top) * tile.columns + j - left;
         const text = painter.label ? painter.label(tile, cell, numbers) : hide && anySpecial(keys, j, 1) ? "" : labelOf(tile, cell, numbers, row.factor);
         if (!text) continue;
         context.font = `${text.length > 1 ? 500 : 600} ${text.length > 1 ? 11 * dpr : size}px system-ui, sans-serif`;
-        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row, j);
+        context.fillStyle = painter.inkAt ? painter.inkAt(tile, cell) : inkOf(plot, tile, cell, row, j, painter.tracks());
         context.fillText(text, X(j) + wide / 2, Y(i) + high / 2, wide - 2 * dpr);
       }
     }
@@ -50,12 +50,11 @@ function labelOf({ coarse, fine, sure }, cell, numbers, factor) {
 }
 
 /** A readable text color for a cell. */
-function inkOf(plot, { coarse }, cell, row, j) {
+function inkOf(plot, { coarse }, cell, row, j, tracks) {
   const code = coarse[cell];
-  if (code === ZERO) return plot.palette.ink;
-  if (code < FIRST && code !== TINY) return "#ffffff";
+  if (INKS[code]) return plot.palette[INKS[code].slice(2)];
   if (SCALES[state.scale].perCell) {
-    const others = othersOfCell(tracksNow(plot.run()), COARSE[code], j, 1, 1, "share");
+    const others = othersOfCell(tracks, COARSE[code], j, 1, 1, "share");
     return ink(step(COARSE[code], state.scale, { others }), state.scale);
   }
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
@@ -63,9 +62,9 @@ function inkOf(plot, { coarse }, cell, row, j) {
 
 /** Lines through the pinned row and key, dashes for additional rows, the measured block, and the pointer. */
 function drawPins(plot, context, at) {
-  const { left, top, width, height, palette: tints } = plot;
+  const { left, top, width, height, palette: tints, place } = plot;
   const X = (key) => left + (key - at.column) * at.kx, Y = (row) => top + (row - at.row) * at.ky;
-  const right = Math.min(left + width, X(plot.call.K)), bottom = Math.min(top + height, Y(Math.min(plot.call.Q, rowsNow())));
+  const right = Math.min(left + width, X(plot.call.K)), bottom = Math.min(top + height, Y(Math.min(plot.call.Q, place.rows)));
   context.save();
   context.beginPath();
   context.rect(left - 3, top - 3, right - left + 6, bottom - top + 6);
@@ -86,26 +85,26 @@ function drawPins(plot, context, at) {
     const xs = at.kx >= 5 ? [X(key), X(key + 1)] : [X(key + 0.5)];
     for (const x of xs) { context.moveTo(x, top); context.lineTo(x, bottom); }
   };
-  if (state.hover && !measuring.block?.live) {
+  if (place.hover && !place.block?.live) {
     Object.assign(context, { strokeStyle: tints.soft, lineWidth: 1, globalAlpha: 0.55 });
     context.beginPath();
-    const [row, column] = [Math.floor(state.hover.row), Math.floor(state.hover.column)];
+    const [row, column] = [Math.floor(place.hover.row), Math.floor(place.hover.column)];
     context.moveTo(left, Y(row + 0.5)); context.lineTo(right, Y(row + 0.5));
     context.moveTo(X(column + 0.5), top); context.lineTo(X(column + 0.5), bottom);
     context.stroke();
     context.globalAlpha = 1;
   }
   context.setLineDash([5, 4]);
-  for (const pin of state.pins) line(tints.accent, 1, () => across(pin));
+  for (const pin of place.pins) line(tints.accent, 1, () => across(pin));
   context.setLineDash([]);
-  line(tints.accent, 1, () => across(state.query));
-  if (state.key !== null) {
-    line(tints.accent, 1, () => down(state.key));
-    const [x, y, w, h] = [X(state.key), Y(state.query), Math.max(7, at.kx), Math.max(7, at.ky)];
+  line(tints.accent, 1, () => across(place.query));
+  if (place.key !== null) {
+    line(tints.accent, 1, () => down(place.key));
+    const [x, y, w, h] = [X(place.key), Y(place.query), Math.max(7, at.kx), Math.max(7, at.ky)];
     line(tints.accent, 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
   }
-  if (measuring.block) {
-    const { row, column, rows, columns } = measuring.block;
+  if (place.block) {
+    const { row, column, rows, columns } = place.block;
     Object.assign(context, { fillStyle: tints.accent, globalAlpha: 0.14 });
     context.fillRect(X(column), Y(row), columns * at.kx, rows * at.ky);
     context.globalAlpha = 1;

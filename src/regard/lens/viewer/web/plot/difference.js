@@ -1,21 +1,25 @@
 // The difference of two runs, cell by cell: p₁ − p₀ on a fixed symmetric domain.
 
 const LAWS = {
-  difference: { title: "signed logarithm", ticks: ["−100 %", "−0.1 %", "≤ 10⁻⁶", "0.1 %", "100 %"], place: (d) => 0.5 + (Math.sign(d) / 2) * Math.max(0, 1 + Math.log10(Math.abs(d) || 1e-12) / 6) },
-  linear: { title: "linear", ticks: ["−100 %", "−50 %", "0", "50 %", "100 %"], place: (d) => 0.5 + d / 2 },
+  difference: { title: "linear", ticks: ["−100 %", "−50 %", "0", "50 %", "100 %"], place: (d) => 0.5 + d / 2 },
+  logarithmic: { title: "signed logarithm", ticks: ["−100 %", "−0.1 %", "≤ 10⁻⁶", "0.1 %", "100 %"], place: (d) => 0.5 + (Math.sign(d) / 2) * Math.max(0, 1 + Math.log10(Math.abs(d) || 1e-12) / 6) },
 };
 // The kinds of cells of two runs: masked in both, equal within the error of the codes, different, not a number, forbidden weight in
-// one of them, or masked in only one of them.
-const [BOTH_MASKED, SAME, DIFFERENT, NEITHER, FORBIDDEN, ONE_MASKED] = [0, 1, 2, 3, 4, 5];
+// one of them, masked in only one of them, or of tokens that only one of them has.
+const [BOTH_MASKED, SAME, DIFFERENT, NEITHER, FORBIDDEN, ONE_MASKED, ONE_TEXT] = [0, 1, 2, 3, 4, 5, 6];
 
-/** Two tiles as one: {rows, columns, kind, d, exact, alarms}. */
-function differenceTile(ours, theirs) {
+/** Two tiles as one: {rows, columns, kind, d, exact, alarms}. lone(r, c): whether only one of the runs has the tokens of a cell. */
+function differenceTile(ours, theirs, lone) {
   const count = ours.rows * ours.columns;
   const [kind, d] = [new Uint8Array(count), new Float32Array(count)];
   const error = ours.fine && theirs.fine ? 2.3e-4 : 0.058; // one step of the code of each
   const alarms = { cells: [] };
   for (let at = 0; at < count; at++) {
     const [a, b] = [ours.coarse[at], theirs.coarse[at]];
+    if (lone?.(Math.floor(at / ours.columns), at % ours.columns)) {
+      kind[at] = ONE_TEXT;
+      continue;
+    }
     if (a === MASKED && b === MASKED) continue;
     const [p, q] = [weight(a, ours.fine?.[at]), weight(b, theirs.fine?.[at])];
     d[at] = q - p;
@@ -33,21 +37,26 @@ function differenceTile(ours, theirs) {
 /** A difference of two weights as text, with its sign. */
 const pointsOf = (d) => (Number.isNaN(d) ? "—" : d === 0 ? "0" : `${d < 0 ? "−" : "+"}${Number((100 * Math.abs(d)).toPrecision(3))} points`);
 
-/** The painter of a difference plot; law: a name of LAWS. */
-const differencePainter = (law) => ({
+/**
+ * The painter of a difference plot. law: a name of LAWS; names: the two runs, by number or by name; lone(kind, from, to): whether no
+ * token of a range along "queries" or "keys" is in both.
+ */
+const differencePainter = (law, names, lone = null) => ({
   law,
-  needs: (place) => [{ ...place, n: 0 }, { ...place, n: 1 }],
+  needs: (place) => names.map((n) => ({ ...place, n })),
 
   codes(place, fold) {
-    const name = `difference ${tileName({ ...place, n: "" })}|${fold}`;
+    const name = `difference ${tileName({ ...place, n: names })}|${fold}`;
     const found = tiles.bitmaps.get(name);
     if (found) return found;
-    const [ours, theirs] = [0, 1].map((n) => tiles.at({ ...place, n }, fold));
-    return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs));
+    const [ours, theirs] = names.map((n) => tiles.at({ ...place, n }, fold));
+    const [top, left, high, wide] = [place.row * TILE * 2 ** place.level, place.column * TILE * 2 ** place.level, 2 ** (place.level + fold[0]), 2 ** (place.level + fold[1])];
+    const only = lone && ((r, c) => lone("queries", top + r * high, top + (r + 1) * high) || lone("keys", left + c * wide, left + (c + 1) * wide));
+    return ours && theirs && tiles.bitmaps.set(name, differenceTile(ours, theirs, only));
   },
 
   bitmap(place, fold) {
-    const name = `${law} ${tileName({ ...place, n: "" })}|${fold}|${theme()}`;
+    const name = `${law} ${tileName({ ...place, n: names })}|${fold}|${theme()}`;
     const found = tiles.bitmaps.get(name);
     if (found) return found;
     const tile = this.codes(place, fold);
@@ -58,11 +67,11 @@ const differencePainter = (law) => ({
   },
 
   place: (kind, d) => (kind === SAME ? 128 : Math.round(255 * clamp(LAWS[law].place(d), 0, 1))),
-  odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out") }),
+  odd: () => ({ [BOTH_MASKED]: 0, [NEITHER]: tintOf("--nan"), [FORBIDDEN]: tintOf("--leak"), [ONE_MASKED]: tintOf("--out"), [ONE_TEXT]: tintOf("--line") }),
 
   label({ kind, d }, cell, numbers) {
     const sign = { [NEITHER]: "×", [FORBIDDEN]: "!", [ONE_MASKED]: "±" }[kind[cell]];
-    if (sign || !numbers || kind[cell] === BOTH_MASKED) return sign ?? "";
+    if (sign || !numbers || kind[cell] === BOTH_MASKED || kind[cell] === ONE_TEXT) return sign ?? "";
     return kind[cell] === SAME ? "=" : pointsOf(d[cell]).replace(" points", "");
   },
   inkAt({ kind, d }, cell) { return kind[cell] > DIFFERENT ? "#ffffff" : ink(this.place(kind[cell], d[cell]), "lift"); },

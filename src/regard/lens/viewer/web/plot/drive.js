@@ -23,13 +23,13 @@ function drive(plot) {
     canvas.setPointerCapture(event.pointerId);
     canvas.focus({ preventScroll: true });
     const [x, y] = at(event);
-    begun = { x, y, moved: pointers.size > 1, measure: event.shiftKey || measuring.on, from: plot.under(x, y) };
+    begun = { x, y, moved: pointers.size > 1, measure: plot.place === pagePlace && (event.shiftKey || measuring.on), from: plot.under(x, y) };
   });
 
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = at(event);
     if (!pointers.has(event.pointerId)) {
-      pointed(plot.under(x, y));
+      pointed(plot, plot.under(x, y));
       return plot.aside?.(plot.beside(x, y));
     }
     const before = pointers.size === 2 ? spread() : null;
@@ -59,11 +59,11 @@ function drive(plot) {
     if (moved) {
       if (measured && measuring.block) measureBlock(plot, null, null, false);
     } else if (from) clicked(plot, from, event, x);
-    else if (plot.beside(x, y)) labelled(plot.beside(x, y));
+    else if (plot.beside(x, y)) labelled(plot, plot.beside(x, y));
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
-  canvas.addEventListener("pointerleave", () => { if (!pointers.size) { pointed(null); plot.aside?.(null); } });
+  canvas.addEventListener("pointerleave", () => { if (!pointers.size) { pointed(plot, null); plot.aside?.(null); } });
   canvas.addEventListener("dblclick", (event) => {
     const [x, y] = at(event);
     if (plot.under(x, y)) plot.zoom(event.altKey ? 0.5 : 2, x - plot.left, y - plot.top);
@@ -91,17 +91,18 @@ function drive(plot) {
 /** The action of a key on a plot; undefined for keys that the plot does not handle. */
 function keyed(plot, { key, shiftKey }) {
   const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
-  if (move && shiftKey) return () => growBlock(plot, ...move);
+  const { place } = plot;
+  if (move && shiftKey) return place === pagePlace ? () => growBlock(plot, ...move) : undefined;
   const view = plot.view();
   const page = Math.max(1, Math.floor(plot.height / view.ky) - 1);
-  const to = (query, column) => () => choose({ query: clamp(query, 0, Math.max(0, rowsNow() - 1)), key: clamp(column, 0, plot.call.K - 1) });
-  const column = state.key ?? Math.min(state.query, plot.call.K - 1);
-  if (move) return to(state.query + move[0], column + (state.key === null && move[1] ? 0 : move[1]));
+  const to = (query, column) => () => place.choose({ query: clamp(query, 0, Math.max(0, place.rows - 1)), key: clamp(column, 0, plot.call.K - 1) });
+  const column = place.key ?? Math.min(place.query, plot.call.K - 1);
+  if (move) return to(place.query + move[0], column + (place.key === null && move[1] ? 0 : move[1]));
   return {
-    PageUp: to(state.query - page, column), PageDown: to(state.query + page, column), Home: to(state.query, 0), End: to(state.query, plot.call.K - 1),
-    "+": () => plot.zoom(2), "=": () => plot.zoom(2), "-": () => plot.zoom(0.5), 0: () => choose({ view: null }),
-    Enter: () => choose({ pins: toggled(state.pins, state.query) }),
-    Escape: () => (measuring.block ? unmeasure() : state.key !== null ? choose({ key: null }) : plot.canvas.blur()),
+    PageUp: to(place.query - page, column), PageDown: to(place.query + page, column), Home: to(place.query, 0), End: to(place.query, plot.call.K - 1),
+    "+": () => plot.zoom(2), "=": () => plot.zoom(2), "-": () => plot.zoom(0.5), 0: () => place.choose({ view: null }),
+    Enter: () => place.choose({ pins: toggled(place.pins, place.query) }),
+    Escape: () => (measuring.block ? unmeasure() : place.key !== null ? place.choose({ key: null }) : plot.canvas.blur()),
   }[key];
 }
 
@@ -109,20 +110,20 @@ const toggled = (pins, row) => (pins.includes(row) ? pins.filter((pin) => pin !=
 
 function clicked(plot, { row, column }, event, x) {
   const [query, key] = [Math.floor(row), Math.floor(column)];
-  if (event.shiftKey) return query === state.query ? undefined : choose({ pins: toggled(state.pins, query) });
-  const n = plot.partAt(x)?.painter.n; // in a comparison, a click also chooses the run that the other screens show
+  if (event.shiftKey) return query === plot.place.query ? undefined : plot.place.choose({ pins: toggled(plot.place.pins, query) });
+  const n = plot.partAt(x)?.painter.shows; // in a comparison, a click also chooses the run that the other screens show
   unmeasure();
-  return choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
+  return plot.place.choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
 }
 
 /** A click on a label or a figure beside the matrix chooses its row or its key. */
-const labelled = ({ row, column }) => choose(row === undefined ? { key: column } : { query: row });
+const labelled = ({ place }, { row, column }) => place.choose(row === undefined ? { key: column } : { query: row });
 
 /** Sets the position of the pointer; screens are updated once per frame. */
-function pointed(place) {
-  pointed.next = place;
+function pointed({ place }, next) {
+  Object.assign(pointed, { place, next });
   pointed.frame ??= requestAnimationFrame(() => {
     pointed.frame = null;
-    if (state.hover !== pointed.next) choose({ hover: pointed.next });
+    if (pointed.place.hover !== pointed.next) pointed.place.choose({ hover: pointed.next });
   });
 }

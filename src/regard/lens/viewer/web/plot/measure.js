@@ -65,9 +65,9 @@ const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")}
 
 /** The sum of a block as text. */
 function blockWords({ row, column, rows, columns, level }, { sum, leak, nan, out, fine, exact }) {
-  const wrong = [[leak, "forbidden by the mask"], [nan, "not a number"], [out, "out of range"]].filter(([count]) => count).map(([count, what]) => `, ${count.toLocaleString("en")} ${level ? "cells" : "weights"} ${what}`).join("");
+  const wrong = [[leak, "forbidden by the mask"], [nan, "not a number"], [out, "out of range"]].filter(([count]) => count).map(([count, what]) => `, ${counted(count, level ? "cell" : "weight")} ${what}`).join("");
   const mean = sum / rows;
-  return `rows ${spanWords(row, rows)} × keys ${spanWords(column, columns)}: weight ${Number(sum.toPrecision(4))} in all, ${mean > 1 ? Number(mean.toPrecision(4)) : percent(mean)} of each row on average${wrong}; ${exact}${fine ? "" : ", to within 3 %"}`;
+  return `${rows === 1 ? "row" : "rows"} ${spanWords(row, rows)} × ${columns === 1 ? "key" : "keys"} ${spanWords(column, columns)}: weight ${Number(sum.toPrecision(4))} in all, ${mean > 1 ? Number(mean.toPrecision(4)) : percent(mean)} of each row on average${wrong}; ${exact}${fine ? "" : ", to within 3 %"}`;
 }
 
 /** The cell of a plot at a position: its place and value; null until it is loaded. */
@@ -87,9 +87,7 @@ function cellAt(plot, painter, { row, column }) {
 /** A row or key of a cell, or a range of them, as nodes; tokens are isolated from the text direction around them. */
 const ofCell = (of, first, count, what) => {
   if (count > 1) return [`${what} ${spanWords(first, count)}`];
-  const [token, place] = named(of, first);
-  token.textContent = clip(token.textContent, 26); // so that the line under the map keeps its height
-  return [token, place];
+  return named(of, first, "", 24); // so that the line under the map keeps its height
 };
 
 /** One cell as text: row → key: weight. */

@@ -2,10 +2,25 @@
 //
 // The view is state.view: the first visible row and key, and the number of visible keys; null shows the whole matrix.
 
+/** Where a plot is: what is chosen and visible, in rows and keys of the plot. These are the page's own; a comparison of two texts has others. */
+const pagePlace = {
+  get query() { return state.query; },
+  get key() { return state.key; },
+  get pins() { return state.pins; },
+  get hover() { return state.hover; },
+  get view() { return state.view; },
+  get rows() { return rowsNow(); },
+  get block() { return measuring.block; },
+  choose: (change) => choose(change),
+};
+
 class Plot {
-  /** parts(): the drawn parts, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels". */
-  constructor(holder, { name, margins, parts, run = () => state.run }) {
-    Object.assign(this, { holder, name, margins, parts, run, width: 0, height: 0, waiting: [] });
+  /**
+   * parts(): the drawn parts, [{painter, from, to}] from left to right in shares of the width; margins: "tracks" or "labels"; place: as
+   * pagePlace; differing(kind), if set: 1 where the tokens along "queries" or "keys" differ from those of another run.
+   */
+  constructor(holder, { name, margins, parts, run = () => state.run, place = pagePlace }) {
+    Object.assign(this, { holder, name, margins, parts, run, place, width: 0, height: 0, waiting: [] });
     this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0 });
     this.canvas.setAttribute("role", "application");
     this.canvas.setAttribute("aria-roledescription", "attention map");
@@ -51,7 +66,7 @@ class Plot {
   get home() { return this.squared ? Math.max(this.call.K, (this.call.Q * this.width) / this.height) : this.call.K; }
 
   /** The visible part: {row, column, span, kx, ky}, kx and ky in CSS pixels per key and per row. */
-  view(view = state.view) {
+  view(view = this.place.view) {
     const { Q, K } = this.call;
     const span = clamp(view?.span ?? this.home, Math.min(this.home, Math.max(1, this.width / 72)), this.home);
     const kx = this.width / span;
@@ -65,7 +80,7 @@ class Plot {
   show({ row, column, span }) {
     const at = this.view({ row, column, span });
     const whole = at.span >= this.home * (1 - 1e-9);
-    return choose({ view: whole ? null : { row: at.row, column: at.column, span: at.span } });
+    return this.place.choose({ view: whole ? null : { row: at.row, column: at.column, span: at.span } });
   }
 
   pan(dx, dy) {
@@ -85,19 +100,19 @@ class Plot {
 
   /** The middle of the pinned cell on the plot; null if it is not visible. */
   center(at) {
-    const [x, y] = [((state.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (state.query + 0.5 - at.row) * at.ky];
+    const [x, y] = [((this.place.key ?? at.column + at.span / 2 - 0.5) + 0.5 - at.column) * at.kx, (this.place.query + 0.5 - at.row) * at.ky];
     return x > 0 && x < this.width && y > 0 && y < this.height ? [x, y] : null;
   }
 
   /** The view moved as little as needed to contain the pinned cell. */
   holding(at) {
     const into = (first, visible, place) => (place < first ? place : place + 1 > first + visible ? place + 1 - visible : first);
-    return { span: at.span, row: into(at.row, this.height / at.ky, state.query), column: state.key === null ? at.column : into(at.column, at.span, state.key) };
+    return { span: at.span, row: into(at.row, this.height / at.ky, this.place.query), column: this.place.key === null ? at.column : into(at.column, at.span, this.place.key) };
   }
 
   /** Scrolls to the pinned cell if it is outside the view. */
   follow() {
-    if (!state.view) return;
+    if (!this.place.view) return;
     const [at, next] = [this.view(), this.holding(this.view())];
     if (next.row !== at.row || next.column !== at.column) this.show(next);
   }
@@ -118,7 +133,7 @@ class Plot {
   under(x, y) {
     const at = this.view();
     const [row, column] = [at.row + (y - this.top) / at.ky, at.column + (x - this.left) / at.kx];
-    const inside = x >= this.left && y >= this.top && row < Math.min(this.call.Q, rowsNow()) && column < this.call.K;
+    const inside = x >= this.left && y >= this.top && row < Math.min(this.call.Q, this.place.rows) && column < this.call.K;
     return inside && x < this.left + this.width && y < this.top + this.height ? { row, column } : null;
   }
 
@@ -126,7 +141,7 @@ class Plot {
   beside(x, y) {
     const at = this.view();
     const [row, column] = [Math.floor(at.row + (y - this.top) / at.ky), Math.floor(at.column + (x - this.left) / at.kx)];
-    if (x < this.left && y >= this.top && y < this.top + this.height && row < Math.min(this.call.Q, rowsNow())) return { row };
+    if (x < this.left && y >= this.top && y < this.top + this.height && row < Math.min(this.call.Q, this.place.rows)) return { row };
     return y < this.top && x >= this.left && x < this.left + this.width && column < this.call.K ? { column } : null;
   }
 
@@ -155,7 +170,7 @@ class Plot {
     Object.assign(this, { frame: null, dirty: all });
     if (!this.shown) return this.settle(true);
     this.measure();
-    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak"].map((name) => [name, css(`--${name}`)]));
+    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();
   }
@@ -202,7 +217,7 @@ class Plot {
   visible(at, level) {
     const size = TILE * 2 ** level;
     const range = (first, count, most) => [Math.floor(first / size), Math.max(0, Math.ceil(Math.min(first + count, most) / size) - 1)];
-    const [r0, r1] = range(at.row, this.height / at.ky, Math.min(this.call.Q, rowsNow()));
+    const [r0, r1] = range(at.row, this.height / at.ky, Math.min(this.call.Q, this.place.rows));
     const [c0, c1] = range(at.column, at.span, this.call.K);
     const found = [];
     for (let row = r0; row <= r1; row++) for (let column = c0; column <= c1; column++) found.push({ row, column });
@@ -223,7 +238,7 @@ class Plot {
   part(context, { painter, from, to }, at, detail, place, near) {
     const { dpr, left, top, width, height } = this;
     const X = (key) => (left + (key - at.column) * at.kx) * dpr, Y = (row) => (top + (row - at.row) * at.ky) * dpr;
-    const rows = Math.min(this.call.Q, rowsNow());
+    const rows = Math.min(this.call.Q, this.place.rows);
     const [x0, x1] = [Math.max(left, left + from * width) * dpr, Math.min((left + to * width) * dpr, X(this.call.K))];
     const [y0, y1] = [top * dpr, Math.min((top + height) * dpr, Y(rows))];
     context.save();
@@ -289,9 +304,10 @@ class Plot {
   }
 }
 
-/** The painter of one run. */
-const painterOf = (n) => ({
-  n,
+/** The painter of one run; shows: the number of the run that a click on it chooses. */
+const painterOf = (n, shows = n) => ({
+  n, shows,
+  tracks: () => tracksNow(n),
   needs: (place) => [{ ...place, n }],
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
   bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),

@@ -44,7 +44,7 @@ const tiles = {
     if (found) return Promise.resolve(found);
     if (!this.flying.has(name)) {
       const { n, call, head, pool, level, row, column } = place;
-      this.flying.set(name, source.tile(n, call, head, pool, level, row, column)
+      this.flying.set(name, sourceOf(n).tile(n, call, head, pool, level, row, column)
         .then((tile) => this.codes.set(name, { ...tile, alarms: alarmsOf(tile) }))
         .finally(() => this.flying.delete(name)));
     }
@@ -157,17 +157,17 @@ function lookNow(n, tracks) {
 const hiding = (n) => state.hideSpecial && anySpecial(runs[n].axes[runs[n].calls[state.call].keys], 0, Infinity);
 
 /** The figures that the colors and numbers of row i depend on; undefined until they are loaded. */
-function rowNow(n, i, high = 1) {
-  const look = lookNow(n, tracksNow(n));
+function rowNow(n, i, high = 1, tracks = tracksNow(n)) {
+  const look = lookNow(n, tracks);
   if (!look.rows) return { attended: 1, maximum: 1, factor: 1 };
   return look.tracks && rowOf(look, runs[n].calls[state.call], i, high, 1);
 }
 
 /** The renormalized weight of a cell as text if special tokens are left out, otherwise "". */
-function leftWords(n, { i, j, high, wide, code, fine }) {
+function leftWords(n, { i, j, high, wide, code, fine }, tracks = tracksNow(n)) {
   if (!hiding(n)) return "";
   if (anySpecial(runs[n].axes[runs[n].calls[state.call].keys], j, wide)) return " (left out)";
-  const row = rowNow(n, i, high);
+  const row = rowNow(n, i, high, tracks);
   return code < FIRST || !row ? "" : ` (${percent(weight(code, fine) * row.factor, fine === undefined ? 2 : 3)} without special tokens)`;
 }
 

@@ -9,7 +9,9 @@ function decimal(value, digits = 4) {
   if (value === null || value === undefined) return "not stored";
   if (Number.isNaN(value)) return "NaN";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
-  return String(Number(value.toPrecision(digits))).replace("-", "−").replace("e−", "·10^−");
+  const [shown, power] = String(Number(value.toPrecision(digits))).split("e");
+  const above = [...(power ?? "")].map((sign) => ({ "-": "⁻", "+": "" })[sign] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[sign]).join("");
+  return `${shown.replace("-", "−")}${power ? `·10${above}` : ""}`;
 }
 
 /** A number for a narrow cell: at most so many significant digits and decimals. */
@@ -31,9 +33,11 @@ function tinted(node, value) {
 class Cells {
   static size = { wide: 48, narrow: 12, least: 4, height: 20 }; // of a cell, in pixels
 
-  /** rows: one vector (broken into lines) or several (one line each); called(row, column): what a cell is, in words. */
-  constructor(name, rows, names, called) {
-    Object.assign(this, { rows, called, many: rows.length > 1, at: [0, 0] });
+  marked = null; // [from, to): cells of a single vector that are underlined
+
+  /** rows: one vector (broken into lines) or several (one line each); called(row, column): what a cell is, in words; digits: that the readout shows. */
+  constructor(name, rows, names, called, digits = 6) {
+    Object.assign(this, { rows, called, digits, many: rows.length > 1, at: [0, 0] });
     this.canvas = element("canvas", null, { tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
     this.name = name;
@@ -41,7 +45,7 @@ class Cells {
     this.readout.setAttribute("aria-live", "polite");
     this.scroll = element("div", null, { className: "cells-scroll" }, this.canvas);
     this.box = element("div", null, { className: "cells" });
-    if (names) this.box.append(element("ul", null, { className: "cells-names", ariaHidden: "true" }, ...names.map((each) => element("li", null, {}, element("bdi", each)))));
+    if (names) this.box.append(element("ul", null, { className: "cells-names", ariaHidden: "true" }, ...names.map((each) => element("li", null, {}, typeof each === "string" ? element("bdi", each) : each))));
     this.box.append(this.scroll);
     this.node = element("div", null, {}, this.box, this.readout);
     this.canvas.addEventListener("pointermove", (event) => this.say(...this.under(event)));
@@ -92,8 +96,12 @@ class Cells {
       const plain = Number.isFinite(value);
       context.fillStyle = plain ? color(signedStep(value), "lift") : css(Number.isNaN(value) ? "--nan" : "--out");
       context.fillRect(x * width, y * Cells.size.height, width - gap, Cells.size.height - 1);
+      if (this.marked && column >= this.marked[0] && column < this.marked[1]) {
+        context.fillStyle = css("--accent");
+        context.fillRect(x * width, (y + 1) * Cells.size.height - 4, width, 3);
+      }
       if (width < 32) return;
-      context.fillStyle = plain ? ink(signedStep(value), "lift") : "#fff";
+      context.fillStyle = plain ? ink(signedStep(value), "lift") : css(Number.isNaN(value) ? "--on-nan" : "--on-out");
       context.fillText(brief(value, width < 42 ? 2 : 3), x * width + width / 2, y * Cells.size.height + Cells.size.height / 2);
     }));
     if (document.activeElement === this.canvas) {
@@ -116,12 +124,12 @@ class Cells {
     this.say(...this.at);
   }
 
-  say(row, column) { this.readout.textContent = `${this.called(row, column)} = ${decimal(this.rows[row][column], 6)}`; }
+  say(row, column) { this.readout.textContent = `${this.called(row, column)} = ${decimal(this.rows[row][column], this.digits)}`; }
   rest() {
     const all = this.rows.flat().filter(Number.isFinite);
     const [low, high] = all.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
     const wrong = this.rows.flat().length - all.length;
-    this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} are not finite` : ""}` : "none of the numbers is finite";
-    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${this.rows.length} lines of ` : ""}${this.length} numbers, ${this.readout.textContent}. Arrow keys move through them.`);
+    this.readout.textContent = all.length ? `from ${decimal(low, 3)} to ${decimal(high, 3)}${wrong ? `; ${wrong} ${wrong === 1 ? "is" : "are"} not finite` : ""}` : "none of the numbers is finite";
+    this.canvas.setAttribute("aria-label", `${this.name}: ${this.many ? `${counted(this.rows.length, "line")} of ` : ""}${counted(this.length, "number")}, ${this.readout.textContent}. Arrow keys move through them.`);
   }
 }

@@ -8,7 +8,7 @@ class Flow {
 
   /** paint(node, i) styles a token; pick(i, event) handles a click. */
   constructor(box, paint, pick) {
-    Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0, top: 0 });
+    Object.assign(this, { box, paint, of: null, starts: new Int32Array(1), width: 0, top: 0, widths: new Map(), pen: document.createElement("canvas").getContext("2d") });
     this.lines = new Lines(box, Flow.line, (number) => this.line(number));
     box.addEventListener("click", (event) => {
       const node = event.target.closest("[data-token]");
@@ -23,7 +23,11 @@ class Flow {
   show(of, name) {
     const width = this.box.clientWidth;
     if (of !== this.of || width !== this.width) {
-      Object.assign(this, { of, name, width });
+      Object.assign(this, { of, name, width, running: of.tokens.some((token) => RIGHT_TO_LEFT.test(token)) });
+      this.box.classList.toggle("running", this.running);
+      const { fontSize, fontFamily } = getComputedStyle(this.box);
+      this.pen.font = `${fontSize} ${fontFamily}`;
+      this.widths.clear();
       this.starts = this.broken(width - 14 - this.gutter());
       this.box.setAttribute("aria-label", name);
     }
@@ -42,31 +46,53 @@ class Flow {
   /** The width of the margin with the position of the first token of each line, for long texts. */
   gutter() { return this.of.tokens.length > 300 ? 46 : 0; }
 
-  /** The first tokens of all lines: filled greedily, and broken at line breaks of the text. */
+  /** The first tokens of all lines: filled greedily, broken at line breaks of the text, and inside a word only if it is too long. */
   broken(room) {
-    const context = (this.canvas ??= document.createElement("canvas")).getContext("2d");
-    const { fontSize, fontFamily } = getComputedStyle(this.box);
-    context.font = `${fontSize} ${fontFamily}`;
-    const widths = new Map();
-    const { tokens, gap, special } = this.of;
+    const { tokens, special } = this.of;
     const starts = [0];
-    let used = 0;
-    for (let i = 0; i < tokens.length; i++) {
-      const shown = clip(tokens[i], Flow.characters);
-      let width = widths.get(shown);
-      if (width === undefined) widths.set(shown, (width = Math.min(room, context.measureText(shown).width + 2 * Flow.padding)));
-      const before = used && gap[i] ? Flow.space : 0;
-      if (used && used + before + width > room) {
-        starts.push(i);
-        used = width;
-      } else used += before + width;
-      if (tokens[i].includes("⏎") && !special[i] && i + 1 < tokens.length) {
-        if (/⏎.*⏎/.test(tokens[i])) starts.push(i + 1); // an empty line
-        starts.push(i + 1);
+    this.rtl = new Uint8Array(tokens.length); // the tokens of paragraphs that read from right to left
+    let used = 0, paragraph = 0;
+    for (let i = 0, next; i < tokens.length; i = next) {
+      for (next = i + 1; next < tokens.length && !this.of.gap[next] && !this.breaks(next - 1); next++);
+      const whole = this.wide(i, next, room);
+      for (let at = i, part = whole > room ? 1 : next - i; at < next; at += part) {
+        const width = part === 1 ? this.wide(at, at + 1, room) : whole;
+        const before = used && this.of.gap[at] ? Flow.space : 0;
+        if (used && used + before + width > room) {
+          starts.push(at);
+          used = width;
+        } else used += before + width;
+      }
+      if (this.breaks(next - 1) && next < tokens.length) {
+        if (/⏎.*⏎/.test(tokens[next - 1])) starts.push(next); // an empty line
+        starts.push(next);
         used = 0;
       }
+      if (!this.running || (!this.breaks(next - 1) && next < tokens.length)) continue;
+      const words = tokens.slice(paragraph, next).filter((_, at) => !special[paragraph + at]).join("");
+      this.rtl.fill(Number(directionOf(words) === "rtl"), paragraph, next);
+      paragraph = next;
     }
     return Int32Array.from([...starts, tokens.length]);
+  }
+
+  breaks(i) { return this.of.tokens[i].includes("⏎") && !this.of.special[i]; }
+
+  /** The width of some tokens of a word, at most that of the line; letters that join are measured together. */
+  wide(first, last, room) {
+    if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => wordOf(this.of, first + at, Flow.characters)).join("")));
+    let sum = 0;
+    for (let i = first; i < last; i++) sum += Math.min(room, this.measured(wordOf(this.of, i, Flow.characters)));
+    return sum;
+  }
+
+  /** The width of a text with its padding. */
+  measured(text) {
+    const known = this.widths.get(text);
+    if (known !== undefined) return known;
+    const width = this.pen.measureText(text).width + 2 * Flow.padding;
+    this.widths.set(text, width);
+    return width;
   }
 
   line(number) {
@@ -75,18 +101,38 @@ class Flow {
     const [first, last] = [this.starts[number], this.starts[number + 1]];
     if (this.gutter() && last > first) node.append(element("i", first, { className: "position", ariaHidden: "true" }));
     node.classList.toggle("numbered", this.gutter() > 0);
+    if (this.running) node.dir = this.rtl[first] ? "rtl" : "ltr";
     for (let i = first; i < last; i++) {
-      const token = element("span", clip(wordOf(this.of, i), Flow.characters), { className: "token", id: `${this.box.id}-${i}` });
-      token.dataset.token = i;
-      token.setAttribute("role", "option");
-      token.setAttribute("aria-setsize", this.of.tokens.length);
-      token.setAttribute("aria-posinset", i + 1);
-      token.classList.toggle("gap", this.of.gap[i] && i > first);
-      token.classList.toggle("special", this.of.special[i]);
+      const token = this.token(i);
+      const gap = this.of.gap[i] && i > first;
+      token.classList.toggle("gap", gap && !this.running);
+      if (this.running) {
+        if (gap) node.append(" ");
+        this.run(token, i, i === first || this.of.gap[i], i + 1 === last || this.of.gap[i + 1]);
+      }
       this.paint(token, i);
       node.append(token);
     }
     return node;
+  }
+
+  token(i) {
+    const token = element("span", wordOf(this.of, i, Flow.characters), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
+    token.dataset.token = i;
+    token.setAttribute("role", "option");
+    token.setAttribute("aria-setsize", this.of.tokens.length);
+    token.setAttribute("aria-posinset", i + 1);
+    token.classList.toggle("special", this.of.special[i]);
+    token.classList.toggle("unknown", Boolean(this.of.unknown?.[i]));
+    return token;
+  }
+
+  /** A token of a line in which letters join: an inline box without space inside a word. Others stand alone: they are not part of one. */
+  run(token, i, first, last) {
+    const rtl = RIGHT_TO_LEFT.test(this.of.tokens[i]);
+    const alone = this.of.special[i] || remark(this.of, i) || this.measured(token.textContent) > this.width - 14 - this.gutter();
+    for (const [name, on] of Object.entries({ first, last, rtl, alone })) token.classList.toggle(name, Boolean(on));
+    if (rtl && !alone) token.style.direction = "rtl"; // for the sides of its box: the order of the text is that of its line
   }
 
   /** The line that contains a token. */
@@ -112,5 +158,24 @@ class Flow {
     const line = this.lineOf(i);
     const [from, to] = [line, clamp(line + by, 0, this.starts.length - 2)];
     return clamp(this.starts[to] + i - this.starts[from], this.starts[to], Math.max(this.starts[to], this.starts[to + 1] - 1));
+  }
+  /** The token beside one on the screen, to the left (−1) or to the right (1). */
+  beside(i, by) {
+    if (!this.running) return i + by;
+    const number = this.lineOf(i);
+    this.reveal(i);
+    const order = this.order(number);
+    const found = order[order.indexOf(i) + by];
+    if (found !== undefined) return found;
+    const onward = number + (this.rtl[i] ? -by : by); // beyond the end of a line
+    if (onward < 0 || onward >= this.starts.length - 1) return i;
+    this.lines.reveal(onward);
+    return this.order(onward).at(by > 0 ? 0 : -1) ?? i;
+  }
+
+  /** The tokens of a line that is on the screen, from left to right. */
+  order(number) {
+    const nodes = [...(this.lines.shown.get(number)?.querySelectorAll("[data-token]") ?? [])];
+    return nodes.map((node) => [node.getBoundingClientRect().left, Number(node.dataset.token)]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([, token]) => token);
   }
 }

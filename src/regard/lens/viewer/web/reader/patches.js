@@ -42,7 +42,7 @@ const patches = {
   say(i) { reader.readout.textContent = `${this.called(i)}: ${describe(this.line, i)}`; },
   called(i) {
     const place = this.tokens.indexOf(i);
-    return place < 0 ? `${quote(this.of, i)} (${i})` : `patch ${i}, row ${Math.floor(place / this.of.grid[1])}, column ${place % this.of.grid[1]}`;
+    return place < 0 ? `${quote(this.of, i, 40)} (${i})` : `patch ${i}, row ${Math.floor(place / this.of.grid[1])}, column ${place % this.of.grid[1]}`;
   },
 
   async show(line) {
@@ -59,9 +59,9 @@ const patches = {
       }
     }
     this.label.hidden = !this.image;
-    this.chips.replaceChildren(...line.of.tokens.flatMap((word, i) => {
+    this.chips.replaceChildren(...line.of.tokens.flatMap((_, i) => {
       if (!line.of.special[i]) return [];
-      const chip = element("button", clip(word, 20), { type: "button", className: "token special" });
+      const chip = element("button", wordOf(line.of, i, 20), { type: "button", className: "token special" });
       chip.dataset.token = i;
       reader.paint(chip, i);
       return [chip];

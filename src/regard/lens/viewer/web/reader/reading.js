@@ -43,7 +43,7 @@ async function reading() {
   const line = joined(answers, to && places.length > 1);
   const count = to ? of.tokens.length : rowsNow();
   // Weights below 10⁻⁶ have no code, but are part of the sum of a row, which is known to be 1 without sinks.
-  const whole = to && !now.formula.sinks && !now.only_weights;
+  const whole = to && callsOf(run, call, head).every((number) => !runs[run].calls[number].formula.sinks && !runs[run].calls[number].only_weights);
   const { code, p, sure } = line;
   const out = new Uint8Array(code.length).fill(1, count);
   if (hideSpecial) for (let j = 0; j < count; j++) out[j] = Number(of.special[j]);

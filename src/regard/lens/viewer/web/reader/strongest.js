@@ -71,8 +71,8 @@ const strongest = {
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
-    const length = callNow().notes.lengths;
-    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : "the values of this call are not known";
+    const length = !isMean(state.head) && callNow().notes.lengths;
+    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
     this.back.disabled = this.on.disabled = !this.order.length || !line.to;
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
@@ -85,7 +85,7 @@ const strongest = {
 
   entry(place) {
     const { line } = this;
-    if (place === this.order.length) return element("div", `and ${(line.sorted.length - place).toLocaleString("en")} weaker ones`, { className: "entry note" });
+    if (place === this.order.length) return element("div", `and ${counted(line.sorted.length - place, "weaker one")}`, { className: "entry note" });
     const j = this.order[place];
     const bar = element("i", null, { className: "ground" });
     ground(bar, line, j);
@@ -96,7 +96,7 @@ const strongest = {
     mark.style.left = `${clamp(100 * others / whole, 0, 100)}%`;
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
-      element("bdi", clip(wordOf(line.of, j), 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
+      element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
       element("data", percent(line.moves(j), 2), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
     made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     made.dataset.place = place;

@@ -16,7 +16,8 @@ function walked(kept, row, call, head, i) {
   const vector = (name, at) => {
     if (!kept[name]) return null;
     const size = shape[name].at(-1);
-    return Array.from(kept[name].subarray(at * size, (at + 1) * size), half);
+    const part = kept[name].subarray(at * size, (at + 1) * size);
+    return kept[name] instanceof Float32Array ? Array.from(part) : Array.from(part, (bits) => half(bits) * 2 ** kept.powers[name]);
   };
   const group = (name) => Math.floor(head / (call.heads / shape[name][0]));
   const { scale, score } = call.formula;
@@ -31,7 +32,7 @@ function walked(kept, row, call, head, i) {
   const scores = scaled?.map((value, at) => (score === null ? value : log(at)));
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
   const p = weights.map((known, at) => known ?? (allowed[at] && score === null && scores ? Math.exp(scores[at] - lse) : null));
-  const sum = kept.v && row.sure === undefined ? mixture(kept.v, row, shape.v.at(-1), group("v") * call.K) : null;
+  const sum = kept.v && row.sure === undefined ? mixture(vector, row, group("v") * call.K) : null;
   const v = kept.v ? keys.map((j) => vector("v", group("v") * call.K + j)) : null;
   const sinks = kept.sinks ? Array.from(kept.sinks.subarray(head * shape.sinks[1], (head + 1) * shape.sinks[1])) : null;
   const out = kept.same ? sum : vector("out", head * call.Q + i);
@@ -64,12 +65,12 @@ function shownKeys(row, position) {
 }
 
 /** Σ p v over all keys that the row may attend to. */
-function mixture(v, row, E, first) {
-  const sum = new Array(E).fill(0);
+function mixture(vector, row, first) {
+  const sum = vector("v", first).fill(0);
   row.coarse.forEach((code, j) => {
     if (code === MASKED) return;
     const p = weight(code, row.fine?.[j]);
-    for (let e = 0; e < E; e++) sum[e] += p * half(v[(first + j) * E + e]);
+    vector("v", first + j).forEach((value, e) => (sum[e] += p * value));
   });
   return sum;
 }

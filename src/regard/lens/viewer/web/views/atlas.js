@@ -39,7 +39,8 @@ const atlas = {
     $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
     $("grid").addEventListener("click", (event) => {
       const button = event.target.closest("button");
-      if (button) choose({ call: Number(button.dataset.call), head: Number(button.dataset.head) });
+      const place = button && { call: Number(button.dataset.call), head: Number(button.dataset.head) };
+      if (place) event.shiftKey ? beside.add(place) : choose(place);
     });
     $("grid").addEventListener("keydown", (event) => this.walk(event));
     this.fill();
@@ -173,7 +174,7 @@ const atlas = {
     const notes = [METRICS[state.metric].note];
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
-    if (state.filter) notes.push(`${metrics.all().length} of ${this.cells.length} heads pass the filter; the others are dimmed and skipped.`);
+    if (state.filter) notes.push(`${metrics.all().length} of ${counted(this.cells.length, "head")} ${metrics.all().length === 1 ? "passes" : "pass"} the filter; the others are dimmed and skipped.`);
     if (runs[state.run].calls.some(({ groups, heads }) => groups < heads)) notes.push("Brackets join heads that share a key/value head (grouped-query attention).");
     $("atlas-note").textContent = notes.join(" ");
     for (const { call, head, button } of this.cells) {
@@ -186,17 +187,19 @@ const atlas = {
 
   /** Marks the chosen head, scrolls to it, and lists its metrics. */
   point() {
-    const before = $("grid").querySelector('[aria-selected="true"]');
-    const cell = this.cells.find(({ call, head }) => call === state.call && head === state.head);
+    const before = $("grid").querySelector('[tabindex="0"]');
+    const mean = isMean(state.head); // then no cell is marked, and the keyboard begins at the first head of the call
+    const cell = this.cells.find(({ call, head }) => call === state.call && (mean || head === state.head));
     const focused = before && document.activeElement === before;
-    if (before) Object.assign(before, { ariaSelected: "false", tabIndex: -1 });
-    Object.assign(cell.button, { ariaSelected: "true", tabIndex: 0 });
+    if (before) before.tabIndex = -1;
+    for (const { button } of this.cells) if (button.ariaSelected === "true") button.ariaSelected = "false";
+    Object.assign(cell.button, { ariaSelected: String(!mean), tabIndex: 0 });
     if (focused) cell.button.focus({ preventScroll: true });
     const box = $("atlas-box");
     if (cell.y < box.scrollTop || cell.y + this.size > box.scrollTop + box.clientHeight) box.scrollTop = cell.y - box.clientHeight / 2;
     const { formula, engine, name } = callNow();
     const rules = [["scale", formula.scale.toPrecision(4)], ["score", formula.score], ["mask", formula.mask], ["sinks", formula.sinks ? "yes" : null], ["computed by", engine], ["layer", name]];
-    const lines = [...metrics.described(state.call, state.head), ...rules.filter(([, value]) => value)];
+    const lines = [...metrics.described(state.call, state.head), ...(state.head === "all" ? [] : rules.filter(([, value]) => value))];
     $("figures").replaceChildren(...lines.map(([name, value]) => element("div", undefined, {}, element("dt", name), element("dd", undefined, {}, ...String(value).split(/(?<=[._])/).flatMap((part) => [part, element("wbr")])))));
   },
 

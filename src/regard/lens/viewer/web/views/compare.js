@@ -1,46 +1,65 @@
-// The comparison of two runs: side by side in one view, as a difference, or overlaid with a movable edge.
+// The comparison of two runs: side by side in one view, as a difference, or overlaid with a movable edge. Their texts, tokens, lengths
+// and models may differ: what corresponds is found by alignment.js.
 
-const MODES = { side: "side by side", difference: "difference", linear: "difference, linear", swipe: "swipe" };
-const COMPARED_FIGURES = ["spread", "special", "first", "previous", "itself", "distant", "maximum"]; // figures that are compared between the runs
+const MODES = { side: "side by side", difference: "difference", logarithmic: "difference, logarithmic", swipe: "swipe" };
 
 choosable("compare", "side", oneOf(MODES));
+choosable("partner", null, { // {of: "call.head", call, head}: the head of the other run that is compared with this one
+  write: (partner) => (partner ? `${partner.of}.${partner.call}.${partner.head}` : undefined),
+  read(text) {
+    if (!/^\d{1,4}\.\d{1,4}\.\d{1,4}\.\d{1,4}$/.test(text)) return undefined;
+    const [a, b, call, head] = text.split(".").map(Number);
+    return { of: `${a}.${b}`, call, head };
+  },
+});
+
+/** The numbers of the compared runs; null if there is only one. */
+const compared = () => (state.original && live.shown ? [0, live.shown] : GIVEN > 1 ? [0, 1] : null);
 
 const comparison = {
-  name: "compare",
-  edge: 0.5,
+  name: "compare", comparisons: new Memory(8), turn: 0,
 
   build() {
     const section = $("compare");
-    section.hidden = runs.length < 2;
-    if (runs.length < 2) return;
-    this.painters = [painterOf(0), painterOf(1), ...["difference", "linear"].map(differencePainter)];
+    section.hidden = true;
+    if (GIVEN < 2 && !data.served) return;
+    const other = (id, label, act) => {
+      const made = element("select", undefined, { id, ariaLabel: label });
+      made.addEventListener("change", act);
+      return made;
+    };
+    const choosePartner = () => choose({ partner: { of: `${state.call}.${state.head}`, call: Number(this.otherCall.value), head: Number(this.otherHead.value) } });
+    this.otherCall = other("compare-call", "Layer of the other run", choosePartner);
+    this.otherHead = other("compare-head", "Head of the other run", choosePartner);
     section.append(
       element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), this.choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }))),
-      element("p", undefined, { className: "compare-names" }, ...runs.flatMap((run, n) => [element("span", n ? "second" : "first", { className: `of-run run-${n}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), n ? "" : " "])),
+      element("p", undefined, { className: "compare-names" }),
+      element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
       element("div", undefined, { id: "compare-legend" }, element("div", undefined, { className: "ramp" }, element("canvas", undefined, { id: "compare-ramp", width: 256, height: 1 }), element("div", undefined, { id: "compare-ticks" })),
-        element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one run only", "out"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
+        element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one run only", "out"], ["only in one text", "lone"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
         element("p", undefined, { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
-        element("div", undefined, { className: "compare-heads" }, element("h3", "Heads that differ most", { id: "compare-heads-title" }), element("table", undefined, { id: "compare-heads" }))),
+        element("div", undefined, { className: "compare-lists" },
+          element("h3", undefined, { id: "compare-keys-title" }), element("table", undefined, { id: "compare-keys", className: "compared" }),
+          element("h3", undefined, { id: "compare-heads-title" }), element("table", undefined, { id: "compare-heads", className: "compared" }))),
       element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout" }),
       element("p", undefined, { id: "compare-level", className: "note" }),
     );
     $("compare-row").setAttribute("aria-live", "polite");
-    $("compare-heads").setAttribute("aria-labelledby", "compare-heads-title");
-    this.plots = [0, 1].map((n) => {
-      $(`compare-${n}`).append(element("span", n ? "second" : "first", { className: "of-run" }));
-      const plot = new Plot($(`compare-${n}`), { name: `compare-${n}`, margins: "labels", run: () => n, parts: () => this.parts(n) });
-      plot.canvas.setAttribute("aria-label", n ? "Map of the second run" : "Map of the first run");
+    for (const name of ["keys", "heads"]) $(`compare-${name}`).setAttribute("aria-labelledby", `compare-${name}-title`);
+    this.plots = [0, 1].map((side) => {
+      $(`compare-${side}`).append(element("span", side ? "second" : "first", { className: "of-run" }));
+      const plot = new Plot($(`compare-${side}`), { name: `compare-${side}`, margins: "labels", run: () => this.now.names[state.compare === "side" ? side : 2], parts: () => this.parts(side) });
+      plot.canvas.setAttribute("aria-label", side ? "Map of the second run" : "Map of the first run");
+      plot.differing = (kind) => this.now.differing(kind, state);
       drive(plot);
       return plot;
     });
-    this.plots[0].after = (at, detail) => { this.level(at, detail); this.handleAt(); };
-    this.handle();
-    this.tokens();
-    this.numbers = this.choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => choose({ run: Number(value) }));
-    section.querySelector(".compare-names").append(this.numbers);
+    this.plots[0].after = (at, detail) => { this.level(at, detail); this.edge.draw(); };
+    this.edge = new Edge($("compare-0"), () => this.plots[0].later(), () => this.plots[0]);
+    this.numbers = this.choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.lead(Number(value)));
   },
 
   /** A group of radio buttons. */
@@ -74,26 +93,91 @@ const comparison = {
     }
   },
 
-  parts(n) {
-    if (state.compare === "swipe") return [{ painter: this.painters[0], from: 0, to: this.edge }, { painter: this.painters[1], from: this.edge, to: 1 }];
-    return [{ painter: state.compare === "side" ? this.painters[n] : this.painters[state.compare === "linear" ? 3 : 2], from: 0, to: 1 }];
+  /** Makes one of the compared runs the one that the page shows, at the corresponding head, row and key. */
+  lead(side) {
+    const { now } = this;
+    if (side === now.lead) return undefined;
+    const at = { call: state.call, head: state.head };
+    const there = (kind, position) => (position === null ? null : now.positionIn(side, kind, at, now.groupOf(kind, at, position)));
+    const query = there("queries", state.query);
+    return choose({ run: now.sides[side], ...now.heads(at)[side], ...(query === null ? {} : { query }), key: there("keys", state.key), pins: [] });
+  },
+
+  /** The comparison of the present runs and heads; null if there is none, or a third run is shown. */
+  current() {
+    const sides = compared();
+    if (!sides || !sides.includes(state.run)) return null;
+    const lead = state.run === sides[1] ? 1 : 0;
+    const calls = runs[sides[1 - lead]].calls;
+    const { of, call, head } = state.partner ?? {};
+    const partner = of === `${state.call}.${state.head}` && head < calls[call]?.heads ? { call, head } : null;
+    return this.comparisons.get(JSON.stringify([sides, lead, partner]), () => {
+      const made = new Comparison(sides, lead, partner);
+      made.place = made.plain ? pagePlace : new MergedPlace(made);
+      const lone = made.plain ? null : (kind, from, to) => made.lone({ call: state.call, head: state.head }, kind, from, to);
+      const pair = made.names.slice(0, 2);
+      made.painters = { side: pair.map((name, side) => painterOf(name, sides[side])), ...Object.fromEntries(Object.keys(LAWS).map((law) => [law, differencePainter(law, pair, lone)])) };
+      return made;
+    });
+  },
+
+  parts(side) {
+    const { painters } = this.now;
+    if (state.compare === "swipe") return [{ painter: painters.side[0], from: 0, to: this.edge.at }, { painter: painters.side[1], from: this.edge.at, to: 1 }];
+    return [{ painter: state.compare === "side" ? painters.side[side] : painters[state.compare], from: 0, to: 1 }];
   },
 
   async draw(changed) {
-    if (runs.length < 2) return;
-    const both = state.compare === "side";
+    if (!this.plots) return;
+    const now = this.current();
+    const other = now !== this.now;
+    $("compare").hidden = !now;
+    if (!now) {
+      this.now = null;
+      for (const plot of this.plots) {
+        plot.room = 0; // as long as it is hidden, nothing is drawn
+        tiles.want(plot.name, []);
+      }
+      return;
+    }
+    this.now = now;
+    for (const plot of this.plots) Object.assign(plot, { place: now.place, dirty: true });
+    if (other) this.names();
+    const at = { call: state.call, head: state.head };
+    const moved = other || ["call", "head", "query"].some((name) => changed.has(name));
+    if (moved) { this.partners(at); this.tokens(at); }
     this.chosen($("compare-mode"), state.compare);
-    this.chosen(this.numbers, state.run);
-    $("compare-1").hidden = !both;
+    this.chosen(this.numbers, now.lead);
+    $("compare-1").hidden = state.compare !== "side";
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = !LAWS[state.compare];
-    this.slider.hidden = state.compare !== "swipe";
-    if (changed.has("theme") || changed.has("compare")) this.legend();
-    if (!this.lines) this.list();
-    const moved = ["call", "head", "query"].some((name) => changed.has(name));
-    const tracks = lookNow(0).rows ? [0, 1].filter((n) => !tracksNow(n)).map((n) => tracksOf(n).then(() => this.plots.forEach((plot) => plot.later()))) : [];
-    await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(changed)), moved ? this.rows() : null, moved ? this.listRows() : null]);
+    this.edge.slider.hidden = state.compare !== "swipe";
+    if (other || changed.has("theme") || changed.has("compare")) this.legend();
+    const wanted = now.names.slice(0, 2).filter((name) => lookNow(name).rows && !tracksNow(name));
+    const tracks = wanted.map((name) => tracksOf(name).then(() => this.plots.forEach((plot) => plot.later())));
+    const all = other ? new Set([...changed, "run"]) : changed;
+    await Promise.all([...tracks, ...this.plots.map((plot) => plot.draw(all)), moved ? this.row(at) : null]);
     this.said();
+  },
+
+  /** The names of both runs, and which of them the page shows. */
+  names() {
+    const { both } = this.now;
+    const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[0].text === both[1].text), ...ruleOf(run), side ? "" : " "]);
+    $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers);
+  },
+
+  /** The head of the other run: where the models have other layers or heads, it can be chosen. */
+  partners(at) {
+    const { both, lead } = this.now;
+    const [call, head] = ["calls", "heads"].map((what) => both.map((run) => (what === "calls" ? run.calls.length : run.calls[0].heads)));
+    $("compare-partner").hidden = call[0] === call[1] && head[0] === head[1] && !state.partner || isMean(state.head);
+    const other = this.now.heads(at)[1 - lead], run = both[1 - lead];
+    const options = (count, title) => Array.from({ length: count }, (_, number) => element("option", title(number), { value: number }));
+    this.otherCall.replaceChildren(...options(run.calls.length, (number) => titlesOf(run)[number]));
+    this.otherHead.replaceChildren(...options(run.calls[other.call].heads, (number) => `head ${number}`));
+    this.otherCall.value = other.call;
+    this.otherHead.value = other.head;
   },
 
   legend() {
@@ -112,99 +196,73 @@ const comparison = {
     $("compare-law").textContent = `Second − first, ${law.title} from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
   },
 
-  tokens() {
-    const parts = Object.keys(runs[0].axes).flatMap((name) => {
-      const flags = differing(name);
-      if (!flags) return [];
-      const at = [];
-      let count = 0;
-      flags.forEach((flag, i) => { if (flag && count++ < 4) at.push(i); });
-      const [ours, theirs] = runs.map((run) => run.axes[name]);
-      return [`${count.toLocaleString("en")} of ${flags.length.toLocaleString("en")} tokens differ${Object.keys(runs[0].axes).length > 1 ? ` (${name})` : ""}: `,
-        ...at.flatMap((i, place) => [place ? ", " : "", `${i.toLocaleString("en")} `, element("bdi", clip(quote(ours, i), 24)), " / ", element("bdi", clip(quote(theirs, i), 24))]), count > 4 ? ", … " : " "];
-    });
-    $("compare-tokens").replaceChildren(...(parts.length ? parts : ["Both runs have the same tokens."]));
-  },
-
-  /** The movable edge between the runs, as a slider over the plot. */
-  handle() {
-    this.slider = element("div", undefined, { className: "edge", tabIndex: 0 }, element("span", "first"), element("span", "second"));
-    for (const [name, value] of Object.entries({ role: "slider", "aria-label": "Edge between the first run and the second", "aria-valuemin": 0, "aria-valuemax": 100 })) this.slider.setAttribute(name, value);
-    $("compare-0").append(this.slider);
-    const to = (edge) => {
-      this.edge = clamp(edge, 0, 1);
-      this.plots[0].later();
-    };
-    this.slider.addEventListener("pointerdown", (event) => this.slider.setPointerCapture(event.pointerId));
-    this.slider.addEventListener("pointermove", (event) => {
-      if (this.slider.hasPointerCapture(event.pointerId)) to((event.clientX - $("compare-0").getBoundingClientRect().left - this.plots[0].left) / this.plots[0].width);
-    });
-    this.slider.addEventListener("keydown", (event) => {
-      const next = { ArrowLeft: this.edge - 0.02, ArrowRight: this.edge + 0.02, PageUp: this.edge + 0.2, PageDown: this.edge - 0.2, Home: 0, End: 1 }[event.key];
-      if (next === undefined) return;
-      event.preventDefault();
-      event.stopPropagation();
-      to(next);
-    });
-  },
-
-  handleAt() {
-    const { left, top, width, height } = this.plots[0];
-    Object.assign(this.slider.style, { left: `${left + this.edge * width}px`, top: `${top}px`, height: `${height}px` });
-    const share = Math.round(100 * this.edge);
-    this.slider.setAttribute("aria-valuenow", share);
-    this.slider.setAttribute("aria-valuetext", `${share} % of the width shows the first run`);
+  /** Which tokens differ, as text. */
+  tokens(at) {
+    const { queries, keys } = this.now.axes(at);
+    const several = queries[0] !== keys[0] || queries[1] !== keys[1];
+    const said = (several ? [queries, keys] : [queries]).flatMap(([ours, theirs, groups], number) => differenceWords(ours, theirs, groups, several ? `${["rows", "keys"][number]}: ` : ""));
+    $("compare-tokens").replaceChildren(...said);
   },
 
   level(at, { level, fold }) {
     const [high, wide] = [2 ** (level + fold[0]), 2 ** (level + fold[1])];
     const place = { call: state.call, head: state.head, pool: state.pool, level, ...this.plots[0].visible(at, level)[0] };
-    const made = [0, 1].map((n) => this.painters[n].codes(place, fold)?.exact ?? "computing …");
-    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs`;
+    const made = this.now.painters.side.map((painter) => painter.codes(place, fold)?.exact ?? "computing …");
+    const merged = this.now.plain ? "" : "; tokens that correspond are one row and one key, with the sum of the weights of their keys and the mean of their rows";
+    const shown = `${high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight"}; ${made[0] === made[1] ? made[0] : `first: ${made[0]}; second: ${made[1]}`}; the same view, scale and legend for both runs${merged}`;
     if ($("compare-level").textContent !== shown) $("compare-level").textContent = shown;
   },
 
   /** The weights of both runs under the pointer. */
   said() {
-    const cells = state.hover ? [0, 1].map((n) => cellAt(this.plots[0], this.painters[n], state.hover)) : [];
+    const { names, painters, place, plain } = this.now;
+    const cells = place.hover ? painters.side.map((painter) => cellAt(this.plots[0], painter, place.hover)) : [];
     if (!cells[0] || !cells[1]) { $("compare-said").textContent = "\u00a0"; return; }
+    const { i, j, high, wide } = cells[0];
+    const lone = !plain && [["queries", i, high], ["keys", j, wide]].some(([kind, from, count]) => this.now.lone({ call: state.call, head: state.head }, kind, from, from + count));
     const [p, q] = cells.map(({ code, fine }) => weight(code, fine));
-    $("compare-said").replaceChildren(...cellWords(0, cells[0]), " in the first, ", element("b", words(cells[1].code, cells[1].fine)), ` in the second: ${pointsOf(q - p)}`);
+    const value = words(cells[1].code, cells[1].fine);
+    $("compare-said").replaceChildren(...cellWords(names[2], cells[0]), " in the first, ", element("b", value), " in the second: ", lone ? "tokens of one text only" : pointsOf(q - p));
   },
 
-  /** The difference of the chosen row, from all of its weights. */
-  async rows() {
-    const place = { call: state.call, head: state.head, query: state.query };
-    const found = await rowDifference(place.call, place.head, place.query);
-    if (overtaken(place)) return;
-    const { keys, queries } = runs[0].calls[place.call];
-    const { axes } = runs[0];
-    $("compare-row").replaceChildren("The row of ", ...named(axes[queries], place.query), " differs by ", element("b", percent(found.total)), " (half the sum of the absolute differences of its weights: total variation distance)", ...(found.most > 0 ? ["; most at ", ...named(axes[keys], found.at), `, ${pointsOf(found.d)}`] : []), found.exact === "exact" ? "." : `; ${found.exact}.`);
+  /** The difference of the chosen row, from all of its weights: as text, by key, and in all heads. */
+  async row(at) {
+    const { now } = this;
+    const turn = ++this.turn;
+    $("compare-heads").setAttribute("aria-busy", "true");
+    const query = state.query;
+    const group = now.groupOf("queries", at, query);
+    const merged = runs[now.names[2]];
+    const axis = (kind) => merged.axes[merged.calls[at.call][kind]];
+    const rows = await now.row(at, group);
+    if (turn !== this.turn) return;
+    $("compare-keys").hidden = $("compare-keys-title").hidden = !rows;
+    if (!rows) {
+      $("compare-row").replaceChildren(...named(queryAxis(), query), ` is only in the ${now.lead ? "second" : "first"} run, so that its row cannot be compared.`);
+      listHeads(now, null);
+      return;
+    }
+    const found = rowDifference(rows);
+    const exact = rows[0].exact === rows[1].exact ? rows[0].exact : `first: ${rows[0].exact}, second: ${rows[1].exact}`;
+    const most = found.order[0];
+    $("compare-row").replaceChildren("The row of ", ...named(axis("queries"), group), " differs by ", element("b", percent(found.total)), " (half the sum of the absolute differences of its weights: total variation distance)", ...(most === undefined ? [] : ["; most at ", ...named(axis("keys"), most), `, ${pointsOf(found.by[most])}`]), exact === "exact" ? "." : `; ${exact}.`);
+    listKeys(now, axis("keys"), found, rows);
+    this.rest(now, query, () => turn !== this.turn);
   },
 
-  /** The heads whose figures differ most. */
-  list() {
-    const found = runs[0].calls.flatMap((call, number) => Array.from({ length: Math.min(call.heads, runs[1].calls[number].heads) }, (_, head) => ({ call: number, head, ...mostDifferent(number, head) })));
-    this.shown = found.sort((a, b) => b.by - a.by).slice(0, 10);
-    const line = ({ call, head, name, from, to }) => {
-      const { layer, name: path } = runs[0].calls[call];
-      const go = element("button", `${layer === null ? `call ${call}` : `layer ${layer}`}, head ${head}`, { type: "button", title: path });
-      go.addEventListener("click", () => choose({ call, head }));
-      return element("tr", undefined, {}, element("td", undefined, {}, go), element("td", METRICS[name].title.replace(/^weight on (the )?/, "")), element("td", `${roughly(from)} → ${roughly(to)}`, { className: "number" }), element("td", "…", { className: "number" }));
-    };
-    const titles = ["head", "largest difference in", "first → second", "chosen row"].map((name) => element("th", name, { scope: "col" }));
-    this.lines = this.shown.map(line);
-    $("compare-heads").replaceChildren(element("thead", undefined, {}, element("tr", undefined, {}, ...titles)), element("tbody", undefined, {}, ...this.lines));
-  },
-
-  /** The difference of the chosen row in each of these heads, computed one after the other. */
-  async listRows() {
-    const place = { query: state.query };
-    for (const [number, { call, head }] of this.shown.entries()) {
-      this.lines[number].toggleAttribute("aria-current", call === state.call && head === state.head);
-      const { total } = await rowDifference(call, head, Math.min(place.query, runs[0].calls[call].Q - 1));
-      if (overtaken(place)) return;
-      this.lines[number].lastChild.textContent = roughly(total);
+  /** The same row in all heads, after a moment without changes. */
+  async rest(now, query, overtaken) {
+    if (!$("compare-heads").tBodies.length || this.listed !== now) listHeads(now, null);
+    this.listed = now;
+    await new Promise((done) => setTimeout(done, 80));
+    if (overtaken()) return;
+    try {
+      const differences = await differencesOfHeads(now, query, overtaken);
+      if (overtaken()) return;
+      listHeads(now, differences);
+      $("compare-heads").removeAttribute("aria-busy");
+    } catch (error) {
+      if (!overtaken()) $("compare-heads-title").textContent = `Heads: ${error.message}`;
     }
   },
 };
@@ -216,29 +274,34 @@ function folderOf({ facts: { folder } }) {
   return name ? [element("bdi", clip(name, 40), { className: "soft", title: folder })] : [];
 }
 
-/** A share with two significant digits; less than 0.01 % is not resolved. */
-const roughly = (p) => (p > 0 && p < 1e-4 ? "< 0.01 %" : percent(p, 2));
+/** The beginning of the text, if the runs have different ones. */
+const textOf = ({ text }, same) => (same || !text ? [] : [element("bdi", `“${clip(text, 50)}”`, { className: "soft" })]);
 
-/** The figure of a head with the largest difference between the runs. */
-function mostDifferent(call, head) {
-  let found = { by: -1, name: COMPARED_FIGURES[0], from: null, to: null };
-  for (const name of COMPARED_FIGURES) {
-    const [from, to] = runs.map((run) => run.calls[call].figures[name]?.[head] ?? null);
-    if (from !== null && to !== null && Math.abs(to - from) > found.by) found = { by: Math.abs(to - from), name, from, to };
+/** The rules of a run that were changed on the page. */
+const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", "with changed rules", { className: "soft" })] : []);
+
+const NAMED_DIFFERENCES = 4;
+/** The differences of two lists of tokens as nodes. */
+function differenceWords(ours, theirs, groups, what) {
+  const word = (axis, from, to) => element("bdi", clip(`“${joinedTokens(axis, from, to).trim()}”`, 28));
+  const kinds = { replaced: [], cut: [], first: [], second: [] };
+  for (const group of groups) {
+    const [a0, a1, b0, b1] = group;
+    if (a0 === a1) kinds.second.push(group);
+    else if (b0 === b1) kinds.first.push(group);
+    else if (plainToken(ours.tokens.slice(a0, a1).join("")) !== plainToken(theirs.tokens.slice(b0, b1).join(""))) kinds.replaced.push(group);
+    else if (a1 - a0 > 1 || b1 - b0 > 1) kinds.cut.push(group);
   }
-  return found;
+  const list = (found, make) => found.slice(0, NAMED_DIFFERENCES).flatMap((group, at) => [at ? ", " : "", ...make(group)]).concat(found.length > NAMED_DIFFERENCES ? [", …"] : []);
+  const count = (found, text) => `${found.length.toLocaleString("en")} ${found.length === 1 ? "token" : "tokens"} ${text}: `;
+  const parts = [
+    kinds.replaced.length && [count(kinds.replaced, "replaced"), ...list(kinds.replaced, ([a0, a1, b0, b1]) => [word(ours, a0, a1), " → ", word(theirs, b0, b1)])],
+    kinds.first.length && [count(kinds.first, "only in the first"), ...list(kinds.first, ([a0, a1]) => [word(ours, a0, a1)])],
+    kinds.second.length && [count(kinds.second, "only in the second"), ...list(kinds.second, ([, , b0, b1]) => [word(theirs, b0, b1)])],
+    kinds.cut.length && [`${kinds.cut.length.toLocaleString("en")} cut into other pieces: `, ...list(kinds.cut, ([a0, a1, b0, b1]) => [element("bdi", clip(ours.tokens.slice(a0, a1).map((each) => each.trim()).join("·"), 28)), " → ", element("bdi", clip(theirs.tokens.slice(b0, b1).map((each) => each.trim()).join("·"), 28))])],
+  ].filter(Boolean);
+  if (!parts.length) return [what, "Both runs have the same tokens. "];
+  return [what, ...parts.flatMap((part, at) => [at ? "; " : "", ...part]), ". "];
 }
 
-/** Half the sum of the absolute differences of a row: 0 for equal rows, 1 for rows without a common key. */
-async function rowDifference(call, head, i) {
-  const [ours, theirs] = await Promise.all([0, 1].map((n) => source.row(n, call, head, i)));
-  let [total, most, at, d] = [0, 0, 0, 0];
-  for (let j = 0; j < ours.coarse.length; j++) {
-    const by = weight(theirs.coarse[j], theirs.fine?.[j]) - weight(ours.coarse[j], ours.fine?.[j]);
-    total += Math.abs(by) / 2;
-    if (Math.abs(by) > most) [most, at, d] = [Math.abs(by), j, by];
-  }
-  return { total, most, at, d, exact: ours.exact === theirs.exact ? ours.exact : `first: ${ours.exact}, second: ${theirs.exact}` };
-}
-
-if (runs.length > 1) keys.push({ keys: ["c"], label: "c", what: "next comparison mode", run: () => choose({ compare: nextOf(MODES, state.compare) }) });
+if (GIVEN > 1 || data.served) keys.push({ keys: ["c"], label: "c", what: "next comparison mode", run: () => choose({ compare: nextOf(MODES, state.compare) }) });

@@ -5,6 +5,7 @@ const RULES = { temperature: 1, factor: null, mask: "recorded", width: 4 }; // w
 const MASKS = { recorded: "as recorded", none: "none", causal: "causal", window: "window, both sides", "causal window": "causal window" };
 const positive = (text) => (Number(text) > 0 && Number.isFinite(Number(text)) ? Number(text) : undefined);
 
+choosable("original", false, { key: "with", write: (original) => (original ? "original" : undefined), read: (text) => text === "original" || undefined });
 choosable("text", null, { write: (text) => (text === null ? undefined : encodeURIComponent(text)), read: (text) => text || undefined });
 choosable("temperature", RULES.temperature, { read: positive });
 choosable("factor", RULES.factor, { read: (text) => (text.trim() && Number.isFinite(Number(text)) ? Number(text) : undefined), write: (factor) => (factor === null ? undefined : `${factor}`) });
@@ -13,6 +14,7 @@ choosable("width", RULES.width, { read: (text) => (/^[1-9]\d{0,8}$/.test(text) ?
 
 const live = {
   name: "live", turn: 0, made: new Memory(12), base: 0,
+  shown: 0, // the run of the text and the rules
 
   build() {
     $("live").hidden = !data.served;
@@ -27,10 +29,11 @@ const live = {
     this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
     this.wide = labelled("keys in the window", this.width);
     this.reset = element("button", "as the model", { type: "button", id: "live-reset", title: "The text and the rules that were recorded" });
+    this.original = element("button", "compare with the original", { type: "button", id: "live-original" });
     this.said = element("p", undefined, { id: "live-said", className: "note" });
     this.said.setAttribute("role", "status");
     $("live").append(
-      element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.reset),
+      element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
       ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text)]),
       element("div", undefined, { id: "live-rules" }, labelled("temperature", this.slider, this.number), labelled("scale of q·k", this.factor), labelled("mask", this.mask), this.wide),
       this.said);
@@ -43,11 +46,14 @@ const live = {
     this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
     this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
     this.width.addEventListener("change", () => choose({ width: Math.max(1, Math.round(Number(this.width.value)) || 1) }));
+    this.original.addEventListener("click", () => choose({ original: !state.original }));
     this.reset.addEventListener("click", () => choose({ text: null, ...RULES }));
   },
 
   draw(changed) {
-    if (!data.served || !["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return;
+    if (!data.served) return;
+    this.original.setAttribute("aria-pressed", state.original);
+    if (!["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return;
     const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
     put(this.text, state.text ?? data.live ?? "");
     put(this.slider, Math.log2(state.temperature));
@@ -78,7 +84,9 @@ const live = {
       if (turn !== this.turn) return;
       this.said.textContent = rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "";
       this.said.classList.remove("alarm");
-      if (number === state.run) return;
+      const before = this.shown;
+      this.shown = number;
+      if (number === state.run) return before === number ? undefined : draw(new Set(["original"]));
       const row = base === this.base ? null : counterpart(runs[state.run], runs[number], state.query);
       this.base = base;
       await choose({ run: number, ...(row === null ? {} : { query: row, key: null, pins: [], view: null }) });
@@ -108,9 +116,9 @@ const live = {
 };
 screens.push(live);
 
-/** The row of another run at the place of this one: the next token with the same text, otherwise the row that it opens on. */
+/** The row of another run that corresponds to this one; of a token that the other text lacks, the row that it opens on. */
 function counterpart(from, to, query) {
-  const [ours, theirs] = [from, to].map((run) => run.axes[run.calls[Math.min(state.call, run.calls.length - 1)].queries].tokens);
-  const same = theirs.map((token, at) => [token, at]).filter(([token]) => token === ours[query]);
-  return same.length ? same.reduce((best, each) => (Math.abs(each[1] - query) < Math.abs(best[1] - query) ? each : best))[1] : to.start.query;
+  const [ours, theirs] = [from, to].map((run) => run.axes[run.calls[Math.min(state.call, run.calls.length - 1)].queries]);
+  const [, , first, stop] = groupsOf(ours, theirs).find(([a0, a1]) => query >= a0 && query < a1);
+  return first < stop ? first : to.start.query;
 }

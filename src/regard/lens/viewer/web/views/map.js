@@ -16,6 +16,7 @@ const map = {
 
   build() {
     const section = $("map");
+    this.heads = new HeadList("map-head", { pick: choose });
     const tool = (id, text, label, act) => {
       const made = element("button", text, { type: "button", id, title: label });
       made.setAttribute("aria-label", label);
@@ -23,13 +24,14 @@ const map = {
       return made;
     };
     section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }),
+      element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }), element("label", "head ", {}, this.heads.node),
         element("div", undefined, { className: "tools" },
           tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
           tool("zoom-whole", "fit", "Show the whole matrix", () => choose({ view: null })),
           tool("cells-square", "square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
           tool("fill", "fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" })),
           tool("measure", "sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
+      element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
       element("p", undefined, { id: "map-pointer", className: "readout soft" }),
@@ -62,6 +64,12 @@ const map = {
       this.plot.outer = null; // its sizes are computed anew
     }
     if (["call", "run", "cells", "filled"].some((name) => changed.has(name))) this.tools();
+    if (changed.has("run")) {
+      this.heads.fill();
+      $("map-means").hidden = !noMeans(state.run);
+      $("map-means").textContent = noMeans(state.run);
+    }
+    if (["call", "head", "run"].some((name) => changed.has(name))) this.heads.show(state.call, state.head);
     const drawn = this.plot.draw(changed);
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
@@ -91,9 +99,9 @@ const map = {
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
-    if (place.key !== null && at) text.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.exact === "exact" || at.sure ? ", exact" : ", the mean of its neighborhood");
+    if (place.key !== null && at) text.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
-    this.plot.canvas.setAttribute("aria-label", `Map of ${callNow().name}, head ${state.head}. ${$("map-pinned").textContent}`);
+    this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}. ${$("map-pinned").textContent}`);
   },
 
   /** The value under the pointer. */
@@ -128,7 +136,7 @@ const map = {
     const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
     const spot = this.plot.visible(at, level)[0];
     const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
-    const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : "each cell is one weight";
+    const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
     const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
     const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;

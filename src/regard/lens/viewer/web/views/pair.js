@@ -66,12 +66,12 @@ const pair = {
 
   show() {
     const [from, to] = [queryAxis(), keyAxis()];
-    const one = (of, i) => [element("bdi", clip(quote(of, i), 30)), ` (${i.toLocaleString("en")})`];
+    const one = (of, i) => [quoted(of, i, 28), ` (${i.toLocaleString("en")})`];
     const none = this.to === null;
     $("pair-title").replaceChildren(...(none ? ["One pair in every head"] : ["From ", ...one(from, state.query), " to ", ...one(to, this.to), ", in every head"]));
     this.both.hidden = none;
     if (none) {
-      this.note.textContent = "This row has no weight: choose a key with Alt-click in the text, or click a cell of the matrix.";
+      this.note.textContent = `This row has no weight: choose a key with ${touching() ? "“choose key” above the text, or tap" : "Alt-click in the text, or click"} a cell of the matrix.`;
       return;
     }
     const sure = this.all.filter(({ p }) => p >= 0);
@@ -79,16 +79,16 @@ const pair = {
     const much = sure.filter(({ p }) => p >= 0.1).length;
     const first = this.order[0];
     const ordinary = to.special[this.to] || !to.special.includes(true) ? "" : " that is not a special token";
-    const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, Alt-click it in the text, or click a cell of the matrix.` : "",
+    const parts = [this.found ? `No key is chosen; this is the strongest key of the row${ordinary}. To choose another one, ${touching() ? "use “choose key” above the text, or tap" : "Alt-click it in the text, or click"} a cell of the matrix.` : "",
       first ? `Largest weight: ${this.words(first)} in ${this.called(first)}.` : "No head has weight on this pair.",
-      `${much} of ${this.all.length} heads have 10 % or more; the mean is ${percent(mean, 2)}.`,
+      `${much} of ${counted(this.all.length, "head")} ${much === 1 ? "has" : "have"} 10 % or more; the mean is ${percent(mean, 2)}.`,
       SCALES[state.scale].perRow ? "Colors are on the logarithmic scale here, since the cells are of different rows." : "",
       state.hideSpecial ? "These are the model’s own numbers, including special tokens." : "",
       this.all.some((each) => !each.sure) ? "Some weights are the mean of their neighborhood, since the page does not contain them." : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
     this.lines.reset(this.order.length);
     this.list.setAttribute("aria-label", "Heads by their weight on this pair");
-    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${this.rows.length} calls by heads. ${this.note.textContent} Arrow keys choose a head.`);
+    this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${counted(this.rows.length, "call")} by heads. ${this.note.textContent} Arrow keys choose a head.`);
     this.say(null);
     this.paint();
   },
@@ -154,13 +154,13 @@ const pair = {
         context.fillStyle = solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
         if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
-        context.fillStyle = solid[code] ? "#fff" : ink(at, scale);
+        context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;
       });
     });
     const number = this.rows.findIndex((row) => row.call === state.call);
-    if (number < 0) return;
+    if (number < 0 || isMean(state.head)) return;
     context.strokeStyle = css("--accent");
     context.lineWidth = 2;
     context.strokeRect(left + state.head * width, top + number * height, width - gap, height - gap);
@@ -194,7 +194,7 @@ const pair = {
     if (!by || !this.rows.length || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     const row = this.rows[clamp(this.rows.findIndex(({ call }) => call === state.call) + by[0], 0, this.rows.length - 1)];
-    this.choose({ call: row.call, head: clamp(state.head + by[1], 0, row.coarse.length - 1) });
+    this.choose({ call: row.call, head: clamp((isMean(state.head) ? 0 : state.head) + by[1], 0, row.coarse.length - 1) });
   },
 
   say(at) {

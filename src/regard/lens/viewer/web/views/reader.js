@@ -40,15 +40,21 @@ const reader = {
     this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
     this.pinsText = element("span");
     this.adding = element("button", "add rows", { type: "button", id: "reader-add", title: "Clicks add rows, as with Shift" });
-    this.adding.setAttribute("aria-pressed", false);
-    this.adding.addEventListener("click", () => this.adding.setAttribute("aria-pressed", this.adding.ariaPressed !== "true"));
+    this.keying = element("button", "choose key", { type: "button", id: "reader-key", title: "Clicks choose the key, as with Alt" });
+    for (const [way, other] of [[this.adding, this.keying], [this.keying, this.adding]]) {
+      way.setAttribute("aria-pressed", false);
+      way.addEventListener("click", () => {
+        way.setAttribute("aria-pressed", way.ariaPressed !== "true");
+        other.setAttribute("aria-pressed", false);
+      });
+    }
     const clear = element("button", "only this row", { type: "button" });
     clear.addEventListener("click", () => choose({ pins: [] }));
     this.pins.append(this.pinsText, " ", clear);
     this.live = element("p", null, { className: "unseen", id: "reader-live" });
     this.live.setAttribute("aria-live", "polite");
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
+    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, this.keying, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
       this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
@@ -70,6 +76,7 @@ const reader = {
     const cross = callNow().queries !== callNow().keys;
     $("other-words").hidden = this.otherTitle.hidden = this.mainTitle.hidden = !cross;
     const grid = Boolean(line.of.grid);
+    this.keying.hidden = cross; // the keys have a text of their own
     $("words").hidden = grid;
     this.imageBox.hidden = !grid;
     document.querySelector("#reader .find").hidden = grid;
@@ -85,12 +92,12 @@ const reader = {
     if (turn !== this.turn) return;
     this.reveal(cross);
     this.say();
-    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key).slice(0, 100)}, ${state.key}: ${describe(line, state.key)}` : "";
+    this.live.textContent = state.key !== null && line.to ? `Key ${quote(keyAxis(), state.key, 100)}, ${state.key}: ${describe(line, state.key)}` : "";
   },
 
   head() {
     const { to, places, of } = this.line;
-    const name = element("bdi", clip(quote(to ? queryAxis() : keyAxis(), places[0]), 24));
+    const name = quoted(to ? queryAxis() : keyAxis(), places[0], 22);
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
     for (const way of this.ways) {
       const on = way.id === `reader-${state.direction}`;
@@ -107,7 +114,7 @@ const reader = {
     this.pins.lastChild.hidden = places.length < 2;
   },
 
-  list(places, of) { return places.slice(0, 6).map((i) => `\u2068${clip(quote(of, i), 18)}\u2069 (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
+  list(places, of) { return places.slice(0, 6).map((i) => `“\u2068${wordOf(of, i, 16)}\u2069” (${i})`).join(", ") + (places.length > 6 ? ", …" : ""); },
 
   /** The token from which keyboard navigation starts. */
   here(flow = this.main) {
@@ -131,17 +138,18 @@ const reader = {
     node.classList.toggle("key", keys && i === state.key);
     node.setAttribute("aria-selected", node.matches(".row, .pin, .key"));
     if (i === this.here(flow)) flow.box.setAttribute("aria-activedescendant", node.id);
-    const parts = [wordOf(flow.of, i).slice(0, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
+    const parts = [wordOf(flow.of, i, 200), i, flow === this.main ? this.described(i) : "", rows && i === state.query ? "the row" : "", keys && i === state.key ? "the key" : ""];
     node.setAttribute("aria-label", parts.filter((part) => part !== "").join(", "));
   },
 
   described(i) { return describe(this.line, i); },
 
-  /** Click: choose the row; with Shift: add a row; with Alt, Ctrl or ⌘: choose the key. In the text of the keys: choose the key. */
+  /** Click: choose the row; with Shift or “add rows”: add a row; with Alt, Ctrl, ⌘ or “choose key”: choose the key. In the text of the keys: choose the key. */
   pick(flow, i, event = {}) {
     const same = callNow().queries === callNow().keys;
     const rows = same || (flow === this.other) === (state.direction === "to");
-    if (!rows || event.altKey || event.ctrlKey || event.metaKey) return rows && !same ? undefined : choose({ key: i });
+    const keyed = event.altKey || event.ctrlKey || event.metaKey || (same && event.type === "click" && this.keying.ariaPressed === "true");
+    if (!rows || keyed) return rows && !same ? undefined : choose({ key: i });
     const adds = event.shiftKey || (event.type === "click" && this.adding.ariaPressed === "true");
     if (!adds) return choose({ query: i });
     if (i === state.query) return state.pins.length ? choose({ query: state.pins[0], pins: state.pins.slice(1) }) : undefined;
@@ -152,11 +160,11 @@ const reader = {
   key(event, flow) {
     const lines = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10 }[event.key];
     const ends = { Home: 0, End: flow.of.tokens.length - 1 }[event.key];
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key]; // on the screen, where right-to-left text runs the other way
     if ((lines ?? ends ?? by) === undefined || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const from = event.altKey ? (state.key ?? state.query) : this.here(flow);
-    const to = clamp(lines ? flow.vertical(from, lines) : ends ?? from + by, 0, flow.of.tokens.length - 1);
+    const to = clamp(lines ? flow.vertical(from, lines) : ends ?? flow.beside(from, by), 0, flow.of.tokens.length - 1);
     if (!event.shiftKey || event.altKey) this.pick(flow, to, { altKey: event.altKey });
     else if (to !== state.query) choose({ query: to, pins: state.pins.includes(to) ? state.pins.filter((pin) => pin !== to) : [...state.pins, state.query] });
   },
@@ -175,12 +183,16 @@ const reader = {
   hover(node, flow) {
     if (!node) return;
     const i = Number(node.dataset.token);
-    this.readout.replaceChildren(element("bdi", clip(quote(flow.of, i), 60)), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}`);
+    const about = remark(flow.of, i);
+    this.readout.replaceChildren(quoted(flow.of, i, 58), ` (${i.toLocaleString("en")})${flow === this.main ? `: ${this.described(i)}` : ""}${about && `; ${about}`}`);
   },
   say() {
     const one = callNow().queries === callNow().keys;
-    this.readout.textContent = one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
+    this.readout.textContent = touching() ? this.taps(one) : one ? "Click a token to see what it attends to. Shift-click adds a row, Alt-click chooses the key." : "Click a row to see what it attends to, or a key to choose it. Shift-click adds a row.";
   },
+
+  /** How a touch screen chooses rows and keys. */
+  taps: (one) => (one ? "Tap a token to see what it attends to. With “choose key”, a tap chooses the key; with “add rows”, it adds a row." : "Tap a row to see what it attends to, or a key to choose it. With “add rows”, a tap adds a row."),
 
   find() { find.open(); },
   strongest(by) { return strongest.go(by); },

@@ -1,0 +1,1 @@
+"""Text for people: cut between characters, and numbers with their nouns."""

@@ -1,0 +1,137 @@
+"""Characters as readers see them (grapheme clusters): a letter with its marks, an emoji of several parts, a flag.
+
+Source: Unicode Standard Annex 29. `unicodedata` lacks the properties of emoji, so these are recognized by category.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+__all__ = ["characters", "clipped", "fitting", "joins"]
+
+ZWNJ, ZWJ = "\u200c", "\u200d"
+SELECTORS = "\ufe0e\ufe0f"  # ask for the text form or the emoji form of the character before
+TONES = "".join(map(chr, range(0x1F3FB, 0x1F400)))  # of skin
+NEAR = 8  # characters: where the base of a joiner is looked for, behind its marks
+VIRAMA = 9  # the combining class of the marks that join Indic consonants
+KEYCAPS = set("#*0123456789")
+SIGNS = set("‼⁉〰")  # pictographs that are neither symbols nor mathematics
+# The flags of England, Scotland and Wales are spelled in invisible letters; other texts in them stay visible codes.
+FLAGS = {
+    f"\U0001f3f4{''.join(chr(0xE0000 + ord(letter)) for letter in name)}\U000e007f"
+    for name in ("gbeng", "gbsct", "gbwls")
+}
+CODE = re.compile(r"⟨(?:U\+[0-9A-F]{4,6}|[0-9A-F]{2})⟩")  # a character or byte written as its number
+
+
+def joins(text: str, at: int) -> int:
+    """How many invisible characters from `at` on are needed to show the characters around them; 0 if none.
+
+    >>> joins("👩\u200d🚀", 1), joins("a\u200db", 1)
+    (1, 0)
+    """
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    near = text[max(0, at - NEAR) : at]
+    if text[at] in SELECTORS:
+        return int(_pictograph(before) or (before in KEYCAPS and after == "\u20e3"))
+    if text[at] == ZWJ:
+        base = near.rstrip(SELECTORS + TONES)[-1:]
+        return int(_virama(before) or (_pictograph(base) and _pictograph(after)))
+    if text[at] == ZWNJ:
+        base = near.rstrip("".join(filter(_mark, near)))[-1:]
+        return int(_virama(before) or (_arabic(base) and _arabic(after)))
+    flag = next((flag for flag in FLAGS if text.startswith(flag, at - 1)), "") if before == "\U0001f3f4" else ""
+    return max(0, len(flag) - 1)
+
+
+def characters(text: str) -> list[str]:
+    """The text cut between characters as readers see them.
+
+    >>> [len(each) for each in characters("e\u0301👩🏽\u200d🚀🇫🇷")]
+    [2, 4, 2]
+    """
+    if text.isascii():
+        return list(text)
+    found: list[str] = []
+    at = 0
+    while at < len(text):
+        if code := CODE.match(text, at):
+            found.append(code[0])
+            at = code.end()
+            continue
+        if found and _continues(found[-1], text[at]):
+            found[-1] += text[at]
+        else:
+            found.append(text[at])
+        at += 1
+    return found
+
+
+def clipped(text: str, most: int) -> str:
+    """The text, cut to at most so many characters, the last of which is then “…”.
+
+    >>> clipped("abcdef", 4), clipped("👩\u200d🚀👩\u200d🚀", 2)
+    ('abc…', '👩\u200d🚀👩\u200d🚀')
+    """
+    if len(text) <= most:
+        return text
+    cut = characters(text)
+    return text if len(cut) <= most else "".join(cut[: most - 1]) + "…"
+
+
+def fitting(text: str, room: int, width: Callable[[str], int]) -> str:
+    """The text, cut to at most `room` columns, the last of which is then “…”; width(text) counts columns.
+
+    >>> fitting("tiredness", 6, len)
+    'tired…'
+    """
+    if width(text) <= room:
+        return text
+    kept = ""
+    for each in characters(text):
+        if width(kept + each) > room - 1:
+            break
+        kept += each
+    return kept + "…"
+
+
+def _continues(before: str, character: str) -> bool:
+    """Whether a character belongs to the ones before it."""
+    last = before[-1]
+    if _mark(character) or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
+        return last not in "\n\r\t ⟩"
+    if 0xE0020 <= ord(character) <= 0xE007F:  # tags, which spell the flags of regions
+        return before[0] == "\U0001f3f4"
+    if last == ZWJ and _pictograph(character):
+        return True
+    if _regional(character):
+        return len(before) == 1 and _regional(before)
+    if 0x1160 <= ord(character) <= 0x11FF:  # vowels and final consonants of Korean syllables
+        return 0x1100 <= ord(last) <= 0x11FF or 0xAC00 <= ord(last) <= 0xD7A3
+    return unicodedata.category(character) == "Lo" and _virama(before.rstrip(ZWJ)[-1:])
+
+
+def _mark(character: str) -> bool:
+    return unicodedata.category(character) in ("Mn", "Me", "Mc")
+
+
+def _virama(character: str) -> bool:
+    return character != "" and unicodedata.combining(character) == VIRAMA
+
+
+def _regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _pictograph(character: str) -> bool:
+    if character == "":
+        return False
+    new = 0x1F000 <= ord(character) < 0x1FB00  # emoji that are newer than this Python
+    return new or unicodedata.category(character) in ("So", "Sm") or character in SIGNS
+
+
+def _arabic(character: str) -> bool:
+    """Whether it is a letter of Arabic, Syriac or a related script, whose letters join."""
+    return character != "" and unicodedata.bidirectional(character) == "AL"

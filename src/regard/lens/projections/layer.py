@@ -1,0 +1,96 @@
+"""The matrices of one attention layer, as far as they are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+__all__ = ["NAMES", "LayerProjections", "Projection"]
+
+NAMES = ("q", "k", "v", "o")
+LATER = "a later pass of generation does not multiply the outputs of all heads by it"
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A matrix product of a layer, w x + b for each row x.
+
+    Args:
+        w: (N, M) or, for the heads of q, k and v, (H, D, M): one row of M numbers for each element of the result.
+        b: (N,) or (H, D) the bias, or None if the model has none.
+
+    Examples:
+        >>> import numpy as np
+        >>> Projection(np.ones((2, 3)), None).of(np.arange(3))
+        array([3., 3.])
+    """
+
+    w: np.ndarray
+    b: np.ndarray | None
+
+    def of(self, x: np.ndarray) -> np.ndarray:
+        """w x + b in float64, (…, N) for x (…, M); of heads, (…, H, D)."""
+        w = np.asarray(self.w, np.float64)
+        y = np.asarray(x, np.float64) @ w.reshape(-1, w.shape[-1]).T
+        y = y.reshape(*y.shape[:-1], *w.shape[:-1])
+        return y if self.b is None else y + np.asarray(self.b, np.float64)
+
+    def copied(self) -> Projection:
+        """The same numbers in memory of their own, since a model may be trained further; files are read-only."""
+        held = (part.copy() if part is not None and part.flags.writeable else part for part in (self.w, self.b))
+        return Projection(*held)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the matrix and of its bias."""
+        return self.w.nbytes + (0 if self.b is None else self.b.nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerProjections:
+    """The matrices of an attention layer; None where a matrix is not known.
+
+    q = W_q x + b_q, k = W_k x + b_k and v = W_v x + b_v for the input x of the layer; y = W_o c + b_o for the outputs c
+    of all heads, one after another.
+
+    Args:
+        q: W_q (H, D, d_model) and b_q (H, D).
+        k: W_k (G, D, d_model) and b_k (G, D).
+        v: W_v (G, E, d_model) and b_v (G, E).
+        o: W_o (d_model, H · E) and b_o (d_model).
+        y: (Q, d_model) the product with W_o that the model itself computed, if o is known.
+        missing: why a matrix is not known, by its name: q, k, v or o.
+
+    Examples:
+        >>> LayerProjections(missing={"q": "the layer rotates q after the product"}).q is None
+        True
+    """
+
+    q: Projection | None = None
+    k: Projection | None = None
+    v: Projection | None = None
+    o: Projection | None = None
+    y: np.ndarray | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def then(self, later: Sequence[LayerProjections | None]) -> LayerProjections:
+        """The same layer over several passes of generation: y of all rows, if every pass has it."""
+        parts = [self.y, *(None if each is None else each.y for each in later)]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            return dataclasses.replace(self, y=np.concatenate(known))
+        missing = {"o": LATER, **self.missing}
+        return dataclasses.replace(self, o=None, y=None, missing=missing)
+
+    def copied(self) -> LayerProjections:
+        """The same matrices in memory of their own."""
+        parts = {name: getattr(self, name) for name in NAMES}
+        return dataclasses.replace(self, **{name: part.copied() for name, part in parts.items() if part is not None})
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all matrices."""
+        return sum(each.nbytes for name in NAMES if (each := getattr(self, name)) is not None)

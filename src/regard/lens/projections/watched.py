@@ -1,0 +1,158 @@
+"""The matrix products of a running torch model, compared with the q, k, v and output of each recorded call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ...common.arrays import read_array
+from ..runs.call import Call
+from .compared import equal, heads_from
+from .layer import LayerProjections, Projection
+
+__all__ = ["Products", "Waiting"]
+
+RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
+Rows = Callable[[torch.Tensor], np.ndarray | None]
+NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated or normalized"
+NO_INPUT = "the input of the layer was not recorded"
+OTHER_TEXT = "{name} is computed from another text, which is not the input of this layer"
+NO_OUTPUT = "no product of the model takes the outputs of all heads, one after another"
+CHANGED = "the layer changes the product with W_o before it is its output"
+UNEQUAL = "the product with W_o is not what the model computed, within the rounding of its dtype"
+
+
+class Product(NamedTuple):
+    """A product with a matrix: its input, the matrix (N, M), the bias and the result."""
+
+    x: torch.Tensor
+    w: torch.Tensor
+    b: torch.Tensor | None
+    y: torch.Tensor
+
+    @property
+    def unit(self) -> float:
+        return torch.finfo(self.y.dtype).eps / 2
+
+    @property
+    def projection(self) -> Projection:
+        return Projection(_array(self.w), None if self.b is None else _array(self.b))
+
+
+class Products:
+    """The last products of the model. Their inputs and results are not held, which would cost memory."""
+
+    def __init__(self) -> None:
+        self.recent: deque[Product] = deque(maxlen=RECENT)
+
+    def add(self, name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:
+        """The product, if the torch function computes one."""
+        found = _product(name, args, kwargs, out)
+        if found is not None:
+            nothing = found.y.new_empty(0)
+            self.recent.append(found._replace(x=nothing, y=nothing))
+        return found
+
+    def inputs(self, call: Call, cross: bool) -> LayerProjections:
+        """W_q, W_k and W_v of a call, among the products since the previous one."""
+        found: dict[str, Projection] = {}
+        missing: dict[str, str] = {}
+        wide = None if call.x is None else call.x.shape[-1]
+        products = [(each.projection, each.unit) for each in reversed(self.recent) if each.w.shape[1] == wide]
+        self.recent.clear()
+        for name in ("q", "k", "v"):
+            heads = getattr(call, name)
+            if call.x is None:
+                missing[name] = NO_INPUT
+            elif cross and name != "q":
+                missing[name] = OTHER_TEXT.format(name=name)
+            else:
+                made = (heads_from(call.x, product, heads, unit) for product, unit in products)
+                one = next((each for each in made if each is not None), None)
+                if one is None:
+                    missing[name] = NO_PRODUCT.format(name=name)
+                else:
+                    found[name] = one
+        return LayerProjections(**found, missing={**missing, "o": NO_OUTPUT})
+
+
+class Waiting:
+    """A recorded call that waits for the product of its heads with W_o.
+
+    rows(tensor) cuts the rows of the recorded batch entry from a tensor of the model, (Q, M), or None · known: W_q, W_k
+    and W_v · first: the same call in the first pass of generation.
+    """
+
+    def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: Waiting | None):
+        self.rows, self.first = rows, first
+        self.known = dataclasses.replace(known, o=None, y=None, missing={**known.missing, "o": NO_OUTPUT})
+        self.heads = None if call.out is None else np.asarray(call.out).swapaxes(0, 1).reshape(call.shape[1], -1)
+        self.inside = False
+
+    @property
+    def found(self) -> LayerProjections:
+        """The matrices that are known."""
+        return self._without(CHANGED) if self.inside else self.known
+
+    def compare(self, product: Product, inside: bool) -> None:
+        """Takes the matrix as W_o if its input is the output of all heads, and its result is the product.
+
+        inside: whether the attention module is still running; its own output is then compared as well.
+        """
+        if self.heads is None or self.known.o is not None or product.x.shape[-1] != self.heads.shape[1]:
+            return
+        x, y = self.rows(product.x), self.rows(product.y)
+        if x is None or y is None or x.shape != self.heads.shape or not np.array_equal(x, self.heads, equal_nan=True):
+            return
+        # The matrix of a later pass of generation is that of the first, which was compared.
+        matrix = product.projection if self.first is None or self.first.known.o is None else self.first.known.o
+        if self.first is None and not equal(y, x, matrix, product.unit):
+            self.known = self._without(UNEQUAL)
+            return
+        missing = {name: why for name, why in self.known.missing.items() if name != "o"}
+        self.known = dataclasses.replace(self.known, o=matrix, y=y.copy(), missing=missing)
+        self.inside = inside
+
+    def left(self, out: Any) -> None:
+        """The attention module has returned: if W_o is inside it, its product is the output of the module."""
+        first = out[0] if isinstance(out, tuple | list) and out else out
+        if not self.inside:
+            return
+        self.inside, expected = False, self.known.y
+        y = self.rows(first) if isinstance(first, torch.Tensor) else None
+        if y is None or expected is None or not np.array_equal(y, expected, equal_nan=True):
+            self.known = self._without(CHANGED)
+
+    def _without(self, why: str) -> LayerProjections:
+        """The matrices without W_o, and why it is not known."""
+        return dataclasses.replace(self.known, o=None, y=None, missing={**self.known.missing, "o": why})
+
+
+def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:
+    """x, W (N, M), b and the result of torch.nn.functional.linear, torch.addmm, or x @ W."""
+    given: dict[str, Any] = {**dict(zip(ARGUMENTS.get(name, ()), args, strict=False)), **kwargs}
+    x, w, b = given.get("input"), given.get("weight"), given.get("bias")
+    if name not in ARGUMENTS or not all(isinstance(each, torch.Tensor) for each in (x, w, out)):
+        return None
+    w = w if name == "linear" else w.transpose(-1, -2)
+    scaled = any(given.get(factor, 1) != 1 for factor in ("alpha", "beta"))
+    whole = w.ndim == 2 and (b is None or b.ndim == 1) and w.is_floating_point() and not scaled
+    return Product(x.detach(), w.detach(), None if b is None else b.detach(), out.detach()) if whole else None
+
+
+ARGUMENTS = {
+    "linear": ("input", "weight", "bias"),
+    "addmm": ("bias", "input", "weight"),
+    "matmul": ("input", "weight"),
+    "__matmul__": ("input", "weight"),
+    "mm": ("input", "weight"),
+}
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    return read_array(value.detach().cpu(), "recording")

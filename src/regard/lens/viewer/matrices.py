@@ -1,0 +1,133 @@
+"""The matrices of a layer for the step-by-step view: those of one head on request, or the part that a page contains.
+
+    q = W_q x + b_q · k = W_k x + b_k · v = W_v x + b_v · y = W_o c + b_o = Σ_h W_o,h c_h + b_o
+
+c: the outputs of all heads of a row, one after another. A page contains, for the head and row that it shows first and
+the strongest key of that row, as many elements as fit, as float32: the model's own numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..projections.layer import NAMES, LayerProjections
+from ..runs.call import Call
+from .frames import frame
+
+__all__ = ["about", "kept", "matrices", "products"]
+
+ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
+OUTPUTS = 16  # elements of the layer's output in a page
+UNKNOWN = "the matrices were not recorded: they are not stored in the folder of a run, and arrays have none"
+
+
+def about(call: Call) -> dict[str, Any]:
+    """Which matrices are known, which of them have a bias, and why others are not known."""
+    known = LayerProjections(missing=dict.fromkeys(NAMES, UNKNOWN)) if call.projections is None else call.projections
+    parts = {name: getattr(known, name) for name in NAMES}
+    return {
+        "known": [name for name, part in parts.items() if part is not None],
+        "biased": [name for name, part in parts.items() if part is not None and part.b is not None],
+        "missing": {name: known.missing.get(name, UNKNOWN) for name, part in parts.items() if part is None},
+    }
+
+
+def matrices(call: Call, head: int) -> dict[str, np.ndarray]:
+    """The matrices of a head that are known, with their biases, float32.
+
+    q, k (D, d_model) · v (E, d_model) · o (d_model, E): the columns of this head · *_bias.
+    """
+    found: dict[str, np.ndarray] = {}
+    known = call.projections
+    if known is None:
+        return found
+    for name in ("q", "k", "v"):
+        part = getattr(known, name)
+        if part is not None:
+            found |= _named(name, part.w[_group(call, head, len(part.w))], part.b, _group(call, head, len(part.w)))
+    if known.o is not None:
+        found["o"] = known.o.w.reshape(len(known.o.w), call.shape[0], -1)[:, head]
+        if known.o.b is not None:
+            found["o_bias"] = known.o.b
+    return {name: np.asarray(part, np.float32) for name, part in found.items()}
+
+
+def products(call: Call, head: int, i: int, j: int) -> dict[str, np.ndarray]:
+    """What the matrices multiply in row i and for key j, and what they give, float32.
+
+    x (d_model): the input of row i · x_key (d_model): that of key j, if the keys are rows of the same layer · heads
+    (H · E): the outputs of all heads · parts (H, d_model): the product of each head with W_o · whole (d_model): their
+    sum with the bias · y (d_model): the same in the model itself.
+    """
+    found: dict[str, np.ndarray] = {}
+    if call.x is not None:
+        found["x"] = call.x[i]
+        if call.aligned and 0 <= j - call.start < len(call.x):
+            found["x_key"] = call.x[j - call.start]
+    if call.out is not None:
+        heads = np.asarray(call.out[:, i], np.float64)
+        found["heads"] = heads.ravel()
+        known = call.projections
+        if known is not None and known.o is not None and known.y is not None:
+            w = np.asarray(known.o.w, np.float64).reshape(len(known.o.w), *heads.shape)
+            found["parts"] = np.einsum("he,mhe->hm", heads, w)
+            found["whole"] = found["parts"].sum(0) + (0 if known.o.b is None else known.o.b)
+            found["y"] = known.y[i]
+    return {name: np.asarray(part, np.float32) for name, part in found.items()}
+
+
+def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
+    """The frame of a page for the head and row that it shows first; None if nothing is known or nothing fits."""
+    head, i = start["head"], start["query"]
+    p = call.weights([i], None, [head])[0, 0]
+    j = int(np.where(np.isfinite(p), p, -1).argmax())
+    whole, made = matrices(call, head), products(call, head, i, j)
+    wide = [name for name in ("q", "k", "v") if name in whole and "x" in made]
+    if not wide and "o" not in whole:
+        return None
+    elements = {"q": _strongest(call, head, i, j), "v": _of_output(call, head, i)}
+    elements |= {"k": elements["q"], "o": _largest(made["y"], OUTPUTS) if "y" in made else np.arange(0)}
+    room = ROOM - sum(part.nbytes for name, part in made.items() if name != "parts")
+    count = room // (4 * len(made["x"]) * len(wide)) if wide else 0
+    if room < 0 or (wide and count < 1):
+        return None
+    arrays = dict(made)
+    for name in (*wide, *(name for name in ("o",) if name in whole)):
+        some = elements[name] = np.sort(elements[name][: count if name != "o" else OUTPUTS])
+        arrays[name] = whole[name][some]
+        if f"{name}_bias" in whole:
+            arrays[f"{name}_bias"] = whole[f"{name}_bias"][some]
+    if "parts" in arrays:
+        arrays["own"] = arrays["parts"][head]
+        arrays["parts"] = arrays["parts"][:, elements["o"]]
+    listed = {name: elements[name].tolist() for name in NAMES if name in arrays}
+    return frame({"head": head, "row": i, "key": j, "elements": listed}, **arrays)
+
+
+def _named(name: str, w: np.ndarray, b: np.ndarray | None, group: int) -> dict[str, np.ndarray]:
+    return {name: w} if b is None else {name: w, f"{name}_bias": b[group]}
+
+
+def _group(call: Call, head: int, count: int) -> int:
+    """The key/value head, of `count`, that a head reads."""
+    return head // (call.shape[0] // count)
+
+
+def _strongest(call: Call, head: int, i: int, j: int) -> np.ndarray:
+    """The elements of q, those first that add most to the score of key j."""
+    if call.q is None or call.k is None:
+        return np.arange(0)
+    return _largest(call.q[head, i] * call.k[_group(call, head, len(call.k)), j])
+
+
+def _of_output(call: Call, head: int, i: int) -> np.ndarray:
+    """The elements of the head's output, the largest first."""
+    return np.arange(0) if call.out is None else _largest(call.out[head, i])
+
+
+def _largest(values: np.ndarray, most: int | None = None) -> np.ndarray:
+    size = np.abs(np.asarray(values, np.float64))
+    return np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")[:most]

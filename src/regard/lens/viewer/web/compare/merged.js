@@ -1,0 +1,242 @@
+// Two runs over the same cells, though their tokens or models differ: runs over the groups of alignment.js.
+//
+// The weight of a group of rows on a group of keys is the mean over its rows of the sum over its keys. A token that only one of the
+// runs has is masked in the other. Such a run has a name instead of a number: runs[name] describes it, and sourceOf(name) has its
+// weights. Its calls are those of the leading run, which the rest of the page shows.
+
+const LARGEST_MERGED = 2.5e7; // weights of a head
+
+const alignments = new WeakMap();
+/** The groups of two axes. */
+function groupsOf(ours, theirs) {
+  if (!alignments.has(ours)) alignments.set(ours, new WeakMap());
+  const known = alignments.get(ours);
+  if (!known.has(theirs)) known.set(theirs, aligned(ours.tokens, theirs.tokens));
+  return known.get(theirs);
+}
+
+/** Whether every token has its counterpart at the same position. */
+const sameCells = (groups) => groups.every(([a0, a1, b0, b1]) => a0 === b0 && a1 === b1 && a1 - a0 === 1);
+
+/** The head of another run that a head is compared with: the same one, or in a model of another size the one at the same depth. */
+function partnerOf(from, to, { call, head }) {
+  const along = (at, count, other) => (count === other ? at : Math.round((at * (other - 1)) / Math.max(1, count - 1)));
+  const other = along(call, from.calls.length, to.calls.length);
+  return { call: other, head: isMean(head) ? head : along(head, from.calls[call].heads, to.calls[other].heads) };
+}
+
+/** Two runs as they are compared. sides: their numbers; lead: 0 or 1, the one that the page shows; partner: the chosen head of the other. */
+class Comparison {
+  constructor(sides, lead, partner) {
+    Object.assign(this, { sides, lead, partner, both: sides.map((n) => runs[n]) });
+    const [ours, theirs] = this.both;
+    const same = ours.calls.length === theirs.calls.length && ours.calls.every((call, number) => {
+      const { queries, keys, heads } = theirs.calls[number];
+      return call.queries === queries && call.keys === keys && call.heads === heads;
+    });
+    this.plain = !partner && same && Object.keys(ours.axes).every((name) => sameCells(groupsOf(ours.axes[name], theirs.axes[name])));
+    const made = ["first", "second", "both"].map((side) => `${sides.join("~")}~${lead}~${JSON.stringify(partner)}~${side}`);
+    this.names = this.plain ? [...sides, made[2]] : made; // of the first run, of the second, and of the tokens of both
+    this.names.forEach((name, side) => {
+      if (typeof name === "number") return;
+      runs[name] = this.described(side);
+      mergedSource.comparisons.set(name, { comparison: this, side });
+    });
+  }
+
+  /** The heads of both runs that are compared at this place of the leading run. */
+  heads(place) {
+    const other = this.partner ?? partnerOf(this.both[this.lead], this.both[1 - this.lead], place);
+    return this.lead ? [other, place] : [place, other];
+  }
+
+  /** The axes of the compared heads and their groups: {queries: [ours, theirs, groups], keys: the same}. */
+  axes(place) {
+    const calls = this.heads(place).map(({ call }, side) => this.both[side].calls[call]);
+    const of = (name) => {
+      const [ours, theirs] = calls.map((call, side) => this.both[side].axes[call[name]]);
+      return [ours, theirs, groupsOf(ours, theirs)];
+    };
+    return { queries: of("queries"), keys: of("keys") };
+  }
+
+  /** A run over the groups. side: 0 or 1, whose tokens and weights it has; 2: the tokens of both, without weights. */
+  described(side) {
+    const axes = {};
+    const calls = this.both[this.lead].calls.map((call, number) => {
+      const found = this.axes({ call: number, head: 0 });
+      const [queries, keys] = ["queries", "keys"].map((kind) => {
+        const [ours, theirs, groups] = found[kind];
+        const name = `${call[kind]} and ${this.both[1 - this.lead].calls[this.heads({ call: number, head: 0 })[1 - this.lead].call][kind]}`;
+        axes[name] ??= axisOfGroups(ours, theirs, groups, side);
+        return name;
+      });
+      return { ...call, queries, keys, Q: axes[queries].tokens.length, K: axes[keys].tokens.length };
+    });
+    return { ...this.both[Math.min(side, 1)], axes, calls, steps: [] };
+  }
+
+  /** The row of both heads over the groups of keys: [ours, theirs], each {p, code, exact}; null if one of the runs lacks the row. */
+  async row(place, group) {
+    const heads = this.heads(place);
+    const codes = await this.codes(place, group, (side, i) => source.row(this.sides[side], heads[side].call, heads[side].head, i));
+    return codes && codes.map((rows, side) => this.overKeys(place, side, rows));
+  }
+
+  /** The same of all heads of a call: a list of pairs. query: a row of the leading run. */
+  async rows(call, query) {
+    const place = { call, head: 0 };
+    const calls = this.heads(place).map((at) => at.call);
+    const codes = await this.codes(place, this.groupOf("queries", place, query), (side, i) => source.rows(this.sides[side], calls[side], i));
+    return codes && Array.from({ length: this.both[this.lead].calls[call].heads }, (_, number) => this.heads({ call, head: number }).map(({ head }, side) => {
+      const { K } = this.both[side].calls[calls[side]];
+      const part = (bytes) => bytes.subarray(head * K, (head + 1) * K);
+      return this.overKeys(place, side, codes[side].map(({ coarse, fine, exact }) => ({ coarse: part(coarse), fine: part(fine), exact })));
+    }));
+  }
+
+  /** The codes of the rows of a group in both runs, as load(side, i) finds them. */
+  async codes(place, group, load) {
+    const ranges = [0, 1].map((side) => this.axes(place).queries[2][group].slice(2 * side, 2 * side + 2));
+    if (ranges.some(([from, to]) => from === to)) return null;
+    return Promise.all(ranges.map(([from, to], side) => Promise.all(Array.from({ length: to - from }, (_, at) => load(side, from + at)))));
+  }
+
+  overKeys(place, side, rows) { return overGroups(rows.map(weightsOf), this.axes(place).keys[2].map((each) => each.slice(2 * side, 2 * side + 2))); }
+
+  /** The group of a position of the leading run. */
+  groupOf(kind, place, position) {
+    if (position === null || this.plain) return position;
+    const [, , groups] = this.axes(place)[kind];
+    return groups.findIndex((each) => position >= each[2 * this.lead] && position < each[2 * this.lead + 1]);
+  }
+
+  /** 1 at each group whose tokens differ, along the queries or keys of a head; null if none do. */
+  differing(kind, place) {
+    const [ours, theirs, groups] = this.axes(place)[kind];
+    groups.differing ??= Float32Array.from(groups, ([a0, a1, b0, b1]) => (a1 - a0 === 1 && b1 - b0 === 1 && plainToken(ours.tokens[a0]) === plainToken(theirs.tokens[b0]) ? 0 : 1));
+    return groups.differing.includes(1) ? groups.differing : null;
+  }
+
+  /** Whether no group of a range along the queries or keys of a head is in both runs. */
+  lone(place, kind, from, to) {
+    const [, , groups] = this.axes(place)[kind];
+    if (!groups.shared) {
+      groups.shared = new Uint32Array(groups.length + 1);
+      groups.forEach(([a0, a1, b0, b1], at) => { groups.shared[at + 1] = groups.shared[at] + (a0 < a1 && b0 < b1 ? 1 : 0); });
+    }
+    return groups.shared[Math.min(to, groups.length)] === groups.shared[Math.min(from, groups.length)];
+  }
+
+  /** The first position of a group in one of the runs; null if it has none. */
+  positionIn(side, kind, place, group) {
+    if (this.plain) return group;
+    const [, , groups] = this.axes(place)[kind];
+    const [from, to] = groups[group].slice(2 * side, 2 * side + 2);
+    return from < to ? from : null;
+  }
+}
+
+/** The axis of the groups of two axes, with the tokens of one of them, or of both. */
+function axisOfGroups(ours, theirs, groups, side) {
+  const of = (axis, from, to) => (from < to ? joinedTokens(axis, from, to) : null);
+  const words = ([a0, a1, b0, b1]) => [of(ours, a0, a1), of(theirs, b0, b1)];
+  const tokens = groups.map((group) => {
+    const [first, second] = words(group);
+    if (side < 2) return [first, second][side] ?? "—";
+    return first === null ? `+ ${second.trim()}` : second === null ? `− ${first.trim()}` : plainToken(first) === plainToken(second) ? first : `${first.trim()} → ${second.trim()}`;
+  });
+  const special = groups.map(([a0, a1, b0, b1]) => ours.special.slice(a0, a1).some(Boolean) || theirs.special.slice(b0, b1).some(Boolean));
+  const at = (from, to) => (from < to ? from.toLocaleString("en") : "—");
+  const places = groups.map(([a0, a1, b0, b1]) => (a0 === b0 && a0 < a1 && b0 < b1 ? at(a0, a1) : `${at(a0, a1)} / ${at(b0, b1)}`));
+  return { tokens, special, places, gap: tokens.map(() => true), segments: [], grid: null, image: null };
+}
+
+/** Neighboring tokens as text. */
+const joinedTokens = ({ tokens, gap }, from, to) => tokens.slice(from, to).map((token, at) => `${at && gap[from + at] && !/^\s/.test(token) ? " " : ""}${token}`).join("");
+
+/** The weights of a row of codes, with the code of each. */
+const weightsOf = ({ coarse, fine, exact }) => ({ p: Float64Array.from(coarse, (code, at) => weight(code, fine?.[at])), code: coarse, exact });
+
+const INVALID = new Set([NAN, OUT, LEAK]);
+/** Rows over ranges of keys: the mean over the rows of the sum over each range; an invalid weight makes its sum invalid. */
+function overGroups(rows, ranges) {
+  const p = new Float64Array(ranges.length), code = new Uint8Array(ranges.length);
+  ranges.forEach(([from, to], at) => {
+    for (let j = from; j < to; j++) {
+      for (const row of rows) {
+        if (INVALID.has(row.code[j])) code[at] = row.code[j];
+        else if (!INVALID.has(code[at]) && row.code[j] !== MASKED) code[at] = Math.max(code[at], row.code[j]);
+        p[at] += row.p[j] / rows.length;
+      }
+    }
+  });
+  return { p, code, exact: rows[0].exact };
+}
+
+/** The weights of merged runs, computed from the whole heads of the runs that they were made of. */
+const mergedSource = {
+  comparisons: new Map(),
+  held: new Memory(12),
+
+  /** The codes of a head: {coarse, fine, exact}. */
+  head(name, call, head) {
+    return this.held.get(`${name} ${call} ${head}`, async () => {
+      const { comparison, side } = this.comparisons.get(name);
+      const place = { call, head };
+      const at = comparison.heads(place)[side];
+      const { Q, K } = comparison.both[side].calls[at.call];
+      if (Q * K > LARGEST_MERGED) throw new Error(`a head of ${Q.toLocaleString("en")} × ${K.toLocaleString("en")} weights is too large to be compared with other tokens; at most ${LARGEST_MERGED.toLocaleString("en")}`);
+      const whole = await source.head(comparison.sides[side], at.call, at.head);
+      const { queries, keys } = comparison.axes(place);
+      const ranges = keys[2].map((each) => each.slice(2 * side, 2 * side + 2));
+      const [coarse, fine] = [new Uint8Array(queries[2].length * ranges.length), new Uint8Array(queries[2].length * ranges.length).fill(128)];
+      const row = (i) => weightsOf({ coarse: whole.coarse.subarray(i * K, (i + 1) * K), fine: whole.fine?.subarray(i * K, (i + 1) * K) });
+      queries[2].forEach((group, g) => {
+        const [from, to] = group.slice(2 * side, 2 * side + 2);
+        if (from === to) return;
+        const found = overGroups(Array.from({ length: to - from }, (_, step) => row(from + step)), ranges);
+        for (let at = 0; at < ranges.length; at++) [coarse[g * ranges.length + at], fine[g * ranges.length + at]] = codesOf(found.p[at], found.code[at]);
+      });
+      return { coarse, fine, exact: whole.exact };
+    });
+  },
+
+  async tile(name, call, head, pool, level, row, column) {
+    const { Q, K } = runs[name].calls[call];
+    const { exact, ...codes } = await this.head(name, call, head);
+    const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
+    return { rows, columns, exact, ...gathered(codes, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
+  },
+
+  /** The figures that scales need: of each row its largest weight and its keys, of each key what it receives and from how many rows. */
+  async tracks(name, call, head) {
+    const { Q, K, keys } = runs[name].calls[call];
+    const codes = await this.head(name, call, head);
+    const [maximum, attended] = [new Float32Array(Q), new Float32Array(Q)], [received, readers] = [new Float64Array(K), new Float64Array(K)];
+    for (let i = 0, at = 0; i < Q; i++) {
+      for (let j = 0; j < K; j++, at++) {
+        if (codes.coarse[at] === MASKED) continue;
+        const p = weight(codes.coarse[at], codes.fine[at]) || 0; // NaN counts as 0
+        maximum[i] = Math.max(maximum[i], p);
+        received[j] += p;
+        attended[i]++;
+        readers[j]++;
+      }
+    }
+    return { maximum, attended, received, readers, ordinary: ordinary(codes, Q, K, runs[name].axes[keys].special) };
+  },
+};
+
+/** The source of a run: merged runs have names, all others numbers. */
+const sourceOf = (n) => (typeof n === "string" ? mergedSource : source);
+
+/** The two bytes of a weight, as in codes.py. code: the largest code of its parts, for those that are no positive number. */
+function codesOf(p, code) {
+  if (code === LEAK) return [LEAK, codesOf(p, FIRST)[0]];
+  if (INVALID.has(code)) return [code, 128];
+  if (!(p > 0)) return [Math.min(code, TINY), 128];
+  if (p < 1e-6) return [TINY, 128];
+  const place = 249 * (Math.log10(Math.min(p, 1)) / 6 + 1), whole = Math.round(place);
+  return [FIRST + whole, clamp(Math.round((place - whole) * 256) + 128, 0, 255)];
+}

@@ -1,0 +1,62 @@
+// The choice of heads: the number of one head; "mean", the mean of the heads of the call; "all", that of the heads of all calls between
+// the same axes.
+
+const MEANS = { mean: 1, all: 1 };
+const isMean = (head) => typeof head === "string";
+
+/** Whether two calls have the same rows and keys. */
+const alikeCalls = (a, b) => ["queries", "keys", "Q", "K", "start"].every((name) => a[name] === b[name]);
+
+/** The numbers of the calls that a choice of heads is computed from. */
+function callsOf(n, call, head) {
+  const { calls } = runs[n];
+  return head === "all" ? calls.flatMap((each, number) => (alikeCalls(each, calls[call]) ? [number] : [])) : [call];
+}
+
+const countOf = (n, call, head) => (isMean(head) ? callsOf(n, call, head).reduce((sum, number) => sum + runs[n].calls[number].heads, 0) : 1);
+
+/** The name of a choice of heads: "layer 3, head 5", "mean of the 12 heads of layer 3", "mean of all 72 heads". */
+function headTitle(call = state.call, head = state.head, n = state.run) {
+  if (!isMean(head)) return `${callTitle(call, n)}, head ${head}`;
+  const count = countOf(n, call, head);
+  if (head === "mean") return `mean of the ${count} heads of ${callTitle(call, n)}`;
+  const { queries, keys } = runs[n].calls[call];
+  const kind = callsOf(n, call, head).length === runs[n].calls.length ? "" : ` of ${queries === keys ? queries : `${queries} → ${keys}`}`;
+  return `mean of all ${count} heads${kind}`;
+}
+
+/** Why the means of a run cannot be shown, and how to see them; "" if they can. */
+const noMeans = (n) => (runs[n].kept === "part" ? "This file holds only the strongest keys of each head, from which means over heads cannot be computed. To see them, serve the run: regard look --serve." : "");
+
+/** A list of the heads of a run and of their means. none: the text of an additional first entry without a head; fits(call): which calls are listed. */
+class HeadList {
+  constructor(id, { none = null, fits = () => true, pick }) {
+    Object.assign(this, { none, fits });
+    this.node = element("select", undefined, { id, className: "head-list" });
+    this.node.addEventListener("change", () => {
+      const [call, head] = this.node.value.split(".");
+      pick(call === "" ? null : { call: Number(call), head: isMeanName(head) ? head : Number(head) });
+    });
+  }
+
+  /** Lists the heads of the run that is shown. */
+  fill() {
+    const n = state.run, missing = noMeans(n);
+    const option = (call, head, text) => element("option", isMean(head) && missing ? `${text} (not in this file)` : text, { value: `${call}.${head}`, disabled: isMean(head) && Boolean(missing), title: isMean(head) ? missing : "" });
+    const every = new Set(), found = [];
+    runs[n].calls.forEach((call, number) => {
+      if (!this.fits(call)) return;
+      const first = callsOf(n, number, "all")[0];
+      if (countOf(n, number, "all") > call.heads && !every.has(first)) found.push(option(first, "all", headTitle(first, "all", n)));
+      every.add(first);
+      const heads = Array.from({ length: call.heads }, (_, head) => option(number, head, headTitle(number, head, n)));
+      if (call.heads > 1) heads.push(option(number, "mean", headTitle(number, "mean", n)));
+      found.push(element("optgroup", undefined, { label: capital(callTitle(number, n)) }, ...heads));
+    });
+    if (this.none !== null) found.unshift(element("option", this.none, { value: "" }));
+    this.node.replaceChildren(...found);
+  }
+
+  show(call, head) { this.node.value = call === null ? "" : `${head === "all" ? callsOf(state.run, call, head)[0] : call}.${head}`; }
+}
+const isMeanName = (text) => Object.hasOwn(MEANS, text);

@@ -1,0 +1,58 @@
+// Means over heads in a page that holds every weight: each is the mean of the stored weights, in the format of one head.
+
+/** The codes of the mean of a choice of heads: {coarse, fine, exact}. An invalid weight of one head stays one in the mean. */
+async function meanCodes(embedded, n, call, head) {
+  if (noMeans(n)) throw new Error(noMeans(n));
+  const { Q, K } = runs[n].calls[call];
+  const size = Q * K;
+  const sum = new Float64Array(size), kind = new Uint8Array(size); // kind: the code of cells without a number
+  let count = 0;
+  for (const number of callsOf(n, call, head)) {
+    const { coarse, fine } = await embedded.framed(`heads-${n}-${number}`);
+    for (let at = 0; at < coarse.length; at++) {
+      const cell = at % size, code = coarse[at];
+      sum[cell] += weight(code, fine[at]) || 0; // NaN counts as 0
+      kind[cell] = joinedKind(kind[cell], code);
+    }
+    count += coarse.length / size;
+  }
+  const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size).fill(128)];
+  for (let cell = 0; cell < size; cell++) {
+    const p = sum[cell] / count;
+    if (kind[cell] === LEAK) [coarse[cell], fine[cell]] = [LEAK, coded(p)];
+    else if (p > 0 && kind[cell] !== NAN) [coarse[cell], fine[cell]] = finely(p);
+    else coarse[cell] = kind[cell];
+  }
+  return { coarse, fine, exact: `mean of the stored weights of ${count} heads, rounded once more` };
+}
+
+/** The code of a cell without a number, from those of two heads: NaN first, then forbidden weight, numbers, zero, and masked. */
+function joinedKind(a, b) {
+  const rank = (code) => (code === NAN || code === OUT ? 4 : code === LEAK ? 3 : code >= FIRST || code === TINY ? 2 : code);
+  return [MASKED, ZERO, TINY, LEAK, NAN][Math.max(rank(a), rank(b))];
+}
+
+/** Both bytes of a weight. */
+function finely(p) {
+  const fixed = Math.round((Math.log10(Math.min(p, 1)) / 6 + 1) * 249 * 256) + 128;
+  return fixed < 0 ? [TINY, 128] : [(fixed >> 8) + FIRST, fixed & 255];
+}
+
+/** The figures of the rows and keys of a mean, from its codes; a mean of heads has no values, so there are no lengths. */
+function meanTracks({ coarse, fine }, { Q, K }, special) {
+  const rows = Object.fromEntries(["entropy", "spread", "special", "maximum", "attended"].map((name) => [name, new Float32Array(Q)]));
+  const keys = { received: new Float32Array(K), readers: new Float32Array(K) };
+  for (let i = 0, at = 0; i < Q; i++) {
+    for (let j = 0; j < K; j++, at++) {
+      if (coarse[at] === MASKED) continue;
+      const p = coarse[at] === LEAK ? 0 : weight(coarse[at], fine[at]);
+      if (coarse[at] !== LEAK) { rows.attended[i]++; keys.readers[j]++; }
+      rows.entropy[i] -= p === 0 ? 0 : p * Math.log(p);
+      rows.maximum[i] = Math.max(rows.maximum[i], p);
+      if (special[j]) rows.special[i] += p;
+      keys.received[j] += p;
+    }
+    rows.spread[i] = rows.attended[i] > 1 ? rows.entropy[i] / Math.log(rows.attended[i]) : 0 * rows.entropy[i];
+  }
+  return { ...rows, ...keys, ordinary: ordinary({ coarse, fine }, Q, K, special) };
+}

@@ -1,0 +1,194 @@
+// Lines between tokens: the rows on the left, the keys on the right, and a line for each weight of the chosen head.
+
+choosable("lines", "all", oneOf({ all: 1, row: 1 })); // whether lines of all rows are drawn, or only those of the chosen row
+
+const lineView = {
+  name: "lines", turn: 0, shown: null, middle: null,
+  at: { rows: null, keys: null }, // the token under the pointer, or the one that the keyboard has reached
+
+  build() {
+    const ways = element("span", null, { className: "choice" });
+    ways.setAttribute("role", "group");
+    ways.setAttribute("aria-label", "Rows whose lines are drawn");
+    this.ways = Object.entries({ all: "all rows", row: "chosen row" }).map(([lines, name]) => element("button", name, { type: "button", id: `lines-${lines}`, onclick: () => choose({ lines }) }));
+    ways.append(...this.ways);
+    const turn = (id, text, by) => element("button", text, { type: "button", id, onclick: () => choose({ query: clamp(state.query + by * SHOWN.rows, 0, rowsNow() - 1) }) });
+    this.turns = [turn("lines-before", "earlier rows", -1), turn("lines-after", "later rows", 1)];
+    this.note = element("p", null, { className: "note", id: "lines-note" });
+    this.svg = drawn("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img" });
+    this.lists = { rows: this.list("rows"), keys: this.list("keys") };
+    this.titles = { rows: element("h3", null, { className: "of-rows" }), keys: element("h3", null, { className: "of-keys" }) };
+    this.said = element("p", null, { className: "readout", id: "lines-said" });
+    this.said.setAttribute("aria-live", "polite");
+    $("lines").append(
+      element("div", null, { className: "bar" }, element("h2", null, { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, ways)),
+      this.note, this.said, element("div", null, { id: "lines-body" }, this.titles.rows, element("span"), this.titles.keys, this.lists.rows, this.svg, this.lists.keys));
+    this.lazily = new Lazily($("lines"), () => this.fetch()); // on a served page each row is a request to the server
+  },
+
+  list(side) {
+    const made = element("div", null, { id: `lines-${side}`, tabIndex: 0 });
+    made.setAttribute("role", "listbox");
+    const token = (event) => Number(event.target.closest("[data-token]")?.dataset.token ?? NaN);
+    const point = (i) => { if (this.at[side] !== i) { this.at[side] = i; this.emphasize(); } };
+    made.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch" && token(event) >= 0) point(token(event)); });
+    made.addEventListener("pointerleave", () => point(null));
+    made.addEventListener("click", (event) => { if (token(event) >= 0) this.pick(side, token(event), event); });
+    made.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // prevents text selection
+    made.addEventListener("focus", () => { if (made.matches(":focus-visible")) point(this.start(side)); });
+    made.addEventListener("blur", () => point(null));
+    made.addEventListener("keydown", (event) => this.key(event, side));
+    return made;
+  },
+
+  draw(changed) {
+    const any = (...names) => names.some((name) => changed.has(name));
+    if (any("query", "call", "run")) this.middle = null;
+    if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
+    if (any("run", "call", "head", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
+    if (any("query", "key", "pins", "lines") && this.shown) this.show();
+    return undefined;
+  },
+
+  async fetch() {
+    const turn = ++this.turn;
+    const { run, call, head, key } = state;
+    const rows = rowsAround(this.middle ?? state.query, rowsNow(), this.shown?.rows);
+    const found = await weightsBetween({ run, call, head, key }, rows);
+    if (turn !== this.turn) return;
+    this.shown = found;
+    strokes(this.svg, found);
+    for (const side of ["rows", "keys"]) this.tokens(side);
+    this.show();
+  },
+
+  axis: (side) => (side === "rows" ? queryAxis() : keyAxis()),
+
+  tokens(side) {
+    const of = this.axis(side);
+    let last = -1;
+    this.lists[side].replaceChildren(...this.shown[side].map((i) => {
+      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
+      made.dataset.token = i;
+      made.setAttribute("role", "option");
+      made.classList.toggle("special", of.special[i]);
+      made.classList.toggle("apart", last >= 0 && i > last + 1); // tokens between them are left out
+      last = i;
+      return made;
+    }));
+  },
+
+  /** The words, and the marks of what is chosen. */
+  show() {
+    const { rows, keys, part, exact } = this.shown;
+    const { Q, K } = callNow();
+    for (const way of this.ways) way.setAttribute("aria-pressed", way.id === `lines-${state.lines}`);
+    $("lines-title").textContent = `Lines between tokens: ${headTitle()}`;
+    const windowed = rows.length < rowsNow();
+    for (const button of this.turns) button.hidden = !windowed;
+    [this.turns[0].disabled, this.turns[1].disabled] = [rows[0] === 0, rows.at(-1) === rowsNow() - 1];
+    this.titles.rows.textContent = `rows: ${callNow().queries}`;
+    this.titles.keys.textContent = `keys: ${callNow().keys}`;
+    for (const side of ["rows", "keys"]) this.lists[side].setAttribute("aria-label", `${side === "rows" ? "Rows (queries)" : "Keys"}: point at one, or move with the arrow keys, to see only its lines; Enter chooses it`);
+    const counts = [
+      windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
+      keys.length < K ? `${keys.length} of ${K.toLocaleString("en")} keys: ${percent(part, 2)} of the weight of these rows is on them.` : "",
+      `The width of a line is its weight, and its opacity the square root; weights below ${percent(LINE.least, 1)} have no line.`,
+      exact === "exact" ? "" : `${capital(exact)}; dashed lines are means.`,
+      hiding(state.run) ? "Special tokens are left out and the other weights renormalized: not the model’s own numbers." : ""];
+    this.note.textContent = counts.filter(Boolean).join(" ");
+    for (const node of this.lists.rows.children) {
+      const i = Number(node.dataset.token);
+      node.classList.toggle("row", i === state.query);
+      node.classList.toggle("pin", state.pins.includes(i));
+      node.setAttribute("aria-selected", i === state.query || state.pins.includes(i));
+    }
+    for (const node of this.lists.keys.children) {
+      node.classList.toggle("key", Number(node.dataset.token) === state.key);
+      node.setAttribute("aria-selected", Number(node.dataset.token) === state.key);
+    }
+    this.emphasize();
+  },
+
+  /** Shows only the lines of the token under the pointer or the focus, otherwise those of the chosen rows or of all. */
+  emphasize() {
+    if (!this.shown) return;
+    const { rows: row, keys: key } = this.at;
+    const chosen = [state.query, ...state.pins];
+    const alone = row !== null ? [row] : key !== null ? null : state.lines === "row" ? chosen : null;
+    for (const group of [...this.svg.children]) {
+      const i = Number(group.dataset.row);
+      group.toggleAttribute("data-hidden", alone !== null && !alone.includes(i));
+      group.classList.toggle("chosen", chosen.includes(i));
+      if (chosen.includes(i)) this.svg.append(group); // above the others
+      for (const line of group.children) line.toggleAttribute("data-hidden", key !== null && row === null && Number(line.dataset.key) !== key);
+    }
+    for (const [side, i] of [["rows", row], ["keys", key]]) {
+      const node = i === null ? null : $(`lines-${side}-${i}`);
+      for (const each of this.lists[side].children) each.classList.toggle("at", each === node);
+      node ? this.lists[side].setAttribute("aria-activedescendant", node.id) : this.lists[side].removeAttribute("aria-activedescendant");
+    }
+    this.numbers(row ?? state.query, row === null ? key : null);
+  },
+
+  /** The weights of one row next to the keys; of a key under the pointer, its weights next to the rows. */
+  numbers(row, key) {
+    const { of, rows, keys } = this.shown;
+    const words = (i, j) => this.words(of.get(i), j);
+    const from = key === null && of.has(row);
+    keys.forEach((j, at) => { this.lists.keys.children[at].lastChild.textContent = from ? words(row, j) : ""; });
+    rows.forEach((i, at) => { this.lists.rows.children[at].lastChild.textContent = key === null ? "" : words(i, key); });
+    if (key !== null) {
+      const strong = rows.filter((i) => of.get(i).p[key] >= LINE.least).sort((a, b) => of.get(b).p[key] - of.get(a).p[key]).slice(0, 3);
+      this.said.replaceChildren(...named(keyAxis(), key), strong.length ? " receives " : " receives no line from these rows.", ...strong.flatMap((i, at) => [at ? ", " : "", `${words(i, key)} of `, ...named(queryAxis(), i)]));
+    } else if (from) {
+      const strong = keys.filter((j) => of.get(row).p[j] >= LINE.least).sort((a, b) => of.get(row).p[b] - of.get(row).p[a]).slice(0, 3);
+      this.said.replaceChildren(...named(queryAxis(), row), strong.length ? ": " : ": no line.", ...strong.flatMap((j, at) => [at ? ", " : "", `${words(row, j)} on `, ...named(keyAxis(), j)]));
+    }
+    this.svg.setAttribute("aria-label", `Lines from rows to keys. ${this.said.textContent}`);
+  },
+
+  /** A weight as text, with the factor of the renormalization if special tokens are left out. */
+  words({ p, code, fine, sure }, j) {
+    if (hiding(state.run) && keyAxis().special[j]) return "left out";
+    if (code[j] < FIRST) return code[j] === LEAK ? words(LEAK, fine?.[j]) : words(code[j]);
+    return `${sure?.[j] === 0 ? "about " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
+  },
+
+  /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift it adds a row. A key is chosen, or not any more. */
+  pick(side, i, { shiftKey = false }) {
+    if (side === "keys") return choose({ key: i === state.key ? null : i });
+    if (shiftKey) return i === state.query ? undefined : choose({ pins: toggled(state.pins, i) });
+    if (i === state.query) return choose({ lines: state.lines === "row" ? "all" : "row" });
+    return choose({ query: i, lines: "row" });
+  },
+
+  /** The token at which the keyboard begins. */
+  start(side) {
+    const shown = this.shown?.[side] ?? [];
+    const chosen = side === "rows" ? state.query : state.key;
+    return shown.includes(chosen) ? chosen : shown[0] ?? null;
+  },
+
+  key(event, side) {
+    if (!this.shown || event.ctrlKey || event.metaKey || event.altKey) return;
+    const now = this.at[side] ?? this.start(side);
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.pick(side, now, event);
+      return;
+    }
+    const places = side === "rows" ? Array.from({ length: rowsNow() }, (_, i) => i) : this.shown.keys;
+    const by = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    const next = places[clamp(places.indexOf(now) + by, 0, places.length - 1)];
+    this.at[side] = next;
+    if (this.shown[side].includes(next)) this.emphasize();
+    else {
+      this.middle = next; // the window follows
+      this.fetch();
+    }
+  },
+};
+screens.push(lineView);

@@ -1,0 +1,51 @@
+// The outputs of all heads one after another, and the output of the layer: their product with W_o.
+
+/** The concatenated outputs, with those of this head marked. */
+function concatenated(w, m) {
+  const { heads } = callNow();
+  if (!w.E) return [element("p", walk.lacking({ missing: "v" }), { className: "note" })];
+  const [from, to] = [state.head * w.E, (state.head + 1) * w.E];
+  const where = element("p", `The output of head ${state.head} is elements ${from.toLocaleString("en")} to ${(to - 1).toLocaleString("en")} of ${(heads * w.E).toLocaleString("en")}.`, { className: "walk-result", id: "walk-heads-where" });
+  if (!m?.heads) return [where, element("p", callNow().kept.out ? absent(m) : walk.lacking({ missing: "out" }), { className: "note" })];
+  const cells = new Cells("outputs of all heads", [Array.from(m.heads)], null, (_, place) => `c[${place}], of head ${Math.floor(place / w.E)}`);
+  cells.marked = [from, to];
+  return [where, cells.node];
+}
+
+/** Why the numbers of all heads are not in the page. */
+function absent(m) {
+  if (m?.head === undefined) return "The page does not contain the outputs of all heads: serve the run (regard look --serve) to see them.";
+  return `The page contains the outputs of all heads for ${quote(queryAxis(), m.row, 28)} (${m.row.toLocaleString("en")}) only, with which it opens: serve the run (regard look --serve) to see those of other rows.`;
+}
+
+/** c W_o + b_o: as a whole, the part of this head, one element by head, and the output of the model itself. */
+function layerOutput(w, m) {
+  const note = (text) => element("p", null, { className: "note" }, ...subscripts(text));
+  if (!knownMatrix(callNow(), "o")) return [note(noMatrix("o", m))];
+  if (!m?.whole) return [note(m?.head === state.head ? absent(m) : noMatrix("o", m))];
+  const strip = (id, title, values) => [element("h3", title), new Cells(title, [Array.from(values)], null, (_, place) => `${id}[${place}]`).node];
+  return [...strip("y", "Computed from all heads", m.whole), ...strip("y", "Computed by the model", m.y), element("p", difference(Array.from(m.whole), Array.from(m.y)), { className: "note", id: "walk-y-difference" }),
+    ...strip("part", `The part of head ${state.head}`, m.own), ...elementOfOutput(w, m)];
+}
+
+/** One element of the layer's output: the products of this head, and the sum over the heads. */
+function elementOfOutput(w, m) {
+  if (!m.o) return [];
+  const elements = m.elements?.o ?? Array.from(m.y.keys());
+  const chosen = elements.includes(walk.element.o) ? walk.element.o : elements[0];
+  const at = elements.indexOf(chosen);
+  const out = Array.from(m.heads.subarray(state.head * w.E, (state.head + 1) * w.E));
+  const column = Array.from(m.o.subarray(at * w.E, (at + 1) * w.E));
+  const products = column.map((value, e) => value * out[e]);
+  const parts = Array.from({ length: callNow().heads }, (_, head) => m.parts[head * elements.length + at]);
+  const bias = m.o_bias?.[at];
+  const pick = choice("walk-o-element", "element", elements.map((place) => [place, `${place}`]), chosen, (place) => walk.follow({ element: { ...walk.element, o: place } }));
+  const rows = [["out", out], [`W_o, column ${chosen}`, column], ["product", products]];
+  const called = (row, e) => `${["out", `W_o, column ${chosen}`, "their product"][row]}, element ${e} of head ${state.head}`;
+  const sum = total(parts) + (bias ?? 0);
+  return [element("h3", "One element"), pick, lines("One element of the layer’s output", rows, called),
+    element("p", null, { className: "walk-result", id: "walk-o-own" }, ...subscripts(`Head ${state.head} adds ${decimal(total(products), 6)} to y_${chosen}. Every head adds:`)),
+    new Cells("parts of the heads", [parts], null, (_, head) => `head ${head}`).node,
+    element("p", null, { className: "walk-result", id: "walk-o-result" }, ...subscripts(`y_${chosen} = ${decimal(total(parts), 6)}${bias === undefined ? "" : `${plus(bias, 6)} (b_o[${chosen}]) = ${decimal(sum, 6)}`}; in the model ${decimal(m.y[chosen], 6)}.`)),
+    ...(elements.length < m.y.length ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [])];
+}

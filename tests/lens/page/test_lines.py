@@ -1,0 +1,219 @@
+"""Lines between tokens in a real browser: their widths against the exact weights, and how rows and keys are chosen."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.viewer import embed, page
+from tests.support.browser import example, fault
+
+LEAST = 0.005  # the smallest weight that has a line
+BEGIN = {"call": 0, "head": 0, "query": 5, "key": None, "pins": [], "lines": "all", "hideSpecial": False}
+DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
+    .filter((line) => getComputedStyle(line).display !== "none" && getComputedStyle(line.parentNode).display !== "none")
+    .map((line) => [line.parentNode.dataset.row, line.dataset.key, line.getAttribute("stroke-width"),
+        line.getAttribute("stroke-opacity")].map(Number))"""
+
+
+@pytest.fixture(scope="module")
+def shown(kept_open):
+    """One page for many tests: a causal run of 12 tokens, and its exact weights."""
+    run, exact = example(n=12, mask=rg.causal())
+    return kept_open(page(run)), exact
+
+
+@pytest.fixture
+def home(shown):
+    """The same, as it was when it was opened, with the lines in sight."""
+    view, exact = shown
+    view.tab.mouse.move(0, 0)
+    view.tab.evaluate("document.activeElement.blur()")
+    view.choose(**BEGIN)
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.settled()
+    return view, exact
+
+
+def lines(view):
+    """The visible lines: {(row, key): (width, opacity)}."""
+    return {(int(i), int(j)): (width, opacity) for i, j, width, opacity in view.tab.evaluate(DRAWN)}
+
+
+def fits(found, p, rows=None, keys=None):
+    """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
+    chosen = {
+        (i, j)
+        for i, j in np.argwhere(p >= LEAST).tolist()
+        if (rows is None or i in rows) and (keys is None or j in keys)
+    }
+    assert set(found) == chosen and chosen
+    for (i, j), (width, opacity) in found.items():
+        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=FINE_ERROR)
+        assert opacity == pytest.approx(np.sqrt(p[i, j]), rel=FINE_ERROR)
+
+
+def test_every_line_is_a_weight(home):
+    """A line for each weight of 0.5 % or more, none where the mask forbids it; in every head and layer."""
+    view, exact = home
+    for call, head in ((0, 0), (1, 2)):
+        view.choose(call=call, head=head)
+        fits(lines(view), exact[call][head])
+    assert "layer 1, head 2" in view.text("#lines-title")
+
+
+def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
+    """Under the pointer a row or a key shows only its lines and weights; a click chooses the row for the whole page."""
+    view, exact = home
+    p = exact[0][0]
+    view.tab.hover("#lines-rows-8")
+    fits(lines(view), p, rows=[8])
+    shown = view.tab.eval_on_selector_all("#lines-keys data", "nodes => nodes.map((node) => node.textContent)")
+    assert shown[9:] == ["masked"] * 3
+    assert [float(text.split()[0]) / 100 for text in shown[:9]] == pytest.approx(p[8, :9].tolist(), rel=0.006)
+    view.tab.hover("#lines-keys-3")
+    fits(lines(view), p, keys=[3])
+    assert float(view.text("#lines-rows-8 data").split()[0]) / 100 == pytest.approx(p[8, 3], rel=0.006)
+    assert "“word3” (token 3) receives" in view.text("#lines-said")
+    view.tab.mouse.move(0, 0)
+    fits(lines(view), p)
+    view.click("#lines-rows-8")
+    view.tab.mouse.move(0, 0)
+    assert view.state("query", "lines") == (8, "row")
+    fits(lines(view), p, rows=[8])
+    assert "“word8” (token 8)" in view.text("#sentence")
+    assert view.tab.get_attribute("#words-8", "class").split().count("row") == 1
+    view.click("#lines-rows-10", modifiers=["Shift"])
+    view.tab.mouse.move(0, 0)
+    assert view.state("pins") == [10]
+    fits(lines(view), p, rows=[8, 10])
+    view.click("#lines-keys-2")
+    assert view.state("key") == 2
+    view.click("#lines-all")
+    view.tab.mouse.move(0, 0)
+    fits(lines(view), p)
+    assert "lines" not in view.tab.evaluate("address()")
+    view.click("#lines-row")
+    assert "lines=row" in view.tab.evaluate("address()")
+
+
+def test_the_keyboard_reaches_every_line(home):
+    """Arrow keys move through rows and keys and show their lines without choosing; Enter chooses; leaving shows all."""
+    view, exact = home
+    p = exact[0][0]
+    view.tab.focus("#lines-all")
+    view.press("Tab", "Tab")
+    assert view.tab.evaluate("document.activeElement.id") == "lines-rows"
+    fits(lines(view), p, rows=[5])
+    view.press("ArrowDown", "ArrowDown")
+    fits(lines(view), p, rows=[7])
+    assert view.state("query") == 5
+    assert view.tab.get_attribute("#lines-rows", "aria-activedescendant") == "lines-rows-7"
+    view.press("Enter")
+    assert view.state("query", "lines") == (7, "row")
+    view.press("Home")
+    fits(lines(view), p, rows=[0])
+    view.press("Tab", "End", "ArrowUp")
+    fits(lines(view), p, keys=[10])
+    view.press("Enter")
+    assert view.state("key") == 10
+    view.tab.evaluate("document.activeElement.blur()")
+    fits(lines(view), p, rows=[7])
+
+
+def test_the_map_and_the_lines_follow_each_other(home):
+    """A row that is chosen elsewhere is marked here; special tokens that are left out of the map have no lines."""
+    view, exact = home
+    view.choose(query=9, lines="row")
+    fits(lines(view), exact[0][0], rows=[9])
+    assert view.tab.get_attribute("#lines-rows-9", "aria-selected") == "true"
+    view.choose(hideSpecial=True)
+    p = exact[0][0].copy()
+    p[:, [0, 11]] = 0
+    p /= np.maximum(p.sum(-1, keepdims=True), 1e-12)
+    found = lines(view)
+    assert set(found) == {(9, j) for j in np.flatnonzero(p[9] >= LEAST)}
+    for (i, j), (width, _) in found.items():
+        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=1e-3)
+    assert "not the model’s own numbers" in view.text("#lines-note")
+
+
+def test_a_long_text_shows_a_window_and_says_so(opened):
+    """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
+    run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
+    view = opened(page(run), "#query=120")
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+
+    def window():
+        return [
+            view.tab.eval_on_selector_all(
+                f"#lines-{side} [data-token]", "nodes => nodes.map((node) => Number(node.dataset.token))"
+            )
+            for side in ("rows", "keys")
+        ]
+
+    rows, keys = window()
+    assert rows == list(range(100, 140)) and set(rows) < set(keys) and len(keys) == 48
+    p = exact[0][0][rows]
+    others = np.setdiff1d(np.arange(200), rows)
+    assert set(keys) - set(rows) == set(others[np.argsort(-p[:, others].sum(0))[:8]].tolist())
+    fits(lines(view), exact[0][0], rows=rows, keys=keys)
+    said = view.text("#lines-note")
+    assert "Rows 100 to 139 of 200" in said and "48 of 200 keys" in said
+    told = float(said.split("keys: ")[1].split(" %")[0]) / 100
+    assert told == pytest.approx(p[:, keys].sum() / p.sum(), abs=0.006)
+    view.choose(query=139)
+    assert window()[0] == rows  # it rests while the row is in it
+    view.click("#lines-after")
+    view.tab.wait_for_selector("#lines-rows-179", state="attached")
+    assert view.state("query") == 179 and window()[0] == list(range(159, 199))
+    view.tab.focus("#lines-rows")
+    view.press("End")
+    view.tab.wait_for_selector("#lines-rows-199", state="attached")
+    assert view.state("query") == 179 and window()[0][-1] == 199
+    assert view.tab.is_disabled("#lines-after") and view.tab.is_enabled("#lines-before")
+
+
+def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, monkeypatch):
+    """NaN and forbidden weights are dashed in the colours of the legend; means of a page in part are dashed."""
+    run, exact = example(n=12, layers=1, heads=1, mask=rg.causal())
+    given = np.array(exact[0], np.float32)
+    given[0, 4, 2], given[0, 6, 9] = np.nan, 0.3
+    view = opened(page(fault(run, given=given, q=None, k=None)))
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line.nan", state="attached")
+    kinds = view.tab.evaluate(
+        """() => [...document.querySelectorAll("#lines-svg line[class]")]
+            .map((line) => [Number(line.parentNode.dataset.row), Number(line.dataset.key), line.className.baseVal])"""
+    )
+    assert sorted(kinds) == [[4, 2, "nan"], [6, 9, "leak"]]
+    monkeypatch.setattr(embed, "WHOLE", 1)
+    monkeypatch.setattr(embed, "FULLEST", 4)
+    view = opened(page(example(n=60, layers=1, heads=1)[0]), "#query=30")
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    dashed = view.tab.eval_on_selector_all(
+        "#lines-svg g[data-row='30'] line",
+        "nodes => nodes.map((node) => [Number(node.dataset.key), node.hasAttribute('stroke-dasharray')])",
+    )
+    sure = view.asks("row", 0, 0, 0, 30)["sure"]
+    assert dashed and all(mean == (not sure[j]) for j, mean in dashed)
+    assert "dashed lines are means" in view.text("#lines-note")
+
+
+@pytest.mark.parametrize("width", [360, 900, 1300])
+def test_the_lines_fit_the_window(opened, width):
+    """Nothing is cut off, and the columns of tokens and the lines between them keep their room."""
+    view = opened(page(example(n=12, mask=rg.causal())[0]), viewport={"width": width, "height": 800})
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    assert view.cut_off() == []
+    rows, svg, keys = (view.tab.locator(f"#lines-{name}").bounding_box() for name in ("rows", "svg", "keys"))
+    assert rows["x"] + rows["width"] <= svg["x"] + 1 and svg["x"] + svg["width"] <= keys["x"] + 1
+    assert svg["width"] >= 80 and rows["height"] == svg["height"] == keys["height"]
+    names = view.tab.eval_on_selector_all(
+        "#lines-keys bdi", "nodes => nodes.map((node) => node.scrollWidth - node.clientWidth)"
+    )
+    assert max(names) <= 1  # short words are whole
