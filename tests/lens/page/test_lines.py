@@ -50,7 +50,7 @@ def fits(found, p, rows=None, keys=None):
     }
     assert set(found) == chosen and chosen
     for (i, j), (width, opacity) in found.items():
-        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=FINE_ERROR)
+        assert width == pytest.approx(0.5 + 4.5 * p[i, j], rel=FINE_ERROR)
         assert opacity == pytest.approx(np.sqrt(p[i, j]), rel=FINE_ERROR)
 
 
@@ -135,7 +135,7 @@ def test_the_map_and_the_lines_follow_each_other(home):
     found = lines(view)
     assert set(found) == {(9, j) for j in np.flatnonzero(p[9] >= LEAST)}
     for (i, j), (width, _) in found.items():
-        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=1e-3)
+        assert width == pytest.approx(0.5 + 4.5 * p[i, j], rel=1e-3)
     assert "not the model’s own numbers" in view.text("#lines-note")
 
 
@@ -174,6 +174,10 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     view.tab.wait_for_selector("#lines-rows-199", state="attached")
     assert view.state("query") == 179 and window()[0][-1] == 199
     assert view.tab.is_disabled("#lines-after") and view.tab.is_enabled("#lines-before")
+    rows, keys = window()
+    level = [view.tab.locator(f"#lines-{side}-{rows[5]}").bounding_box()["y"] for side in ("rows", "keys")]
+    assert rows[5] in keys and level[0] == level[1]  # a row is level with the key at its position
+    assert view.text(f"#lines-rows-{rows[5]} i") == str(rows[5])
 
 
 def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, monkeypatch):
@@ -213,6 +217,10 @@ def test_the_lines_fit_the_window(opened, width):
     rows, svg, keys = (view.tab.locator(f"#lines-{name}").bounding_box() for name in ("rows", "svg", "keys"))
     assert rows["x"] + rows["width"] <= svg["x"] + 1 and svg["x"] + svg["width"] <= keys["x"] + 1
     assert svg["width"] >= 80 and rows["height"] == svg["height"] == keys["height"]
+    lines = view.tab.eval_on_selector_all(
+        "#lines-keys data", "nodes => nodes.map((node) => [node.scrollWidth - node.clientWidth, node.offsetHeight])"
+    )
+    assert max(over for over, _ in lines) <= 0 and len({high for _, high in lines}) == 1
     names = view.tab.eval_on_selector_all(
         "#lines-keys bdi", "nodes => nodes.map((node) => node.scrollWidth - node.clientWidth)"
     )

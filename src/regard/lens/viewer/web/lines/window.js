@@ -11,7 +11,7 @@ function rowsAround(middle, count, before = []) {
 }
 
 /**
- * The weights of some rows of the chosen head, as on the map: {rows, keys, of: Map of row → {p, code, sure}, part, exact}.
+ * The weights of some rows of the chosen head, as on the map: {rows, keys, of: Map of row → {p, code, sure}, part, shift, exact}.
  * keys: all, or those at the positions of the rows and the strongest others, in their order · part: the share of the weight of
  * the rows that is on these keys.
  */
@@ -32,7 +32,13 @@ async function weightsBetween(place, rows) {
   const keys = keysOf(now, rows, sums, place.key);
   const all = sums.reduce((sum, value) => sum + value, 0);
   const part = all > 0 ? keys.reduce((sum, j) => sum + sums[j], 0) / all : 1;
-  return { rows, keys, of, part, exact: answers[0].exact };
+  return { rows, keys, of, part, shift: shiftOf(now, rows, keys), exact: answers[0].exact };
+}
+
+/** How far the rows are moved down so that each is level with the key at its position, in tokens. */
+function shiftOf({ queries, keys: columns, start }, rows, keys) {
+  const aligned = queries === columns || queries === "queries";
+  return aligned && rows.length < keys.length ? Math.max(0, keys.indexOf(start + rows[0])) : 0;
 }
 
 function keysOf({ K, queries, keys, start }, rows, sums, chosen) {

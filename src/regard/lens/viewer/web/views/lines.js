@@ -66,9 +66,12 @@ const lineView = {
 
   tokens(side) {
     const of = this.axis(side);
+    const numbered = this.axis("keys").tokens.length > SHOWN.keys || this.shown.rows.length < rowsNow();
+    if (side === "rows") this.lists.rows.style.paddingTop = `${LINE.high * this.shown.shift}px`;
+    this.lists[side].classList.toggle("numbered", numbered);
     let last = -1;
     this.lists[side].replaceChildren(...this.shown[side].map((i) => {
-      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("bdi", clip(tokenText(of, i), 40)), element("data"));
+      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("i", numbered ? i : ""), element("bdi", clip(tokenText(of, i), 40)), element("data"));
       made.dataset.token = i;
       made.setAttribute("role", "option");
       made.classList.toggle("special", of.special[i]);
@@ -93,7 +96,7 @@ const lineView = {
     const counts = [
       windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
       keys.length < K ? `${keys.length} of ${K.toLocaleString("en")} keys: ${percent(part, 2)} of the weight of these rows is on them.` : "",
-      `The width of a line is its weight, and its opacity the square root; weights below ${percent(LINE.least, 1)} have no line.`,
+      `The larger the weight, the wider and the more opaque the line; weights below ${percent(LINE.least, 1)} have no line.`,
       exact === "exact" ? "" : `${capital(exact)}; dashed lines are means.`,
       hiding(state.run) ? "Special tokens are left out and the other weights renormalized: not the model’s own numbers." : ""];
     this.note.textContent = counts.filter(Boolean).join(" ");
