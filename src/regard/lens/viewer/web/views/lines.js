@@ -155,7 +155,7 @@ const lineView = {
   words({ p, code, fine, sure }, j) {
     if (hiding(state.run) && keyAxis().special[j]) return "left out";
     if (code[j] < FIRST) return code[j] === LEAK ? words(LEAK, fine?.[j]) : words(code[j]);
-    return `${sure?.[j] === 0 ? "about " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
+    return `${sure?.[j] === 0 ? "≈ " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
   },
 
   /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift it adds a row. A key is chosen, or not any more. */
