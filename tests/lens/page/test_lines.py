@@ -9,11 +9,20 @@ from regard.lens.viewer import embed, page
 from tests.support.browser import example, fault
 
 LEAST = 0.005  # the smallest weight that has a line
-BEGIN = {"call": 0, "head": 0, "query": 5, "key": None, "pins": [], "lines": "all", "hideSpecial": False}
+BEGIN = {
+    "call": 0,
+    "head": 0,
+    "second": None,
+    "query": 5,
+    "key": None,
+    "pins": [],
+    "lines": "all",
+    "hideSpecial": False,
+}
 DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
     .filter((line) => getComputedStyle(line).display !== "none" && getComputedStyle(line.parentNode).display !== "none")
-    .map((line) => [line.parentNode.dataset.row, line.dataset.key, line.getAttribute("stroke-width"),
-        line.getAttribute("stroke-opacity")].map(Number))"""
+    .map((line) => [line.parentNode.dataset.head, line.parentNode.dataset.row, line.dataset.key,
+        line.getAttribute("stroke-width"), line.getAttribute("stroke-opacity")].map(Number))"""
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +45,10 @@ def home(shown):
     return view, exact
 
 
-def lines(view):
-    """The visible lines: {(row, key): (width, opacity)}."""
-    return {(int(i), int(j)): (width, opacity) for i, j, width, opacity in view.tab.evaluate(DRAWN)}
+def lines(view, head=0):
+    """The visible lines of the first or the second head: {(row, key): (width, opacity)}."""
+    found = view.tab.evaluate(DRAWN)
+    return {(int(i), int(j)): (width, opacity) for number, i, j, width, opacity in found if number == head}
 
 
 def fits(found, p, rows=None, keys=None):
@@ -137,6 +147,37 @@ def test_the_map_and_the_lines_follow_each_other(home):
     for (i, j), (width, _) in found.items():
         assert width == pytest.approx(0.5 + 4.5 * p[i, j], rel=1e-3)
     assert "not the model’s own numbers" in view.text("#lines-note")
+
+
+def test_two_heads_have_lines_of_two_colours(home):
+    """The lines of the second head stand next to those of the first, in the colour of its name."""
+    view, exact = home
+    view.choose(second={"call": 1, "head": "mean"})
+    mean = exact[1].mean(0, dtype=float)
+
+    def both(**part):
+        fits(lines(view), exact[0][0], **part)
+        second = lines(view, 1)
+        assert set(second) == {
+            (i, j) for i, j in np.argwhere(mean >= LEAST).tolist() if i in part.get("rows", range(12))
+        }
+        for (i, j), (width, _) in second.items():
+            assert width == pytest.approx(0.5 + 4.5 * mean[i, j], rel=3 * FINE_ERROR)
+
+    both()
+    view.tab.hover("#lines-rows-8")
+    both(rows=[8])
+    colours = view.tab.evaluate(
+        """() => [".first-head", ".second-head"].map((name) => getComputedStyle(document.querySelector(name)).color)
+            .concat([0, 1].map((head) => getComputedStyle(
+                document.querySelector(`#lines-svg g[data-row='8'][data-head='${head}'] line`)).stroke))"""
+    )
+    assert colours[:2] == colours[2:] and colours[0] != colours[1]
+    assert view.text("#lines-title") == "Lines between tokens: layer 0, head 0 and mean of the 3 heads of layer 1"
+    best = int(mean[8].argmax())
+    assert f"second head: {100 * mean[8, best]:.3g}"[:18] in view.text("#lines-said")
+    view.choose(second=None)
+    assert lines(view, 1) == {} and view.text("#lines-title").endswith(": layer 0, head 0")
 
 
 def test_a_long_text_shows_a_window_and_says_so(opened):

@@ -6,15 +6,16 @@ const LINE = { high: 24, least: 0.005 }; // pixels from token to token; the smal
 const widthOf = (p) => 0.5 + 4.5 * Math.min(1, p);
 const opacityOf = (p) => Math.sqrt(Math.min(1, p));
 
-/** Draws all lines: one group for each row, with data-row, and one line for each weight, with data-key. */
-function strokes(svg, { rows, keys, of, shift }) {
+/** Draws all lines: one group for each head and row, with data-row, and one line for each weight, with data-key. */
+function strokes(svg, { rows, keys, heads, shift }) {
   const high = LINE.high * Math.max(rows.length + shift, keys.length);
   svg.setAttribute("viewBox", `0 0 100 ${high}`);
   svg.style.height = `${high}px`;
-  const y = (at) => (at + 0.5) * LINE.high;
-  svg.replaceChildren(...rows.map((i, r) => {
+  svg.classList.toggle("two", heads.length > 1);
+  svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
+    const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads stand next to each other
     const { p, code, sure } = of.get(i);
-    const group = drawn("g", { "data-row": i });
+    const group = drawn("g", { "data-row": i, "data-head": number });
     keys.forEach((j, c) => {
       const kind = { [NAN]: "nan", [OUT]: "out", [LEAK]: "leak" }[code[j]];
       if (!kind && !(p[j] >= LINE.least)) return;
@@ -24,5 +25,5 @@ function strokes(svg, { rows, keys, of, shift }) {
       group.append(made);
     });
     return group;
-  }));
+  })));
 }
