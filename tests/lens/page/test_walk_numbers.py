@@ -163,7 +163,8 @@ def test_a_model_without_biases_has_none_in_its_formulas(opened):
 
 def table(tab):
     rows = tab.evaluate(
-        "[...document.querySelectorAll('.walk-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+        "[...document.querySelectorAll('.walk-table tbody tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
     )
     return np.array([[number(cell) for cell in row] for row in rows])
 
@@ -205,7 +206,7 @@ def readout(tab, step, place, nth=0) -> float:
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_one_element_of_q_k_and_v(view, exact, name):
     """The input, the column of the matrix, their products, and the value that results; of every element in the page."""
-    w, b = exact["part"](f"self.{dict(q='query', k='key', v='value')[name]}")
+    w, b = exact["part"](f"self.{ {'q': 'query', 'k': 'key', 'v': 'value'}[name] }")
     w, b = w.reshape(12, D, -1)[HEAD], b.reshape(12, D)[HEAD]
     place = ROW if name == "q" else 2
     if name != "q":
@@ -216,7 +217,8 @@ def test_one_element_of_q_k_and_v(view, exact, name):
     for element in elements:
         pick(view.tab, f"#walk-{name}-element", element)
         index = f"{element}" if name == "q" else rf"{place},{element}"
-        pattern = rf"{name}{index} = Σm x\S+ W{name}\[m, {element}\] \+ b{name}\[{element}\] = # ([+−]) # = #; in the model #\."
+        formula = rf"{name}{index} = Σm x\S+ W{name}\[m, {element}\] \+ b{name}\[{element}\]"
+        pattern = rf"{formula} = # ([+−]) # = #; in the model #\."
         said = " ".join(view.text(f"#walk-{name}-result").split())
         matched = re.search(pattern.replace("#", f"({NUMBER})"), said)
         assert matched, said
