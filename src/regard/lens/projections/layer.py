@@ -40,8 +40,11 @@ class Projection:
 
     def copied(self) -> Projection:
         """The same numbers in memory of their own, since a model may be trained further; files are read-only."""
-        held = (part.copy() if part is not None and part.flags.writeable else part for part in (self.w, self.b))
-        return Projection(*held)
+
+        def held(part: np.ndarray) -> np.ndarray:
+            return part.copy() if part.flags.writeable else part
+
+        return Projection(held(self.w), None if self.b is None else held(self.b))
 
     @property
     def nbytes(self) -> int:

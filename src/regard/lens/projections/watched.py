@@ -19,7 +19,7 @@ __all__ = ["Products", "Waiting"]
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 Rows = Callable[[torch.Tensor], np.ndarray | None]
-NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated or normalized"
+NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated, normalized or scaled"
 NO_INPUT = "the input of the layer was not recorded"
 OTHER_TEXT = "{name} is computed from another text, which is not the input of this layer"
 NO_OUTPUT = "no product of the model takes the outputs of all heads, one after another"
@@ -60,7 +60,7 @@ class Products:
 
     def inputs(self, call: Call, cross: bool) -> LayerProjections:
         """W_q, W_k and W_v of a call, among the products since the previous one."""
-        found: dict[str, Projection] = {}
+        found: dict[str, Any] = {}
         missing: dict[str, str] = {}
         wide = None if call.x is None else call.x.shape[-1]
         products = [(each.projection, each.unit) for each in reversed(self.recent) if each.w.shape[1] == wide]
@@ -135,14 +135,17 @@ class Waiting:
 
 def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:
     """x, W (N, M), b and the result of torch.nn.functional.linear, torch.addmm, or x @ W."""
-    given: dict[str, Any] = {**dict(zip(ARGUMENTS.get(name, ()), args, strict=False)), **kwargs}
+    if name not in ARGUMENTS:
+        return None
+    given: dict[str, Any] = {**dict(zip(ARGUMENTS[name], args, strict=False)), **kwargs}
     x, w, b = given.get("input"), given.get("weight"), given.get("bias")
-    if name not in ARGUMENTS or not all(isinstance(each, torch.Tensor) for each in (x, w, out)):
+    if not (isinstance(x, torch.Tensor) and isinstance(w, torch.Tensor) and isinstance(out, torch.Tensor)):
         return None
     w = w if name == "linear" else w.transpose(-1, -2)
     scaled = any(given.get(factor, 1) != 1 for factor in ("alpha", "beta"))
-    whole = w.ndim == 2 and (b is None or b.ndim == 1) and w.is_floating_point() and not scaled
-    return Product(x.detach(), w.detach(), None if b is None else b.detach(), out.detach()) if whole else None
+    if w.ndim != 2 or (b is not None and b.ndim != 1) or not w.is_floating_point() or scaled:
+        return None
+    return Product(x.detach(), w.detach(), None if b is None else b.detach(), out.detach())
 
 
 ARGUMENTS = {
