@@ -224,6 +224,15 @@ def test_matrices_are_copies_up_to_a_limit(monkeypatch):
     assert "record fewer layers" in second.projections.missing["q"]
 
 
+def test_changed_rules_have_no_output_of_the_model():
+    """W_q, W_k and W_v are the same; the output with which W_o was compared is that of the model's own rules."""
+    run = look(random(bert()), inputs=IDS)
+    call = run.changed(temperature=0.5).calls[0]
+    assert call.projections.q is run.calls[0].projections.q
+    assert call.projections.o is None and call.projections.y is None
+    assert "changed rules" in call.projections.missing["o"]
+
+
 def test_without_values_there_are_no_matrices():
     """They are kept with the layer's input, which they multiply; the lengths are those of v W_o all the same."""
     call = look(random(bert()), inputs=IDS, values=False).calls[0]

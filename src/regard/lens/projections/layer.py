@@ -85,8 +85,11 @@ class LayerProjections:
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             return dataclasses.replace(self, y=np.concatenate(known))
-        missing = {"o": LATER, **self.missing}
-        return dataclasses.replace(self, o=None, y=None, missing=missing)
+        return self if "o" in self.missing else self.without_output(LATER)
+
+    def without_output(self, why: str) -> LayerProjections:
+        """The matrices without W_o, and why it is not known."""
+        return dataclasses.replace(self, o=None, y=None, missing={**self.missing, "o": why})
 
     def copied(self) -> LayerProjections:
         """The same matrices in memory of their own."""

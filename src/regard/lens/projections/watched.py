@@ -90,14 +90,14 @@ class Waiting:
 
     def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: Waiting | None):
         self.rows, self.first = rows, first
-        self.known = dataclasses.replace(known, o=None, y=None, missing={**known.missing, "o": NO_OUTPUT})
+        self.known = known.without_output(NO_OUTPUT)
         self.heads = None if call.out is None else np.asarray(call.out).swapaxes(0, 1).reshape(call.shape[1], -1)
         self.inside = False
 
     @property
     def found(self) -> LayerProjections:
         """The matrices that are known."""
-        return self._without(CHANGED) if self.inside else self.known
+        return self.known.without_output(CHANGED) if self.inside else self.known
 
     def compare(self, product: Product, inside: bool) -> None:
         """Takes the matrix as W_o if its input is the output of all heads, and its result is the product.
@@ -112,7 +112,7 @@ class Waiting:
         # The matrix of a later pass of generation is that of the first, which was compared.
         matrix = product.projection if self.first is None or self.first.known.o is None else self.first.known.o
         if self.first is None and not equal(y, x, matrix, product.unit):
-            self.known = self._without(UNEQUAL)
+            self.known = self.known.without_output(UNEQUAL)
             return
         missing = {name: why for name, why in self.known.missing.items() if name != "o"}
         self.known = dataclasses.replace(self.known, o=matrix, y=y.copy(), missing=missing)
@@ -126,11 +126,7 @@ class Waiting:
         self.inside, expected = False, self.known.y
         y = self.rows(first) if isinstance(first, torch.Tensor) else None
         if y is None or expected is None or not np.array_equal(y, expected, equal_nan=True):
-            self.known = self._without(CHANGED)
-
-    def _without(self, why: str) -> LayerProjections:
-        """The matrices without W_o, and why it is not known."""
-        return dataclasses.replace(self.known, o=None, y=None, missing={**self.known.missing, "o": why})
+            self.known = self.known.without_output(CHANGED)
 
 
 def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:

@@ -21,17 +21,16 @@ __all__ = ["about", "kept", "matrices", "products"]
 
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
 OUTPUTS = 16  # elements of the layer's output in a page
-UNKNOWN = "the matrices were not recorded: they are not stored in the folder of a run, and arrays have none"
 
 
 def about(call: Call) -> dict[str, Any]:
-    """Which matrices are known, which of them have a bias, and why others are not known."""
-    known = LayerProjections(missing=dict.fromkeys(NAMES, UNKNOWN)) if call.projections is None else call.projections
+    """Which matrices are known, which of them have a bias, and why others are not known if they could be."""
+    known = LayerProjections() if call.projections is None else call.projections
     parts = {name: getattr(known, name) for name in NAMES}
     return {
         "known": [name for name, part in parts.items() if part is not None],
         "biased": [name for name, part in parts.items() if part is not None and part.b is not None],
-        "missing": {name: known.missing.get(name, UNKNOWN) for name, part in parts.items() if part is None},
+        "missing": dict(known.missing),
     }
 
 

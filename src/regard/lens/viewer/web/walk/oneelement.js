@@ -1,9 +1,11 @@
 // One element of q, k or v: the input of the layer, the column of the matrix, their products, and the value that results.
 
+const UNRECORDED = "matrices are recorded with a model and are not stored in the folder of a run";
+
 /** Why the matrices of this head are not shown. name: q, k, v or o. */
 function noMatrix(name, m) {
   const call = callNow();
-  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name]}.`;
+  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name] ?? UNRECORDED}.`;
   if (m?.head === state.head) return walk.lacking({ missing: "x" });
   if (m?.head === undefined) return "The page does not contain the matrices of this layer and head: serve the run (regard look --serve) to see them.";
   return `The page contains matrices of head ${m.head} only, which it shows first: serve the run (regard look --serve) to see those of head ${state.head}.`;
