@@ -78,7 +78,7 @@ def test_a_text_is_generated_where_the_files_have_changed(place, tmp_path):
     ids = generate(saved.model, [[256]], tokens=64, seed=0, stop=[[256]])[0]
     expected = bytes(token for token in ids if token < 256).decode(errors="ignore").lstrip()
     assert changed.text == missing.text == expected
-    assert "files of its training are missing or have changed" in changed.facts["text_source"]
+    assert "because the files of its training are missing, have changed" in changed.facts["text_source"]
 
 
 def test_its_own_continuation_is_recorded(place):

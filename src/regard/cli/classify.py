@@ -114,6 +114,7 @@ def _train(
     learning.save(out, report)
     console.print()
     console.print(f'Saved. To predict: regard classify --model {out} "a text"', markup=False)
+    console.print(f"To show its attention: regard look {out}", markup=False)
 
 
 def _predict(folder: Path, source: str, text: str | None, label: str | None, device: str) -> None:

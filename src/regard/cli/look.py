@@ -79,7 +79,7 @@ def look(
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=EXPR", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
+            metavar="<NAME=EXPR>", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
         ),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Read every line of the file as a text.")] = False,
@@ -102,8 +102,8 @@ def look(
     measures = parse_measures(measure or ())
     if texts := several(words or (), lines, as_json):
         once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
-        page = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
-        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **page})
+        shown = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
+        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **shown})
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
         return
     given = _parse_words(words or [], picture)

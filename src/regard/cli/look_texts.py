@@ -51,6 +51,14 @@ def several(words: Sequence[str], lines: bool, as_json: bool) -> Several | None:
         _check_files(rest)
         paths = [path for word in rest for path in _paths(Path(word).expanduser())]
         return Several(model, paths)
+    if as_json and not rest and model is not None:
+        raise refuse(
+            "look",
+            "--json needs a text",
+            given=f"--json and the model {model}",
+            expected="a text, text files, or a folder of .txt files after the model",
+            fix=f'pass a text: regard look {model} "…" --json',
+        )
     if as_json and len(rest) <= 1:
         text = read_text("look", rest[0] if rest else None)
         name = rest[0] if rest and exists(rest[0]) else " ".join(text.split())[:60]

@@ -84,13 +84,15 @@ class _Rule:
     def parse(self) -> Expr:
         if len(self.rule) > LONGEST:
             raise self._wrong("the rule is too long", 0, f"{len(self.rule)} characters", f"at most {LONGEST}")
+        if "\0" in self.rule:
+            raise self._wrong("a NUL character", self.rule.index("\0"))
         try:
             tree = ast.parse(self.rule, mode="eval").body
         except SyntaxError as error:
             at_end = error.offset is None or error.offset < 1 or (error.lineno or 1) > 1
             column = len(self.rule) if at_end or error.offset is None else min(error.offset - 1, len(self.rule))
             raise self._wrong(error.msg or "the text is not a rule", column) from error
-        except (ValueError, RecursionError, MemoryError) as error:  # a NUL character, or too many nested parts
+        except (RecursionError, MemoryError) as error:  # too many nested parts
             raise self._wrong("the text is not a rule", 0) from error
         found = self._read(tree, 0)
         if found.kind != "bool":
@@ -109,7 +111,7 @@ class _Rule:
             raise self._wrong("too many nested parts", self._column(node), "a deeper part", expected)
         deeper = depth + 1
         match node:
-            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            case ast.Constant(value=value) if type(value) in (int, float):
                 return self._built(node, lambda: lift(value))
             case ast.Name(id=name) if name in NAMES:
                 return NAMES[name]
@@ -121,6 +123,10 @@ class _Rule:
                 return token[index]
             case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
                 return self._operation(node, BINARY[type(op)], (left, right), deeper)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
+                type(value) is not bool
+            ):
+                return self._built(node, lambda: lift(-value))
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self._read(operand, deeper)
             case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:

@@ -130,3 +130,4 @@ def _print_summary(console: Console, run: Run, out: Path) -> None:
             f"Saved at step {run.done} of {run.settings.recipe.steps}. To resume: regard train --resume --out {out}"
         )
     console.print(f'To generate text: regard generate {out} "…"', markup=False)
+    console.print(f"To show its attention: regard look {out}", markup=False)

@@ -67,10 +67,16 @@ def detect_heads(
         Elhage et al. 2021; Olsson et al. 2022 (induction heads).
 
     Examples:
+        >>> import tempfile
         >>> from regard.lens import detect_heads
-        >>> found = detect_heads(None, ["a cat and a dog", "the more the merrier"])  # doctest: +SKIP
-        >>> found.best("previous")[0].name  # doctest: +SKIP
-        '2.2'
+        >>> from regard.models import Config, LanguageModel, save
+        >>> from regard.models.data.vocabulary import Bytes
+        >>> model = LanguageModel(Config(vocabulary=257, d_model=16, layers=2, heads=2))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = save(folder, model, vocabulary=Bytes())
+        ...     found = detect_heads(folder, ["abcabc", "abab"])
+        >>> found.texts, len(found.scores["induction"])
+        (2, 4)
     """
     own = checked(measures, known=ROWS)
     _check(what, texts)

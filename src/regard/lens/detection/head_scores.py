@@ -125,12 +125,16 @@ class HeadScores:
         """The scores as plain JSON: what `regard look --json` prints.
 
         Returns:
-            "model", "texts", "detectors", "heads" (one for each head, with its score by detector), "left_out".
+            "model", "texts", "detectors", "heads" (one for each head, with its scores by detector), "left_out".
         """
         rows = zip(*self.scores.values(), strict=True)
         heads = [
-            {"call": row[0].call, "layer": row[0].layer, "head": row[0].head}
-            | {score.detector: score.to_json() for score in row}
+            {
+                "call": row[0].call,
+                "layer": row[0].layer,
+                "head": row[0].head,
+                "scores": {score.detector: score.to_json() for score in row},
+            }
             for row in rows
         ]
         return {

@@ -10,7 +10,7 @@ LARGEST = 3  # how many of the largest values are kept
 
 
 class Running:
-    """The statistics of every element of arrays (H,) that come one after another, each with a name. NaN is no value.
+    """The statistics of every element of arrays (H,) that come one after another, each with a name. NaN does not count.
 
     mean ← mean + (x − mean) / n,  squares ← squares + (x − old mean)(x − new mean)
 
@@ -44,7 +44,7 @@ class Running:
 
     @property
     def mean(self) -> np.ndarray:
-        """NaN where there is no value."""
+        """NaN where every value is NaN."""
         return np.where(self.count > 0, self._mean, np.nan)
 
     @property
