@@ -12,6 +12,8 @@ from regard.lens.projections import watched
 from regard.lens.projections.compared import equal, heads_from, rounding
 from regard.lens.projections.layer import LayerProjections, Projection
 from regard.lens.recording import keeper
+from regard.lens.recording.recorded_call import UNKNOWN
+from regard.torch.hf.tiny_models import inputs, tiny_model
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 TEXT = {**SMALL, "vocab_size": 50}
@@ -73,12 +75,12 @@ def test_matrices_give_the_numbers_of_the_model(name):
             np.testing.assert_allclose(made, np.asarray(getattr(call, each), float), atol=close)
         heads = np.asarray(call.out, float).swapaxes(0, 1).reshape(call.shape[1], -1)
         np.testing.assert_allclose(found.o.of(heads), np.asarray(found.y, float), atol=close)
-        assert call.notes["lengths"] == "‖v W_o‖" and "w_o" not in call.notes
+        assert call.notes["lengths"] == "‖v W_o‖" and UNKNOWN not in call.notes
         w = np.asarray(found.o.w, float).reshape(32, 4, 8)
         v = np.repeat(np.asarray(call.v, float), 4 // len(call.v), 0)
         lengths = [np.linalg.norm(v[head] @ w[:, head].T, axis=-1) for head in range(4)]
         np.testing.assert_allclose(call.lengths, lengths, rtol=1e-4)
-    assert "w_o" not in run.facts
+    assert f"{UNKNOWN}s" not in run.facts
 
 
 def test_the_output_is_that_of_the_module_in_transformers():
@@ -127,11 +129,30 @@ def test_a_gated_output_leaves_w_o_unknown(gate, why):
     run = look(Layers(gate), inputs=(torch.randn(1, 7, 32),))
     (call,) = run.calls
     assert call.projections.o is None and call.projections.y is None and call.projections.missing == {"o": why}
-    assert call.notes["lengths"] == "‖v‖" and call.notes["w_o"] == f"not known: {why}"
+    assert call.notes["lengths"] == "‖v‖" and call.notes[UNKNOWN] == why
     np.testing.assert_allclose(call.lengths, np.linalg.norm(call.v, axis=-1), rtol=1e-6)
-    assert run.facts["w_o"] == [{"call": "attention", "reason": f"not known: {why}"}]
+    assert run.facts[f"{UNKNOWN}s"] == [{"call": "attention", "reason": why}]
     (plain,) = look(Layers(None), inputs=(torch.randn(1, 7, 32),)).calls
     assert plain.projections.o is not None and plain.notes["lengths"] == "‖v W_o‖"
+
+
+def test_a_gated_model_of_transformers_leaves_w_o_unknown():
+    """Qwen3-Next multiplies the heads by a gate before W_o; Bloom adds the input of the block to the product."""
+    for name, why in (("qwen3_next", watched.NO_OUTPUT), ("bloom", watched.CHANGED)):
+        model = tiny_model(name).eval()
+        for call in look(model, inputs=next(iter(inputs(model)))).calls:
+            assert call.projections.o is None and call.notes[UNKNOWN] == why and call.notes["lengths"] == "‖v‖"
+
+
+def test_keys_of_another_text():
+    """Cross-attention: k and v are not products of the input of their layer, which is said; its output is known."""
+    model = tiny_model("bart").eval()
+    run = look(model, inputs=next(iter(inputs(model))))
+    crossing = [call for call in run.calls if call.queries != call.keys]
+    assert len(crossing) == 2
+    for call in crossing:
+        assert call.projections.q is not None and call.projections.o is not None
+        assert call.projections.missing == {each: watched.OTHER_TEXT.format(name=each) for each in "kv"}
 
 
 def test_a_product_that_differs_is_not_taken():
@@ -201,6 +222,15 @@ def test_matrices_are_copies_up_to_a_limit(monkeypatch):
     assert first.projections.q is not None and second.projections.q is None
     assert set(second.projections.missing) == set("qkvo") and second.notes["lengths"] == "‖v W_o‖"
     assert "record fewer layers" in second.projections.missing["q"]
+
+
+def test_changed_rules_have_no_output_of_the_model():
+    """W_q, W_k and W_v are the same; the output with which W_o was compared is that of the model's own rules."""
+    run = look(random(bert()), inputs=IDS)
+    call = run.changed(temperature=0.5).calls[0]
+    assert call.projections.q is run.calls[0].projections.q
+    assert call.projections.o is None and call.projections.y is None
+    assert "changed rules" in call.projections.missing["o"]
 
 
 def test_without_values_there_are_no_matrices():

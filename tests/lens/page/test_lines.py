@@ -9,11 +9,20 @@ from regard.lens.viewer import embed, page
 from tests.support.browser import example, fault
 
 LEAST = 0.005  # the smallest weight that has a line
-BEGIN = {"call": 0, "head": 0, "query": 5, "key": None, "pins": [], "lines": "all", "hideSpecial": False}
+BEGIN = {
+    "call": 0,
+    "head": 0,
+    "second": None,
+    "query": 5,
+    "key": None,
+    "pins": [],
+    "lines": "all",
+    "hideSpecial": False,
+}
 DRAWN = """() => [...document.querySelectorAll("#lines-svg line")]
     .filter((line) => getComputedStyle(line).display !== "none" && getComputedStyle(line.parentNode).display !== "none")
-    .map((line) => [line.parentNode.dataset.row, line.dataset.key, line.getAttribute("stroke-width"),
-        line.getAttribute("stroke-opacity")].map(Number))"""
+    .map((line) => [line.parentNode.dataset.head, line.parentNode.dataset.row, line.dataset.key,
+        line.getAttribute("stroke-width"), line.getAttribute("stroke-opacity")].map(Number))"""
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +45,10 @@ def home(shown):
     return view, exact
 
 
-def lines(view):
-    """The visible lines: {(row, key): (width, opacity)}."""
-    return {(int(i), int(j)): (width, opacity) for i, j, width, opacity in view.tab.evaluate(DRAWN)}
+def lines(view, head=0):
+    """The visible lines of the first or the second head: {(row, key): (width, opacity)}."""
+    found = view.tab.evaluate(DRAWN)
+    return {(int(i), int(j)): (width, opacity) for number, i, j, width, opacity in found if number == head}
 
 
 def fits(found, p, rows=None, keys=None):
@@ -50,7 +60,7 @@ def fits(found, p, rows=None, keys=None):
     }
     assert set(found) == chosen and chosen
     for (i, j), (width, opacity) in found.items():
-        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=FINE_ERROR)
+        assert width == pytest.approx(0.5 + 4.5 * p[i, j], rel=FINE_ERROR)
         assert opacity == pytest.approx(np.sqrt(p[i, j]), rel=FINE_ERROR)
 
 
@@ -135,8 +145,39 @@ def test_the_map_and_the_lines_follow_each_other(home):
     found = lines(view)
     assert set(found) == {(9, j) for j in np.flatnonzero(p[9] >= LEAST)}
     for (i, j), (width, _) in found.items():
-        assert width == pytest.approx(0.5 + 3.5 * p[i, j], rel=1e-3)
+        assert width == pytest.approx(0.5 + 4.5 * p[i, j], rel=1e-3)
     assert "not the model’s own numbers" in view.text("#lines-note")
+
+
+def test_two_heads_have_lines_of_two_colours(home):
+    """The lines of the second head stand next to those of the first, in the colour of its name."""
+    view, exact = home
+    view.choose(second={"call": 1, "head": "mean"})
+    mean = exact[1].mean(0, dtype=float)
+
+    def both(**part):
+        fits(lines(view), exact[0][0], **part)
+        second = lines(view, 1)
+        assert set(second) == {
+            (i, j) for i, j in np.argwhere(mean >= LEAST).tolist() if i in part.get("rows", range(12))
+        }
+        for (i, j), (width, _) in second.items():
+            assert width == pytest.approx(0.5 + 4.5 * mean[i, j], rel=3 * FINE_ERROR)
+
+    both()
+    view.tab.hover("#lines-rows-8")
+    both(rows=[8])
+    colours = view.tab.evaluate(
+        """() => [".first-head", ".second-head"].map((name) => getComputedStyle(document.querySelector(name)).color)
+            .concat([0, 1].map((head) => getComputedStyle(
+                document.querySelector(`#lines-svg g[data-row='8'][data-head='${head}'] line`)).stroke))"""
+    )
+    assert colours[:2] == colours[2:] and colours[0] != colours[1]
+    assert view.text("#lines-title") == "Lines between tokens: layer 0, head 0 and mean of the 3 heads of layer 1"
+    best = int(mean[8].argmax())
+    assert f"second head: {100 * mean[8, best]:.3g}"[:18] in view.text("#lines-said")
+    view.choose(second=None)
+    assert lines(view, 1) == {} and view.text("#lines-title").endswith(": layer 0, head 0")
 
 
 def test_a_long_text_shows_a_window_and_says_so(opened):
@@ -174,6 +215,10 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     view.tab.wait_for_selector("#lines-rows-199", state="attached")
     assert view.state("query") == 179 and window()[0][-1] == 199
     assert view.tab.is_disabled("#lines-after") and view.tab.is_enabled("#lines-before")
+    rows, keys = window()
+    level = [view.tab.locator(f"#lines-{side}-{rows[5]}").bounding_box()["y"] for side in ("rows", "keys")]
+    assert rows[5] in keys and level[0] == level[1]  # a row is level with the key at its position
+    assert view.text(f"#lines-rows-{rows[5]} i") == str(rows[5])
 
 
 def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, monkeypatch):
@@ -213,6 +258,10 @@ def test_the_lines_fit_the_window(opened, width):
     rows, svg, keys = (view.tab.locator(f"#lines-{name}").bounding_box() for name in ("rows", "svg", "keys"))
     assert rows["x"] + rows["width"] <= svg["x"] + 1 and svg["x"] + svg["width"] <= keys["x"] + 1
     assert svg["width"] >= 80 and rows["height"] == svg["height"] == keys["height"]
+    lines = view.tab.eval_on_selector_all(
+        "#lines-keys data", "nodes => nodes.map((node) => [node.scrollWidth - node.clientWidth, node.offsetHeight])"
+    )
+    assert max(over for over, _ in lines) <= 0 and len({high for _, high in lines}) == 1
     names = view.tab.eval_on_selector_all(
         "#lines-keys bdi", "nodes => nodes.map((node) => node.scrollWidth - node.clientWidth)"
     )

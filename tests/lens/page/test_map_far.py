@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import COARSE_ERROR
 from regard.lens.viewer import page
 from tests.support.browser import example, fault
@@ -42,6 +43,18 @@ def test_far_out_a_cell_is_the_pool_of_its_weights(long):
     (r0, r1), (c0, c1) = (map(int, part.split(" ")[1].split("–")) for part in where.split(" × "))
     assert float(rest.split(" ")[0]) == pytest.approx(p[1, r0 : r1 + 1, c0 : c1 + 1].sum(), rel=COARSE_ERROR)
     assert "to within 3 %" in rest
+
+
+def test_a_small_plot_of_a_long_text_is_drawn(opened):
+    """On a phone a cell of the map stands for more pairs than fit in one tile; it has the colour of its pool."""
+    run, exact = example(n=492, layers=1, heads=1)
+    chart = Map(opened(page(run), "#query=0&scale=linear", viewport={"width": 360, "height": 740}))
+    assert chart.view.text("#map-level").startswith("each cell is 4 × 4 pairs")
+    for i, j in ((40, 120), (400, 300)):
+        pooled = exact[0][0][i : i + 4, j : j + 4].sum(1).mean()
+        at = round(255 * pooled)
+        steps = ramp("light").astype(int)[max(0, at - 3) : at + 4]
+        assert np.abs(steps - chart.pixel(i + 1, j + 1)[:3]).sum(-1).min() <= 3
 
 
 def test_what_is_wrong_is_seen_from_afar_and_how_to_pass(long):

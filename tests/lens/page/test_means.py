@@ -42,7 +42,7 @@ def test_the_numbers_of_a_mean_are_those_of_numpy(home, head):
     for question, part in (("row", p[8]), ("column", p[:, 8])):
         found = view.asks(question, 0, 1, head, 8)
         np.testing.assert_allclose(decode(*codes(found)), part, rtol=ROUNDED_TWICE, atol=1e-6)
-        assert "rounded once more" in found["exact"]
+        assert "rounded again" in found["exact"]
     for pool, cells in (
         ("share", p.reshape(6, 2, 6, 2).sum(3).mean(1)),
         ("largest", p.reshape(6, 2, 6, 2).max((1, 3))),

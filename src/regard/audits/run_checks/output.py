@@ -75,8 +75,8 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
             where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
                 f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
-                f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, where "
-                f"rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
+                f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
+                f"where rounding explains at most {diagnosis.noise:.1e} (threshold: {REPORTED} times that)"
             ),
             cause=cause.cause,
             fix=cause.fix,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["filled", "hashed", "json_for_html", "stripped"]
+
+COMMENT = re.compile(r"""\s+// [^"'`]*$""")
 
 
 def json_for_html(data: Any) -> str:
@@ -40,8 +43,11 @@ def hashed(text: str) -> str:
 
 
 def stripped(code: str) -> str:
-    """The lines of a file without indentation and without comment lines, which are a sixth of a script."""
-    lines = [line.strip() for line in code.splitlines()]
+    """The lines of a file without indentation and without comments, which are a sixth of a script.
+
+    A comment after code stays if it contains a quotation mark: the two slashes may be a part of a string.
+    """
+    lines = [COMMENT.sub("", line.strip()) for line in code.splitlines()]
     return "\n".join(
         line
         for line in lines

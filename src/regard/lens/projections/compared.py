@@ -16,7 +16,7 @@ def heads_from(x: np.ndarray, product: Projection, heads: np.ndarray, unit: floa
     """The rows of the matrix that give these heads, or None if it gives other numbers.
 
     x (Q, M) · product.w (N, M) · heads (H, Q, D) · unit: the rounding unit of the model's dtype. A matrix may compute
-    q, k and v at once; the D rows of a head lie side by side, at a multiple of D.
+    q, k and v at once; the D rows of a head are next to each other and start at a multiple of D.
     """
     (H, Q, D), N = heads.shape, len(product.w)
     if product.w.shape[1] != x.shape[-1] or len(x) != Q or N < D or not Q:

@@ -40,8 +40,11 @@ class Projection:
 
     def copied(self) -> Projection:
         """The same numbers in memory of their own, since a model may be trained further; files are read-only."""
-        held = (part.copy() if part is not None and part.flags.writeable else part for part in (self.w, self.b))
-        return Projection(*held)
+
+        def held(part: np.ndarray) -> np.ndarray:
+            return part.copy() if part.flags.writeable else part
+
+        return Projection(held(self.w), None if self.b is None else held(self.b))
 
     @property
     def nbytes(self) -> int:
@@ -82,8 +85,11 @@ class LayerProjections:
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):
             return dataclasses.replace(self, y=np.concatenate(known))
-        missing = {"o": LATER, **self.missing}
-        return dataclasses.replace(self, o=None, y=None, missing=missing)
+        return self if "o" in self.missing else self.without_output(LATER)
+
+    def without_output(self, why: str) -> LayerProjections:
+        """The matrices without W_o, and why it is not known."""
+        return dataclasses.replace(self, o=None, y=None, missing={**self.missing, "o": why})
 
     def copied(self) -> LayerProjections:
         """The same matrices in memory of their own."""

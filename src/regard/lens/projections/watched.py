@@ -19,7 +19,7 @@ __all__ = ["Products", "Waiting"]
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 Rows = Callable[[torch.Tensor], np.ndarray | None]
-NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated or normalized"
+NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated, normalized or scaled"
 NO_INPUT = "the input of the layer was not recorded"
 OTHER_TEXT = "{name} is computed from another text, which is not the input of this layer"
 NO_OUTPUT = "no product of the model takes the outputs of all heads, one after another"
@@ -60,7 +60,7 @@ class Products:
 
     def inputs(self, call: Call, cross: bool) -> LayerProjections:
         """W_q, W_k and W_v of a call, among the products since the previous one."""
-        found: dict[str, Projection] = {}
+        found: dict[str, Any] = {}
         missing: dict[str, str] = {}
         wide = None if call.x is None else call.x.shape[-1]
         products = [(each.projection, each.unit) for each in reversed(self.recent) if each.w.shape[1] == wide]
@@ -90,14 +90,14 @@ class Waiting:
 
     def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: Waiting | None):
         self.rows, self.first = rows, first
-        self.known = dataclasses.replace(known, o=None, y=None, missing={**known.missing, "o": NO_OUTPUT})
+        self.known = known.without_output(NO_OUTPUT)
         self.heads = None if call.out is None else np.asarray(call.out).swapaxes(0, 1).reshape(call.shape[1], -1)
         self.inside = False
 
     @property
     def found(self) -> LayerProjections:
         """The matrices that are known."""
-        return self._without(CHANGED) if self.inside else self.known
+        return self.known.without_output(CHANGED) if self.inside else self.known
 
     def compare(self, product: Product, inside: bool) -> None:
         """Takes the matrix as W_o if its input is the output of all heads, and its result is the product.
@@ -112,7 +112,7 @@ class Waiting:
         # The matrix of a later pass of generation is that of the first, which was compared.
         matrix = product.projection if self.first is None or self.first.known.o is None else self.first.known.o
         if self.first is None and not equal(y, x, matrix, product.unit):
-            self.known = self._without(UNEQUAL)
+            self.known = self.known.without_output(UNEQUAL)
             return
         missing = {name: why for name, why in self.known.missing.items() if name != "o"}
         self.known = dataclasses.replace(self.known, o=matrix, y=y.copy(), missing=missing)
@@ -126,23 +126,22 @@ class Waiting:
         self.inside, expected = False, self.known.y
         y = self.rows(first) if isinstance(first, torch.Tensor) else None
         if y is None or expected is None or not np.array_equal(y, expected, equal_nan=True):
-            self.known = self._without(CHANGED)
-
-    def _without(self, why: str) -> LayerProjections:
-        """The matrices without W_o, and why it is not known."""
-        return dataclasses.replace(self.known, o=None, y=None, missing={**self.known.missing, "o": why})
+            self.known = self.known.without_output(CHANGED)
 
 
 def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:
     """x, W (N, M), b and the result of torch.nn.functional.linear, torch.addmm, or x @ W."""
-    given: dict[str, Any] = {**dict(zip(ARGUMENTS.get(name, ()), args, strict=False)), **kwargs}
+    if name not in ARGUMENTS:
+        return None
+    given: dict[str, Any] = {**dict(zip(ARGUMENTS[name], args, strict=False)), **kwargs}
     x, w, b = given.get("input"), given.get("weight"), given.get("bias")
-    if name not in ARGUMENTS or not all(isinstance(each, torch.Tensor) for each in (x, w, out)):
+    if not (isinstance(x, torch.Tensor) and isinstance(w, torch.Tensor) and isinstance(out, torch.Tensor)):
         return None
     w = w if name == "linear" else w.transpose(-1, -2)
     scaled = any(given.get(factor, 1) != 1 for factor in ("alpha", "beta"))
-    whole = w.ndim == 2 and (b is None or b.ndim == 1) and w.is_floating_point() and not scaled
-    return Product(x.detach(), w.detach(), None if b is None else b.detach(), out.detach()) if whole else None
+    if w.ndim != 2 or (b is not None and b.ndim != 1) or not w.is_floating_point() or scaled:
+        return None
+    return Product(x.detach(), w.detach(), None if b is None else b.detach(), out.detach())
 
 
 ARGUMENTS = {

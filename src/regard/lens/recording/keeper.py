@@ -21,7 +21,7 @@ from ..storage.byte_sizes import shown, size_of
 from ..storage.folder import Writer
 from .axes import Axes
 from .passes import Growing
-from .recorded_call import Recorded, completed
+from .recorded_call import UNKNOWN, Recorded, completed
 
 __all__ = ["Keeper", "RecordingOptions", "Skipped", "keeping"]
 
@@ -112,8 +112,8 @@ class Keeper:
             self._keep(each.joined())
         self._complain(name, skipped)
         known = {**facts, "entry": self.options.entry, "left_out": skipped.left_out, "values": bool(self.values)}
-        if unknown := [{"call": each.name, "reason": each.notes["w_o"]} for each in self.calls if "w_o" in each.notes]:
-            known["w_o"] = unknown
+        if unknown := [each for each in self.calls if UNKNOWN in each.notes]:
+            known[f"{UNKNOWN}s"] = [{"call": each.name, "reason": each.notes[UNKNOWN]} for each in unknown]
         if self.options.layers is not None:
             known["layers"] = list(self.options.layers)
         if self.writer is not None:

@@ -15,8 +15,9 @@ from ..runs import figures
 from ..runs.call import UNMEASURED, Call
 from ..runs.row_figures import ROWS
 
-__all__ = ["COMPARED", "Recorded", "checked", "completed", "unmeasured"]
+__all__ = ["COMPARED", "UNKNOWN", "Recorded", "checked", "completed", "unmeasured"]
 
+UNKNOWN = "unknown_output_projection"  # the note that says why W_o is not known
 COMPARED = 1 << 18  # weights: larger calls are compared with the model in some rows only
 ROUNDING = 0.02  # the largest change of a weight that rounding of 16-bit scores may cause
 
@@ -64,7 +65,7 @@ def completed(
     call = _measured(placed, recorded, special, sets)
     call = dataclasses.replace(call, notes={**call.notes, **checked(call)})
     if call.projections is not None and (why := call.projections.missing.get("o")):
-        call = dataclasses.replace(call, notes={**call.notes, "w_o": f"not known: {why}"})
+        call = dataclasses.replace(call, notes={**call.notes, UNKNOWN: why})
     return call if values else dataclasses.replace(call, v=None, x=None, out=None, projections=None)
 
 

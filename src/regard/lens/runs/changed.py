@@ -68,7 +68,9 @@ def changed(
         )
         if call.v is None:
             return new
-        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v))
+        known = call.projections  # the model has not computed the output of the changed rules
+        projections = None if known is None else known.without_output(OTHER_RULES)
+        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v), projections=projections)
         if call.lengths is None:
             return new
         return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
@@ -138,6 +140,9 @@ def _apart(calls: Sequence[Call], whole: Call) -> list[Call]:
 
 def _kept_notes(call: Call) -> dict[str, Any]:
     return {name: value for name, value in call.notes.items() if name not in COMPARED}
+
+
+OTHER_RULES = "the model has not computed the output of changed rules, with which the product could be compared"
 
 
 def _output(call: Call, v: np.ndarray) -> np.ndarray:

@@ -21,17 +21,16 @@ __all__ = ["about", "kept", "matrices", "products"]
 
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
 OUTPUTS = 16  # elements of the layer's output in a page
-UNKNOWN = "the matrices were not recorded: they are not stored in the folder of a run, and arrays have none"
 
 
 def about(call: Call) -> dict[str, Any]:
-    """Which matrices are known, which of them have a bias, and why others are not known."""
-    known = LayerProjections(missing=dict.fromkeys(NAMES, UNKNOWN)) if call.projections is None else call.projections
+    """Which matrices are known, which of them have a bias, and why others are not known if they could be."""
+    known = LayerProjections() if call.projections is None else call.projections
     parts = {name: getattr(known, name) for name in NAMES}
     return {
         "known": [name for name, part in parts.items() if part is not None],
         "biased": [name for name, part in parts.items() if part is not None and part.b is not None],
-        "missing": {name: known.missing.get(name, UNKNOWN) for name, part in parts.items() if part is None},
+        "missing": dict(known.missing),
     }
 
 
@@ -59,7 +58,7 @@ def products(call: Call, head: int, i: int, j: int) -> dict[str, np.ndarray]:
     """What the matrices multiply in row i and for key j, and what they give, float32.
 
     x (d_model): the input of row i · x_key (d_model): that of key j, if the keys are rows of the same layer · heads
-    (H · E): the outputs of all heads · parts (H, d_model): the product of each head with W_o · whole (d_model): their
+    (H · E): the outputs of all heads · by_head (H, d_model): the product of each head with W_o · whole (d_model): their
     sum with the bias · y (d_model): the same in the model itself.
     """
     found: dict[str, np.ndarray] = {}
@@ -73,8 +72,8 @@ def products(call: Call, head: int, i: int, j: int) -> dict[str, np.ndarray]:
         known = call.projections
         if known is not None and known.o is not None and known.y is not None:
             w = np.asarray(known.o.w, np.float64).reshape(len(known.o.w), *heads.shape)
-            found["parts"] = np.einsum("he,mhe->hm", heads, w)
-            found["whole"] = found["parts"].sum(0) + (0 if known.o.b is None else known.o.b)
+            found["by_head"] = np.einsum("he,mhe->hm", heads, w)
+            found["whole"] = found["by_head"].sum(0) + (0 if known.o.b is None else known.o.b)
             found["y"] = known.y[i]
     return {name: np.asarray(part, np.float32) for name, part in found.items()}
 
@@ -90,7 +89,7 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
         return None
     elements = {"q": _strongest(call, head, i, j), "v": _of_output(call, head, i)}
     elements |= {"k": elements["q"], "o": _largest(made["y"], OUTPUTS) if "y" in made else np.arange(0)}
-    room = ROOM - sum(part.nbytes for name, part in made.items() if name != "parts")
+    room = ROOM - sum(part.nbytes for name, part in made.items() if name != "by_head")
     count = room // (4 * len(made["x"]) * len(wide)) if wide else 0
     if room < 0 or (wide and count < 1):
         return None
@@ -100,9 +99,9 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
         arrays[name] = whole[name][some]
         if f"{name}_bias" in whole:
             arrays[f"{name}_bias"] = whole[f"{name}_bias"][some]
-    if "parts" in arrays:
-        arrays["own"] = arrays["parts"][head]
-        arrays["parts"] = arrays["parts"][:, elements["o"]]
+    if "by_head" in arrays:
+        arrays["own"] = arrays["by_head"][head]
+        arrays["by_head"] = arrays["by_head"][:, elements["o"]]
     listed = {name: elements[name].tolist() for name in NAMES if name in arrays}
     return frame({"head": head, "row": i, "key": j, "elements": listed}, **arrays)
 

@@ -23,7 +23,7 @@ async function meanCodes(embedded, n, call, head) {
     else if (p > 0 && kind[cell] !== NAN) [coarse[cell], fine[cell]] = finely(p);
     else coarse[cell] = kind[cell];
   }
-  return { coarse, fine, exact: `mean of the stored weights of ${count} heads, rounded once more` };
+  return { coarse, fine, exact: `mean of the stored weights of ${count} heads, rounded again` };
 }
 
 /** The code of a cell without a number, from those of two heads: NaN first, then forbidden weight, numbers, zero, and masked. */
@@ -38,7 +38,7 @@ function finely(p) {
   return fixed < 0 ? [TINY, 128] : [(fixed >> 8) + FIRST, fixed & 255];
 }
 
-/** The figures of the rows and keys of a mean, from its codes; a mean of heads has no values, so there are no lengths. */
+/** The figures of the rows and keys of a mean, from its codes; lengths of values are left out, since a mean of heads has none. */
 function meanTracks({ coarse, fine }, { Q, K }, special) {
   const rows = Object.fromEntries(["entropy", "spread", "special", "maximum", "attended"].map((name) => [name, new Float32Array(Q)]));
   const keys = { received: new Float32Array(K), readers: new Float32Array(K) };

@@ -22,7 +22,7 @@ const places = {
     this.settle(id);
   },
 
-  /** Scrolls there once more, since parts that are drawn on the way may move it; not after another input. */
+  /** Scrolls there again at the end, since parts that are drawn while the page scrolls may move it; not after another input. */
   settle(id) {
     this.done?.abort();
     this.done = new AbortController();

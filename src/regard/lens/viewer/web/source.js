@@ -161,13 +161,12 @@ class Embedded {
     return walked(await this.framed(`walk-${n}-${call}`), await this.row(n, call, head, i), runs[n].calls[call], head, i);
   }
 
-  /** The page contains those of one head and row, of which the matrices hold for other rows as well. */
-  async matrices(n, call, head, i) {
+  /** The page contains the matrices of one head, and the products of one row and key. */
+  async matrices(n, call, head, i, j) {
     if (!$(`matrices-${n}-${call}`)) return null;
     const kept = await this.framed(`matrices-${n}-${call}`);
-    const { row, key } = kept;
-    if (kept.head !== head) return { head: kept.head, row, key };
-    return row === i ? kept : { ...kept, x: null, heads: null, parts: null, own: null, whole: null, y: null };
+    const others = [...(kept.head === head ? [] : ["q", "k", "v", "o", "own"]), ...(kept.row === i ? [] : ["x", "heads", "by_head", "own", "whole", "y"]), ...(kept.key === j ? [] : ["x_key"])];
+    return { ...kept, ...Object.fromEntries(others.map((name) => [name, null])) };
   }
 }
 
@@ -223,7 +222,7 @@ class Served {
   async matrices(n, call, head, i, j) {
     const [of, made] = await Promise.all([this.request(`matrices/${n}/${call}/${head}`), this.request(`products/${n}/${call}/${head}/${i}/${j}`)]);
     const wide = made.y?.length;
-    return { ...of, ...made, head, row: i, key: j, own: made.parts?.subarray(head * wide, (head + 1) * wide) };
+    return { ...of, ...made, head, row: i, key: j, own: made.by_head?.subarray(head * wide, (head + 1) * wide) };
   }
 }
 

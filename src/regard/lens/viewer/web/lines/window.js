@@ -11,17 +11,26 @@ function rowsAround(middle, count, before = []) {
 }
 
 /**
- * The weights of some rows of the chosen head, as on the map: {rows, keys, of: Map of row → {p, code, sure}, part, exact}.
+ * The weights of some rows of heads, as on the map: {rows, keys, heads: [Map of row → {p, code, fine, sure}], part, shift, exact}.
  * keys: all, or those at the positions of the rows and the strongest others, in their order · part: the share of the weight of
- * the rows that is on these keys.
+ * the rows of the first head that is on these keys.
  */
-async function weightsBetween(place, rows) {
-  const { run, call, head } = place;
-  const now = runs[run].calls[call];
-  const { special } = runs[run].axes[now.keys];
+async function weightsBetween(run, heads, rows, chosen) {
+  const now = runs[run].calls[heads[0].call];
+  const found = await Promise.all(heads.map((place) => rowsOf(run, place, rows)));
+  const sums = found[0].sums.map((sum, j) => found.reduce((total, each) => total + each.sums[j], 0));
+  const keys = keysOf(now, rows, sums, chosen);
+  const [all, kept] = [Array.from(found[0].sums), keys.map((j) => found[0].sums[j])].map((values) => values.reduce((sum, value) => sum + value, 0));
+  const exact = [...new Set(found.map((each) => each.exact))].sort((a, b) => (a === "exact") - (b === "exact"))[0];
+  return { rows, keys, heads: found.map(({ of }) => of), part: all > 0 ? kept / all : 1, shift: shiftOf(now, rows, keys), exact };
+}
+
+/** The weights of some rows of one head, and their sums over these rows by key. */
+async function rowsOf(run, place, rows) {
+  const { special } = runs[run].axes[runs[run].calls[place.call].keys];
   const hide = hiding(run);
-  const [tracks, ...answers] = await Promise.all([hide ? tracksOf(run) : null, ...rows.map((i) => source.row(run, call, head, i))]);
-  const sums = new Float64Array(now.K);
+  const [tracks, ...answers] = await Promise.all([hide ? tracksOf(run, place) : null, ...rows.map((i) => source.row(run, place.call, place.head, i))]);
+  const sums = new Float64Array(special.length);
   const of = new Map(rows.map((i, at) => {
     const { coarse, fine, sure } = answers[at];
     const factor = hide ? renormalization(tracks, [i]) : 1;
@@ -29,10 +38,13 @@ async function weightsBetween(place, rows) {
     p.forEach((value, j) => { sums[j] += value || 0; }); // NaN counts as 0
     return [i, { p, code: coarse, fine, sure }];
   }));
-  const keys = keysOf(now, rows, sums, place.key);
-  const all = sums.reduce((sum, value) => sum + value, 0);
-  const part = all > 0 ? keys.reduce((sum, j) => sum + sums[j], 0) / all : 1;
-  return { rows, keys, of, part, exact: answers[0].exact };
+  return { of, sums, exact: answers[0].exact };
+}
+
+/** How far the rows are moved down so that each is level with the key at its position, in tokens. */
+function shiftOf({ queries, keys: columns, start }, rows, keys) {
+  const aligned = queries === columns || queries === "queries";
+  return aligned && rows.length < keys.length ? Math.max(0, keys.indexOf(start + rows[0])) : 0;
 }
 
 function keysOf({ K, queries, keys, start }, rows, sums, chosen) {

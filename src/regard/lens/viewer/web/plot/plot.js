@@ -251,7 +251,8 @@ class Plot {
     const hatch = hatching(context, this.palette.hatch, dpr);
     hatch.setTransform(new DOMMatrix().translate(X(0) % (6 * dpr), Y(0) % (6 * dpr)));
     for (const spot of near) {
-      for (let up = 0; detail.level + up <= topLevel(this.call); up++) {
+      const ups = Math.max(0, topLevel(this.call) - detail.level); // a small plot is coarser than the level with one tile
+      for (let up = 0; up <= ups; up++) {
         const level = detail.level + up, size = TILE * 2 ** level;
         const here = { ...place, level, row: spot.row >> up, column: spot.column >> up };
         const fold = up ? this.foldAt(level, detail) : detail.fold;

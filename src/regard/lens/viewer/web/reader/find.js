@@ -5,7 +5,7 @@ const find = {
 
   build(box) {
     const label = "Search the text, or go to a position: Enter for the next match, Shift+Enter for the previous";
-    this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, ariaLabel: label });
+    this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, dir: "auto", ariaLabel: label });
     this.count = element("span", "", { className: "note", id: "find-count" });
     this.count.setAttribute("aria-live", "polite");
     const button = (text, name, by) => {

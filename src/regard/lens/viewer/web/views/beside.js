@@ -75,7 +75,11 @@ const beside = {
     this.lists[1].show(second?.call ?? null, second?.head);
     this.swap.hidden = this.body.hidden = !second;
     this.note.textContent = second ? "Both maps have the same colors, rows and keys. A row or key that is chosen in one is chosen in the other." : "Choose a second head in the list, or Shift-click it among all heads.";
-    for (const { call, head, button } of atlas.cells) button.classList.toggle("second", call === second?.call && head === second?.head);
+    for (const { call, head, button } of atlas.cells) {
+      const marked = call === second?.call && head === second?.head;
+      button.classList.toggle("second", marked);
+      button.ariaDescription = marked ? "second head" : null;
+    }
     if (!second) return;
     const titles = [headTitle(), headTitle(second.call, second.head)].map(capital);
     titles.forEach((title, at) => {

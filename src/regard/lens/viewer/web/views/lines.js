@@ -1,4 +1,5 @@
-// Lines between tokens: the rows on the left, the keys on the right, and a line for each weight of the chosen head.
+// Lines between tokens: the rows on the left, the keys on the right, and a line for each weight of the chosen head, and of the second one if
+// there is one.
 
 choosable("lines", "all", oneOf({ all: 1, row: 1 })); // whether lines of all rows are drawn, or only those of the chosen row
 
@@ -45,7 +46,7 @@ const lineView = {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("query", "call", "run")) this.middle = null;
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
-    if (any("run", "call", "head", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
+    if (any("run", "call", "head", "second", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
     if (any("query", "key", "pins", "lines") && this.shown) this.show();
     return undefined;
   },
@@ -54,7 +55,7 @@ const lineView = {
     const turn = ++this.turn;
     const { run, call, head, key } = state;
     const rows = rowsAround(this.middle ?? state.query, rowsNow(), this.shown?.rows);
-    const found = await weightsBetween({ run, call, head, key }, rows);
+    const found = await weightsBetween(run, [{ call, head }, secondNow() ?? []].flat(), rows, key);
     if (turn !== this.turn) return;
     this.shown = found;
     strokes(this.svg, found);
@@ -66,9 +67,12 @@ const lineView = {
 
   tokens(side) {
     const of = this.axis(side);
+    const numbered = this.axis("keys").tokens.length > SHOWN.keys || this.shown.rows.length < rowsNow();
+    if (side === "rows") this.lists.rows.style.paddingTop = `${LINE.high * this.shown.shift}px`;
+    this.lists[side].classList.toggle("numbered", numbered);
     let last = -1;
     this.lists[side].replaceChildren(...this.shown[side].map((i) => {
-      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
+      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("i", numbered ? i : ""), element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
       made.dataset.token = i;
       made.setAttribute("role", "option");
       made.classList.toggle("special", of.special[i]);
@@ -80,10 +84,11 @@ const lineView = {
 
   /** The words, and the marks of what is chosen. */
   show() {
-    const { rows, keys, part, exact } = this.shown;
+    const { rows, keys, heads, part, exact } = this.shown;
     const { Q, K } = callNow();
     for (const way of this.ways) way.setAttribute("aria-pressed", way.id === `lines-${state.lines}`);
-    $("lines-title").textContent = `Lines between tokens: ${headTitle()}`;
+    const second = heads.length > 1 && secondNow();
+    $("lines-title").replaceChildren("Lines between tokens: ", element("span", headTitle(), { className: second ? "first-head" : "" }), ...(second ? [" and ", element("span", headTitle(second.call, second.head), { className: "second-head" })] : []));
     const windowed = rows.length < rowsNow();
     for (const button of this.turns) button.hidden = !windowed;
     [this.turns[0].disabled, this.turns[1].disabled] = [rows[0] === 0, rows.at(-1) === rowsNow() - 1];
@@ -93,7 +98,7 @@ const lineView = {
     const counts = [
       windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
       keys.length < K ? `${keys.length} of ${K.toLocaleString("en")} keys: ${percent(part, 2)} of the weight of these rows is on them.` : "",
-      `The width of a line is its weight, and its opacity the square root; weights below ${percent(LINE.least, 1)} have no line.`,
+      `The larger the weight, the wider and the more opaque the line; weights below ${percent(LINE.least, 1)} have no line.`,
       exact === "exact" ? "" : `${capital(exact)}; dashed lines are means.`,
       hiding(state.run) ? "Special tokens are left out and the other weights renormalized: not the model’s own numbers." : ""];
     this.note.textContent = counts.filter(Boolean).join(" ");
@@ -133,26 +138,29 @@ const lineView = {
 
   /** The weights of one row next to the keys; of a key under the pointer, its weights next to the rows. */
   numbers(row, key) {
-    const { of, rows, keys } = this.shown;
+    const { heads: [of, other], rows, keys } = this.shown;
     const words = (i, j) => this.words(of.get(i), j);
     const from = key === null && of.has(row);
     keys.forEach((j, at) => { this.lists.keys.children[at].lastChild.textContent = from ? words(row, j) : ""; });
     rows.forEach((i, at) => { this.lists.rows.children[at].lastChild.textContent = key === null ? "" : words(i, key); });
-    if (key !== null) {
-      const strong = rows.filter((i) => of.get(i).p[key] >= LINE.least).sort((a, b) => of.get(b).p[key] - of.get(a).p[key]).slice(0, 3);
-      this.said.replaceChildren(...named(keyAxis(), key), strong.length ? " receives " : " receives no line from these rows.", ...strong.flatMap((i, at) => [at ? ", " : "", `${words(i, key)} of `, ...named(queryAxis(), i)]));
-    } else if (from) {
-      const strong = keys.filter((j) => of.get(row).p[j] >= LINE.least).sort((a, b) => of.get(row).p[b] - of.get(row).p[a]).slice(0, 3);
-      this.said.replaceChildren(...named(queryAxis(), row), strong.length ? ": " : ": no line.", ...strong.flatMap((j, at) => [at ? ", " : "", `${words(row, j)} on `, ...named(keyAxis(), j)]));
+    if (key !== null) this.said.replaceChildren(...named(keyAxis(), key), ...this.strongest(rows, (i) => of.get(i).p[key], (i) => [`${words(i, key)} of `, ...named(queryAxis(), i)], " receives "));
+    else if (from) {
+      this.said.replaceChildren(...named(queryAxis(), row), ...[of, other].flatMap((each, number) => (each ? this.strongest(keys, (j) => each.get(row).p[j], (j) => [`${this.words(each.get(row), j)} on `, ...named(keyAxis(), j)], number ? "; second head: " : ": ") : [])));
     }
     this.svg.setAttribute("aria-label", `Lines from rows to keys. ${this.said.textContent}`);
+  },
+
+  /** The three largest of some weights as text. */
+  strongest(places, weightOf, text, start) {
+    const strong = places.filter((at) => weightOf(at) >= LINE.least).sort((a, b) => weightOf(b) - weightOf(a)).slice(0, 3);
+    return [start, ...(strong.length ? strong.flatMap((at, number) => [number ? ", " : "", ...text(at)]) : ["no line"])];
   },
 
   /** A weight as text, with the factor of the renormalization if special tokens are left out. */
   words({ p, code, fine, sure }, j) {
     if (hiding(state.run) && keyAxis().special[j]) return "left out";
     if (code[j] < FIRST) return code[j] === LEAK ? words(LEAK, fine?.[j]) : words(code[j]);
-    return `${sure?.[j] === 0 ? "about " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
+    return `${sure?.[j] === 0 ? "≈ " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
   },
 
   /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift it adds a row. A key is chosen, or not any more. */

@@ -8,6 +8,7 @@ const walk = {
   name: "walk", at: 0, all: false, every: false, falling: true, turn: 0,
   element: {}, // the element of q, k, v and of the output that is followed
   matrices: null, // of the layer, or why not
+  tabled: false, // whether the table of q·k is open
 
   build() {
     const title = element("h2", null, { id: "walk-title" });

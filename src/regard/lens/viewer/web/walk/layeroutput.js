@@ -22,25 +22,24 @@ function absent(m) {
 function layerOutput(w, m) {
   const note = (text) => element("p", null, { className: "note" }, ...subscripts(text));
   if (!knownMatrix(callNow(), "o")) return [note(noMatrix("o", m))];
-  if (!m?.whole) return [note(m?.head === state.head ? absent(m) : noMatrix("o", m))];
+  if (!m?.whole) return [note(m ? absent(m) : noMatrix("o", m))];
   const strip = (id, title, values) => [element("h3", title), new Cells(title, [Array.from(values)], null, (_, place) => `${id}[${place}]`).node];
   return [...strip("y", "Computed from all heads", m.whole), ...strip("y", "Computed by the model", m.y), element("p", difference(Array.from(m.whole), Array.from(m.y)), { className: "note", id: "walk-y-difference" }),
-    ...strip("part", `The part of head ${state.head}`, m.own), ...elementOfOutput(w, m)];
+    ...(m.own ? strip("part", `The part of head ${state.head}`, m.own) : []), ...(m.o ? elementOfOutput(w, m) : [note(noMatrix("o", m))])];
 }
 
 /** One element of the layer's output: the products of this head, and the sum over the heads. */
 function elementOfOutput(w, m) {
-  if (!m.o) return [];
   const elements = m.elements?.o ?? Array.from(m.y.keys());
   const chosen = elements.includes(walk.element.o) ? walk.element.o : elements[0];
   const at = elements.indexOf(chosen);
   const out = Array.from(m.heads.subarray(state.head * w.E, (state.head + 1) * w.E));
   const column = Array.from(m.o.subarray(at * w.E, (at + 1) * w.E));
   const products = column.map((value, e) => value * out[e]);
-  const parts = Array.from({ length: callNow().heads }, (_, head) => m.parts[head * elements.length + at]);
+  const parts = Array.from({ length: callNow().heads }, (_, head) => m.by_head[head * elements.length + at]);
   const bias = m.o_bias?.[at];
   const pick = choice("walk-o-element", "element", elements.map((place) => [place, `${place}`]), chosen, (place) => walk.follow({ element: { ...walk.element, o: place } }));
-  const rows = [["out", out], [`W_o, column ${chosen}`, column], ["product", products]];
+  const rows = [["out", out], [`W_o[e, ${chosen}]`, column], ["product", products]];
   const called = (row, e) => `${["out", `W_o, column ${chosen}`, "their product"][row]}, element ${e} of head ${state.head}`;
   const sum = total(parts) + (bias ?? 0);
   return [element("h3", "One element"), pick, lines("One element of the layer’s output", rows, called),

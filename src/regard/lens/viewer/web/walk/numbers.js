@@ -1,7 +1,7 @@
 // The numbers of one step: a vector, a line for each key, or why they are missing.
 
-/** The digits that are shown of vectors: as many as are stored. */
-const digitsOf = (w) => (w.exact ? 4 : 6);
+/** The digits that are shown of vectors: one more than is exact in the numbers of a page. */
+const digitsOf = (w) => (w.exact ? 5 : 6);
 
 /** One key with its calculation and result. */
 function keyLine(w, at, calculation, result, tint) {
@@ -14,7 +14,7 @@ function keyLine(w, at, calculation, result, tint) {
 /** The content of a step: its numbers, or why they are missing. */
 function walkNumbers(each, w, call, order) {
   const note = (text) => element("p", text, { className: "note" });
-  const name = (at) => keyName(w.keys[at]);
+  const name = (at) => `${clip(wordOf(keyAxis(), w.keys[at]), 24)} (${w.keys[at].toLocaleString("en")})`;
   if (each.body) return each.body(w, walk.matrices);
   if (each.vector) {
     const values = each.vector(w);

@@ -1,9 +1,11 @@
 // One element of q, k or v: the input of the layer, the column of the matrix, their products, and the value that results.
 
+const UNRECORDED = "matrices are recorded with a model and are not stored in the folder of a run";
+
 /** Why the matrices of this head are not shown. name: q, k, v or o. */
 function noMatrix(name, m) {
   const call = callNow();
-  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name]}.`;
+  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name] ?? UNRECORDED}.`;
   if (m?.head === state.head) return walk.lacking({ missing: "x" });
   if (m?.head === undefined) return "The page does not contain the matrices of this layer and head: serve the run (regard look --serve) to see them.";
   return `The page contains matrices of head ${m.head} only, which it shows first: serve the run (regard look --serve) to see those of head ${state.head}.`;
@@ -29,11 +31,11 @@ function oneElement(name, w, m) {
   const result = total(products) + (bias ?? 0);
   const model = own ? w.q : w[name]?.[w.keys.indexOf(key)];
   const pick = choice(`walk-${name}-element`, "element", elements.map((d) => [d, `${d}`]), chosen, (d) => walk.follow({ element: { ...walk.element, [name]: d } }));
-  const rows = [[vector, x], [`W_${name}, column ${chosen}`, column], ["product", products]];
+  const rows = [[vector, x], [`W_${name}[m, ${chosen}]`, column], ["product", products]];
   const called = (row, place) => `${[own ? "x" : `x of ${keyName(key)}`, `W_${name}, column ${chosen}`, "their product"][row]}, element ${place}`;
   const [sum, added] = [own ? "Σ_m x_m" : `Σ_m x_{${key},m}`, bias === undefined ? ["", ""] : [` + b_${name}[${chosen}]`, `${plus(bias, 6)} = ${decimal(result, 6)}`]];
   const said = `${name}_${index} = ${sum} W_${name}[m, ${chosen}]${added[0]} = ${decimal(total(products), 6)}${added[1]}`;
   const part = elements.length < (name === "v" ? w.E : w.D) ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [];
   return [...head, pick, lines(`One element of ${name}`, rows, called),
-    element("p", null, { className: "walk-result", id: `walk-${name}-result` }, ...subscripts(said), model ? `; in the model ${decimal(model[chosen], w.exact ? 4 : 6)}.` : "."), ...part];
+    element("p", null, { className: "walk-result", id: `walk-${name}-result` }, ...subscripts(said), model ? `; in the model ${decimal(model[chosen], digitsOf(w))}.` : "."), ...part];
 }

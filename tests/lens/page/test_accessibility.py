@@ -1,0 +1,149 @@
+"""The page for everyone: no violation that axe-core knows in any section, and text that has contrast on every color."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens.open_model import OpenModel
+from regard.lens.viewer import page
+from regard.lens.viewer.server import Server
+from tests.support.axe import violations
+from tests.support.browser import Opened, example
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+VIEWS = [(theme, width) for theme in ("light", "dark") for width in (1280, 360)]
+TOKENS = ("[CLS]", " he", " said", " של", "ום", " to", " 👩🏽\u200d🚀", " ⟨F0⟩⟨9F⟩", " people", "[SEP]")
+
+
+def poisoned(q, k):
+    q[0, 3], k[0, 2] = np.nan, np.inf
+
+
+def opening(browser, uri, theme, width):
+    return Opened(
+        browser,
+        uri,
+        viewport={"width": width, "height": 900},
+        color_scheme=theme,
+        reduced_motion="reduce",
+        bypass_csp=True,
+    )
+
+
+def used(view):
+    """Uses every section of the page: the pair, every step with its laws, the table of heads, and a filter."""
+    view.tab.evaluate("$('walk').scrollIntoView()")
+    view.tab.wait_for_selector("#walk-note:not(:empty)")
+    view.tab.evaluate("$('pair').scrollIntoView()")
+    view.tab.wait_for_selector("#pair-list .entry")
+    view.tab.evaluate(
+        """() => {
+            walk.set({ all: true });
+            headTable.turn();
+            for (const each of document.querySelectorAll("details")) each.open = true;
+        }"""
+    )
+    low = {"metric": "spread", "low": 0.1, "high": 0.9}
+    view.choose(key=2, pins=[4, 5], hideSpecial=True, metric="sink", filter=low, head=1)
+
+
+def checked(view):
+    """Fails at a violation: first as the page opens, then with every section used, then with the help open."""
+    assert violations(view.tab) == []
+    used(view)
+    assert violations(view.tab) == []
+    view.tab.evaluate("headTable.turn(); help()")
+    assert violations(view.tab) == []
+    view.context.close()
+
+
+@pytest.mark.parametrize(("theme", "width"), VIEWS)
+def test_a_run_with_faults(chromium, tmp_path, theme, width):
+    """Findings of the audit, invalid weights, warnings, tokens in two directions and bytes."""
+    run, _ = example(len(TOKENS), 2, 3, tokens=TOKENS, mask=rg.causal(), poison=poisoned)
+    findings = [found.to_json() for found in rg.audit(run).findings]
+    assert {found["severity"] for found in findings} & {"fault", "warning"}
+    file = tmp_path / "page.html"
+    file.write_text(page(run, findings=findings), encoding="utf-8")
+    view = opening(chromium, file.as_uri(), theme, width)
+    assert view.tab.locator(".alarm:visible").count()
+    checked(view)
+
+
+@pytest.mark.parametrize(("theme", "width"), VIEWS)
+def test_two_runs_beside_each_other(chromium, tmp_path, theme, width):
+    """The comparison of two runs, one of which has other tokens."""
+    run, _ = example(8, 2, 3, mask=rg.causal())
+    other, _ = example(8, 2, 3, mask=rg.causal(), seed=1, tokens=("[CLS]", *(f" term{i}" for i in range(6)), "[SEP]"))
+    file = tmp_path / "page.html"
+    file.write_text(page(run, other), encoding="utf-8")
+    view = opening(chromium, file.as_uri(), theme, width)
+    view.tab.evaluate("$('compare').scrollIntoView()")
+    assert view.tab.is_visible("#compare")
+    checked(view)
+
+
+@pytest.mark.parametrize(("theme", "width"), VIEWS)
+def test_a_served_page_with_changed_rules(chromium, theme, width):
+    """The section in which rules are changed and other texts are typed, before and after a change."""
+    run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
+    with Server(run, record=OpenModel.of(run)) as running:
+        view = opening(chromium, running.address, theme, width)
+        assert view.tab.is_visible("#live")
+        view.choose(temperature=2)
+        view.tab.wait_for_selector("#live-said:not(:empty)")
+        checked(view)
+
+
+def test_a_violation_would_be_found(chromium, tmp_path):
+    """A button without a name and a gray text on white are found."""
+    file = tmp_path / "page.html"
+    file.write_text(page(example()[0]), encoding="utf-8")
+    view = opening(chromium, file.as_uri(), "light", 1280)
+    view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
+    found = " ".join(violations(view.tab))
+    assert "button-name" in found and "color-contrast" in found
+    view.context.close()
+
+
+# The contrast of text on every color of every scale, and on the signal colors, by the formula of WCAG 2.
+CONTRAST = """async (theme) => {
+    chosenTheme = theme;
+    await redraw();
+    const node = element("span", "word", { className: "token" });
+    node.style.transition = "none";
+    $("words").append(node);
+    const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const light = (color) => {
+        const [r, g, b] = color.match(/[\\d.]+/g).map((part) => linear(part / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const found = [];
+    const measure = (what, line) => {
+        ground(node, { hidden: () => false, row: { attended: 12, maximum: 0.9 }, others: () => 0.05, ...line }, 0);
+        const { color, backgroundColor } = getComputedStyle(node);
+        const [a, b] = [light(color), light(backgroundColor)].sort((x, y) => y - x);
+        found.push([what, (a + 0.05) / (b + 0.05)]);
+    };
+    for (const scale of Object.keys(SCALES)) {
+        for (let at = 0; at <= 2000; at++) {
+            const p = at <= 1000 ? at / 1000 : 10 ** ((6 * (at - 2000)) / 1000);
+            measure(`${scale} ${p}`, { p: [p], code: [p ? FIRST : TINY], scale });
+        }
+    }
+    for (const code of [ZERO, NAN, OUT, LEAK]) measure(`code ${code}`, { p: [0], code: [code] });
+    node.remove();
+    return found;
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_on_colors_has_enough_contrast(opened, theme):
+    """At least 4.5:1 as the browser computes the colors, for weights from 0 to 1 on every scale, and on signal colors."""
+    view = opened(page(example()[0]))
+    found = view.tab.evaluate(CONTRAST, theme)
+    assert len(found) == 6 * 2001 + 4
+    worst = min(found, key=lambda each: each[1])
+    assert worst[1] >= 4.5, worst
+    assert max(ratio for _, ratio in found) > 12  # the ends of the scales are measured, too
