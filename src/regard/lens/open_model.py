@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..common.default_model import default_folder
 from .recording.keeper import RecordingOptions
-from .recording.minilm import record_text
+from .recording.minilm import DefaultModel
 from .runs.run import Run
 from .trained import TrainedModel, is_trained
 
@@ -29,6 +28,7 @@ class OpenModel:
 
     def __init__(self, what: str | Path | None, options: RecordingOptions, generate: int = 0):
         self.what, self.options, self.generate = what, options, generate
+        self._default: DefaultModel | None = None
         self._trained: TrainedModel | None = None
         self._opened: Opened | None = None
 
@@ -44,7 +44,7 @@ class OpenModel:
     def open(self) -> None:
         """Opens the model, before its first text. Refused: a model that cannot be opened."""
         if self.what is None and not self.generate:
-            default_folder()
+            self._default = self._default or DefaultModel.open()
         elif self.what is not None and is_trained(self.what):
             self._trained = self._trained or TrainedModel.open(self.what)
         elif self._opened is None:
@@ -54,9 +54,9 @@ class OpenModel:
 
     def __call__(self, text: str) -> Run:
         """The run of a text. Refused: whatever `look` refuses."""
-        if self.what is None and not self.generate:
-            return record_text(text, self.options)
         self.open()
+        if self._default is not None:
+            return self._default.record(text, self.options)
         if self._trained is not None:
             return self._trained.record(text, self.options, self.generate)
         from .recording.entry import of_model  # loads torch

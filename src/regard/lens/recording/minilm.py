@@ -9,9 +9,11 @@ Source: Devlin et al. 2019; Wang et al. 2020 (MiniLM).
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled, unknown
 
-__all__ = ["record_text"]
+__all__ = ["DefaultModel", "record_text"]
 
 SMALL = 1 << 18  # weights of a call: below this, NumPy is faster than compiling a kernel
 # Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
@@ -40,8 +42,6 @@ ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 def record_text(text: str, options: RecordingOptions) -> Run:
     """The run of one text through the default model."""
-    import tokenizers
-
     if options.entry:
         raise refuse(
             "look",
@@ -50,31 +50,54 @@ def record_text(text: str, options: RecordingOptions) -> Run:
             expected="0",
             fix="leave entry= out, or pass a list of texts",
         )
-    folder = default_folder()
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    reader.no_truncation()
-    reader.no_padding()
-    encoded = reader.encode(text)
-    fit(text, encoded.special_tokens_mask, config["max_position_embeddings"], DEFAULT)
-    tokenizer = Words(reader)
-    axis = Axis.of(
-        spelled(tokenizer, encoded.ids, encoded.offsets),
-        [bool(flag) for flag in encoded.special_tokens_mask],
-        ids=encoded.ids,
-        unknown=unknown(tokenizer, text, encoded.ids, encoded.offsets),
-    )
-    weights = mapped(folder / "model.safetensors", "look")
-    skipped = Skipped()
-    layers = range(config["num_hidden_layers"])
-    with keeping(
-        options, Axes({"text": axis}), lambda _: sum(options.selects(_name(layer), layer) for layer in layers)
-    ) as keeper:
-        _forward(weights, config, np.array(encoded.ids), options, keeper, skipped)
-        # The file also stores the positions 0, 1, 2, …, which transformers does not treat as weights.
-        held = [(name, str(array.dtype), array) for name, array in weights.items() if name != "embeddings.position_ids"]
-        known = {"implementation": ["regard"], **({"weights": hash_of(held)} if options.hashed else {})}
-        return keeper.run(DEFAULT, text, skipped, (), {**facts(), **known})
+    return DefaultModel.open().record(text, options)
+
+
+@dataclass(frozen=True, eq=False)
+class DefaultModel:
+    """The default model, which records one text after another: its settings, its tokenizer, and its weights by name."""
+
+    config: dict[str, Any]
+    reader: Any
+    weights: dict[str, np.ndarray]
+
+    @classmethod
+    def open(cls) -> DefaultModel:
+        """Reads the settings and the tokenizer, and maps the weights into memory. Refused: other weights."""
+        import tokenizers
+
+        folder = default_folder()
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        reader = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        reader.no_truncation()
+        reader.no_padding()
+        return cls(config, reader, mapped(folder / "model.safetensors", "look"))
+
+    def record(self, text: str, options: RecordingOptions) -> Run:
+        """The run of a text. Refused: a text without words, or longer than the model allows."""
+        encoded = self.reader.encode(text)
+        fit(text, encoded.special_tokens_mask, self.config["max_position_embeddings"], DEFAULT)
+        tokenizer = Words(self.reader)
+        axis = Axis.of(
+            spelled(tokenizer, encoded.ids, encoded.offsets),
+            [bool(flag) for flag in encoded.special_tokens_mask],
+            ids=encoded.ids,
+            unknown=unknown(tokenizer, text, encoded.ids, encoded.offsets),
+        )
+        skipped = Skipped()
+        layers = range(self.config["num_hidden_layers"])
+        with keeping(
+            options, Axes({"text": axis}), lambda _: sum(options.selects(_name(layer), layer) for layer in layers)
+        ) as keeper:
+            _forward(self.weights, self.config, np.array(encoded.ids), options, keeper, skipped)
+            known = {"implementation": ["regard"], **({"weights": self.hash} if options.hashed else {})}
+            return keeper.run(DEFAULT, text, skipped, (), {**facts(), **known})
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """The hash of the weights, without the positions 0, 1, 2, …, which transformers does not treat as weights."""
+        names = self.weights.keys() - {"embeddings.position_ids"}
+        return hash_of([(name, str(self.weights[name].dtype), self.weights[name]) for name in names])
 
 
 def _name(layer: int) -> str:
