@@ -16,7 +16,7 @@ const legend = {
     const lengths = Object.values(axes).map((of) => of.tokens.length);
     const about = [`${calls.length} ${calls.length === 1 ? "call" : "calls"} × ${several(calls.map((call) => call.heads), "head")}`, several(lengths, "token")];
     if (facts.changed) about.push(`changed: ${facts.changed}`);
-    if (facts.predicted) about.push(`predicts ${clip(facts.predicted[0][0], 40)} (${percent(facts.predicted[0][1])})`);
+    if (facts.predicted) about.unshift(`predicts ${clip(facts.predicted[0][0], 40)} (${percent(facts.predicted[0][1])})`);
     $("about").replaceChildren(element("bdi", model, { className: "model" }), ` · ${about.join(" · ")}`, ...(text ? [" · “", element("bdi", clip(text, 120)), "”"] : []));
     document.title = `regard · ${clip(model, 40)}${text ? ` · ${clip(text, 40)}` : ""}`;
     this.facts();
