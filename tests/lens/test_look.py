@@ -374,8 +374,8 @@ def test_layers_values_limit_and_folder(folders, tmp_path):
     assert not (tmp_path / "run").exists()
     kept = look(folders["llama"], SENTENCE, into=tmp_path / "run")
     again = look(tmp_path / "run")
-    saved = {name: value for name, value in kept.facts.items() if name != "made"}  # a folder is opened by its path
-    assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, saved)
+    made = {name: value for name, value in kept.facts.items() if name != "made"}  # how this process made it
+    assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, made)
     whole = look(folders["llama"], SENTENCE)
     for mine, theirs in zip(again.calls, whole.calls, strict=True):
         assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)

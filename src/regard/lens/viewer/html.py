@@ -80,7 +80,7 @@ def page(
     _check_start(run, begin)
     data = {
         "runs": [
-            described(each, () if number else findings, begin) | {"kept": None if served else embed.kept(each)}
+            described(each, () if number else findings, _within(each, begin)) | {"kept": None if served else embed.kept(each)}
             for number, each in enumerate(runs)
         ],
         "served": served,
@@ -126,6 +126,13 @@ def _begin(run: Run, start: Mapping[str, int] | None, findings: Sequence[Mapping
         return {"call": 0, "head": 0, "query": 0} | dict(start)
     first = choose(run, findings=findings)
     return {"call": first.call, "head": first.head, "query": first.query}
+
+
+def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
+    """The same place in a run of other sizes, or the nearest that it has."""
+    call = min(start["call"], len(run.calls) - 1)
+    H, Q, _ = run.calls[call].shape
+    return {"call": call, "head": min(start["head"], H - 1), "query": min(start["query"], Q - 1)}
 
 
 def _check_start(run: Run, start: Mapping[str, int]) -> None:
