@@ -63,7 +63,7 @@ def look(
     compare: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN | MODEL | TEXT",
+            metavar="<RUN, MODEL or TEXT>",
             help="Compare with a recorded run, with another model on the same text, or with another text.",
             show_default=False,
         ),

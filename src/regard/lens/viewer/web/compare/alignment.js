@@ -83,17 +83,17 @@ function anchors(a, b, a0, a1, b0, b1) {
   return found;
 }
 
-/** Groups of tokens without equals: at both ends those with the same letters, and between them one by one. */
+/** Groups of tokens without equals: at both ends those with the same characters, and between them one by one. */
 function replaced(a, b, a0, a1, b0, b1) {
-  const [i, j] = commonLetters(a.slice(a0, a1), b.slice(b0, b1));
-  const [p, q] = commonLetters(a.slice(a0 + i, a1).reverse().map(backwards), b.slice(b0 + j, b1).reverse().map(backwards));
-  return [...sameLetters(a, b, a0, a0 + i, b0, b0 + j), ...otherLetters(a, b, a0 + i, a1 - p, b0 + j, b1 - q), ...sameLetters(a, b, a1 - p, a1, b1 - q, b1)];
+  const [i, j] = commonCharacters(a.slice(a0, a1), b.slice(b0, b1));
+  const [p, q] = commonCharacters(a.slice(a0 + i, a1).reverse().map(backwards), b.slice(b0 + j, b1).reverse().map(backwards));
+  return [...sameCharacters(a, b, a0, a0 + i, b0, b0 + j), ...otherCharacters(a, b, a0 + i, a1 - p, b0 + j, b1 - q), ...sameCharacters(a, b, a1 - p, a1, b1 - q, b1)];
 }
 
 const backwards = (token) => [...token].reverse().join("");
 
-/** How many tokens at the beginning of two lists have the same letters, though they may be cut at other places. */
-function commonLetters(a, b) {
+/** How many tokens at the beginning of two lists have the same characters, though they may be cut at other places. */
+function commonCharacters(a, b) {
   let [i, j, best] = [0, 0, [0, 0]];
   let [ours, theirs] = ["", ""];
   while (ours.startsWith(theirs) || theirs.startsWith(ours)) {
@@ -106,7 +106,7 @@ function commonLetters(a, b) {
   return best;
 }
 
-function otherLetters(a, b, a0, a1, b0, b1) {
+function otherCharacters(a, b, a0, a1, b0, b1) {
   const one = (from, to, make) => Array.from({ length: to - from }, (_, i) => make(from + i));
   const onlyFirst = () => one(a0, a1, (i) => [i, i + 1, b0, b0]), onlySecond = () => one(b0, b1, (j) => [a1, a1, j, j + 1]);
   if (a0 === a1 || b0 === b1) return [...onlyFirst(), ...onlySecond()];
@@ -115,10 +115,10 @@ function otherLetters(a, b, a0, a1, b0, b1) {
   return [...onlyFirst(), ...onlySecond()];
 }
 
-/** Groups of tokens that two tokenizers cut from the same letters: as small as their common boundaries allow. */
-function sameLetters(a, b, a0, a1, b0, b1) {
+/** Groups of tokens that two tokenizers cut from the same characters: as small as their common boundaries allow. */
+function sameCharacters(a, b, a0, a1, b0, b1) {
   const groups = [];
-  let [i, j, ours, theirs] = [a0, b0, 0, 0]; // letters up to the ends of the tokens that were taken
+  let [i, j, ours, theirs] = [a0, b0, 0, 0]; // characters up to the ends of the tokens that were taken
   while (i < a1 || j < b1) {
     const [p, q] = [i, j];
     do {

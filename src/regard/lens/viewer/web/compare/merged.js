@@ -231,7 +231,7 @@ const mergedSource = {
 /** The source of a run: merged runs have names, all others numbers. */
 const sourceOf = (n) => (typeof n === "string" ? mergedSource : source);
 
-/** The two bytes of a weight, as in codes.py. code: the largest code of its parts, for those that are no positive number. */
+/** The two bytes of a weight, as in codes.py. code: the largest code of its parts, for weights without a positive number. */
 function codesOf(p, code) {
   if (code === LEAK) return [LEAK, codesOf(p, FIRST)[0]];
   if (INVALID.has(code)) return [code, 128];
