@@ -47,7 +47,7 @@ const lineView = {
     if (any("query", "call", "run")) this.middle = null;
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
     if (any("run", "call", "head", "second", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
-    if (any("query", "key", "pins", "lines") && this.shown) this.show();
+    if (any("query", "key", "pins", "lines") && this.shown && !this.lazily.stale) this.show();
     return undefined;
   },
 
@@ -163,10 +163,10 @@ const lineView = {
     return `${sure?.[j] === 0 ? "≈ " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
   },
 
-  /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift it adds a row. A key is chosen, or not any more. */
-  pick(side, i, { shiftKey = false }) {
+  /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift or “add rows” it adds a row. A key is chosen, or not any more. */
+  pick(side, i, { shiftKey, type }) {
     if (side === "keys") return choose({ key: i === state.key ? null : i });
-    if (shiftKey) return i === state.query ? undefined : choose({ pins: toggled(state.pins, i) });
+    if (shiftKey || (type === "click" && reader.adding.ariaPressed === "true")) return i === state.query ? undefined : choose({ pins: toggled(state.pins, i) });
     if (i === state.query) return choose({ lines: state.lines === "row" ? "all" : "row" });
     return choose({ query: i, lines: "row" });
   },
