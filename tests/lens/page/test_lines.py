@@ -214,6 +214,8 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     view.press("End")
     view.tab.wait_for_selector("#lines-rows-199", state="attached")
     assert view.state("query") == 179 and window()[0][-1] == 199
+    view.choose(hover={"row": 3, "column": 3})
+    assert window()[0][-1] == 199  # the window stays where the keyboard has led
     assert view.tab.is_disabled("#lines-after") and view.tab.is_enabled("#lines-before")
     rows, keys = window()
     level = [view.tab.locator(f"#lines-{side}-{rows[5]}").bounding_box()["y"] for side in ("rows", "keys")]
