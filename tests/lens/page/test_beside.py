@@ -88,7 +88,7 @@ def test_a_second_head_is_chosen_in_the_list_and_among_all_heads(home):
     view, *_ = home
     view.choose(second=None)
     assert not view.tab.is_visible("#beside-body")
-    assert "Shift-click" in view.text("#beside-note")
+    assert "with Shift" in view.text("#beside-note")
     view.click("#grid button[data-call='1'][data-head='0']", modifiers=["Shift"])
     assert view.state("head", "second") == (1, {"call": 1, "head": 0})
     assert view.tab.evaluate("document.activeElement.id") == "beside"

@@ -6,7 +6,7 @@ import pytest
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import embed, page
-from tests.support.browser import example, fault
+from tests.support.browser import Opened, example, fault
 
 LEAST = 0.005  # the smallest weight that has a line
 BEGIN = {
@@ -214,11 +214,34 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     view.press("End")
     view.tab.wait_for_selector("#lines-rows-199", state="attached")
     assert view.state("query") == 179 and window()[0][-1] == 199
+    view.choose(hover={"row": 3, "column": 3})
+    assert window()[0][-1] == 199  # the window stays where the keyboard has led
     assert view.tab.is_disabled("#lines-after") and view.tab.is_enabled("#lines-before")
     rows, keys = window()
     level = [view.tab.locator(f"#lines-{side}-{rows[5]}").bounding_box()["y"] for side in ("rows", "keys")]
     assert rows[5] in keys and level[0] == level[1]  # a row is level with the key at its position
     assert view.text(f"#lines-rows-{rows[5]} i") == str(rows[5])
+
+
+def test_a_served_page_requests_the_rows_that_are_in_sight(chromium):
+    """None before the lines are near the window, then those of the window of rows; the numbers are exact."""
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    from regard.lens.viewer.server import Server
+
+    run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
+    with Server(run) as served:
+        view = Opened(chromium, served.address, "#query=120", viewport={"width": 1300, "height": 400})
+        asked = {url for url in view.asked if "/row/" in url}
+        assert len(asked) <= 2  # the text shows the chosen row
+        view.tab.locator("#lines").scroll_into_view_if_needed()
+        view.tab.wait_for_selector("#lines-svg line", state="attached")
+        asked = {url for url in view.asked if "/row/" in url}
+        assert len(asked) == 40
+        rows = range(100, 140)
+        keys = view.tab.eval_on_selector_all("#lines-keys [data-token]", "n => n.map((e) => Number(e.dataset.token))")
+        fits(lines(view), exact[0][0], rows=rows, keys=keys)
+        assert not view.said
+        view.context.close()
 
 
 def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, monkeypatch):

@@ -118,6 +118,10 @@ def test_the_keyboard_leads_from_a_mean_to_heads_and_layers(home):
     view.choose(head="all", call=0)
     view.press("]")
     assert view.state("call", "head") == (1, "mean")
+    view.choose(head=2)
+    for head in ("mean", "all", 2):
+        view.press("g")
+        assert view.state("call", "head") == (1, head)
 
 
 def test_the_copied_python_gives_the_mean(opened, tmp_path):

@@ -97,6 +97,10 @@ def test_taps_choose_heads_lines_and_a_second_head(phone):
     visible = """() => [...document.querySelectorAll("#lines-svg g")]
         .filter((group) => getComputedStyle(group).display !== "none").map((group) => Number(group.dataset.row))"""
     assert view.tab.evaluate(visible) == [9]
+    tap(view, "#reader-add")
+    tap(view, "#lines-rows-11")
+    assert view.state("query", "pins") == (9, [11]) and sorted(view.tab.evaluate(visible)) == [9, 11]
+    tap(view, "#lines-rows-11")
     tap(view, "#lines-keys-4")
     assert view.state("key") == 4
     assert view.tab.evaluate(visible) == [9]  # a touch leaves no pointer behind

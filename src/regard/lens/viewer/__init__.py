@@ -3,6 +3,7 @@
 html · embed         the page, and the data embedded in it; views: the sections of the page, and how to add one
 server · routes      the local server; timeouts: when a silent client is disconnected
 queries              the data that the page requests; row_walk: one row from x to the output
+head_mean            means over heads
 frames               arrays as bytes; notebook: the page in a notebook
 python_source        the Python code that reproduces a run
 """

@@ -66,10 +66,8 @@ class Responder:
             raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
-        budget = None if isinstance(at, Call) else MEAN_BUDGET // at.count
-        found: Tile = self.cache.get(
-            ("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, budget=budget)
-        )
+        limit = {} if isinstance(at, Call) else {"budget": MEAN_BUDGET // at.count}
+        found: Tile = self.cache.get(("tile", n, call, head, level, row, column), lambda: tile(at, h, z, r, c, **limit))
         return _codes(getattr(found, pool), found.allowed, found.exact, found.wrong)
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:

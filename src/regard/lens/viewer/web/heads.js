@@ -25,6 +25,16 @@ function headTitle(call = state.call, head = state.head, n = state.run) {
   return `mean of all ${count} heads${kind}`;
 }
 
+let lastHead = 0; // the single head before a mean was chosen
+/** The next choice: from a head to the mean of its call, to the mean of all calls, and back to the head. */
+function nextMean() {
+  const { run, call, head } = state;
+  if (noMeans(run)) return announce(noMeans(run));
+  if (!isMean(head)) lastHead = head;
+  const wider = (next) => countOf(run, call, next) > countOf(run, call, head);
+  return choose({ head: !isMean(head) && wider("mean") ? "mean" : wider("all") ? "all" : lastHead });
+}
+
 /** Why the means of a run cannot be shown, and how to see them; "" if they can. */
 const noMeans = (n) => (runs[n].kept === "part" ? "This file holds only the strongest keys of each head, from which means over heads cannot be computed. To see them, serve the run: regard look --serve." : "");
 

@@ -13,7 +13,7 @@ function strokes(svg, { rows, keys, heads, shift }) {
   svg.style.height = `${high}px`;
   svg.classList.toggle("two", heads.length > 1);
   svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
-    const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads stand next to each other
+    const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads are next to each other
     const { p, code, sure } = of.get(i);
     const group = drawn("g", { "data-row": i, "data-head": number });
     keys.forEach((j, c) => {

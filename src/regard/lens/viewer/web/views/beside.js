@@ -74,7 +74,7 @@ const beside = {
     this.lists[0].show(state.call, state.head);
     this.lists[1].show(second?.call ?? null, second?.head);
     this.swap.hidden = this.body.hidden = !second;
-    this.note.textContent = second ? "Both maps have the same colors, rows and keys. A row or key that is chosen in one is chosen in the other." : "Choose a second head in the list, or Shift-click it among all heads.";
+    this.note.textContent = second ? "Both maps have the same colors, rows and keys. A row or key that is chosen in one is chosen in the other." : "Choose a second head in the list, or among all heads with Shift and a click or Enter.";
     for (const { call, head, button } of atlas.cells) {
       const marked = call === second?.call && head === second?.head;
       button.classList.toggle("second", marked);
@@ -126,3 +126,4 @@ const beside = {
   },
 };
 screens.push(beside);
+keys.push({ keys: [], label: "Shift Enter", what: "among all heads: choose the second head" }); // handled by the overview of heads

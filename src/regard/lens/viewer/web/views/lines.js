@@ -46,8 +46,9 @@ const lineView = {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("query", "call", "run")) this.middle = null;
     if (any("run", "call", "step")) this.svg.style.minHeight = `${LINE.high * Math.min(rowsNow(), SHOWN.rows)}px`; // so that nothing below moves later
-    if (any("run", "call", "head", "second", "hideSpecial", "step") || (this.shown && !this.shown.rows.includes(state.query)) || (this.shown && state.key !== null && !this.shown.keys.includes(state.key))) return this.lazily.again();
-    if (any("query", "key", "pins", "lines") && this.shown) this.show();
+    const outside = this.shown && ((any("query") && !this.shown.rows.includes(state.query)) || (any("key") && state.key !== null && !this.shown.keys.includes(state.key)));
+    if (outside || any("run", "call", "head", "second", "hideSpecial", "step")) return this.lazily.again();
+    if (any("query", "key", "pins", "lines") && this.shown && !this.lazily.stale) this.show();
     return undefined;
   },
 
@@ -94,6 +95,7 @@ const lineView = {
     [this.turns[0].disabled, this.turns[1].disabled] = [rows[0] === 0, rows.at(-1) === rowsNow() - 1];
     this.titles.rows.textContent = `rows: ${callNow().queries}`;
     this.titles.keys.textContent = `keys: ${callNow().keys}`;
+    this.lists.rows.setAttribute("aria-multiselectable", "true");
     for (const side of ["rows", "keys"]) this.lists[side].setAttribute("aria-label", `${side === "rows" ? "Rows (queries)" : "Keys"}: point at one, or move with the arrow keys, to see only its lines; Enter chooses it`);
     const counts = [
       windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
@@ -163,10 +165,10 @@ const lineView = {
     return `${sure?.[j] === 0 ? "≈ " : ""}${percent(p[j], sure?.[j] === 0 ? 2 : 3)}`;
   },
 
-  /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift it adds a row. A key is chosen, or not any more. */
-  pick(side, i, { shiftKey = false }) {
+  /** Click or Enter: chooses the row and shows only its lines, or all again; with Shift or “add rows” it adds a row. A key is chosen, or not any more. */
+  pick(side, i, { shiftKey, type }) {
     if (side === "keys") return choose({ key: i === state.key ? null : i });
-    if (shiftKey) return i === state.query ? undefined : choose({ pins: toggled(state.pins, i) });
+    if (shiftKey || (type === "click" && reader.adding.ariaPressed === "true")) return i === state.query ? undefined : choose({ pins: toggled(state.pins, i) });
     if (i === state.query) return choose({ lines: state.lines === "row" ? "all" : "row" });
     return choose({ query: i, lines: "row" });
   },

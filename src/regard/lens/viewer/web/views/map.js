@@ -187,4 +187,5 @@ async function weightAt(n, i, j) {
 
 keys.push({ keys: ["+", "="], label: "+", what: "zoom in", run: () => map.plot.zoom(2) }, { keys: ["-"], label: "−", what: "zoom out", run: () => map.plot.zoom(0.5) },
   { keys: ["0"], label: "0", what: "show the whole matrix", run: () => choose({ view: null }) },
+  { keys: ["g"], label: "g", what: "mean of the heads of the layer, mean of all heads, or the head again", run: () => nextMean() },
   { keys: ["f"], label: "f", what: "let the map fill the window, or not", run: () => choose({ filled: state.filled ? null : "map" }) });
