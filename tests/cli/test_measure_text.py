@@ -86,7 +86,7 @@ def test_nothing_is_executed(text, tmp_path, monkeypatch):
 
 def test_every_problem_is_listed():
     """Names that are taken or invalid, texts without a rule, a name twice: all reasons at once."""
-    said = refused("induction=key == 1", "a b=key == 1", "x", "y=", "z==key", "u=key == 1", "u=key == 2", "v=foo")
+    said = refused("entropy=key == 1", "a b=key == 1", "x", "y=", "z==key", "u=key == 1", "u=key == 2", "v=foo")
     assert said.count("a measure needs another name") == 2 and said.count("invalid --measure") == 3
     assert "expected  NAME=EXPR" in said and f"for example, --measure '{EXAMPLE}'" in said
     assert "a measure is given twice\n  given     u" in said and "an unknown name\n  given     foo" in said

@@ -51,6 +51,20 @@ def test_a_head_that_copies_is_an_induction_head():
     assert call.figures["induction"].tolist() == [1, 0] and call.figures["duplicate"].tolist() == [0, 0]
 
 
+def test_a_measure_replaces_the_detector_of_its_name():
+    """A rule of one's own for induction, also where no token is repeated; other detectors stay."""
+    q = np.random.default_rng(0).standard_normal((2, 4, 8), dtype=np.float32)
+    own = (key > 0) & (token[query] != token[key - 1])
+    for words, kept in ((list("abab"), True), (list("abcd"), False)):
+        call = rg.look(q, k=q, mask=rg.causal(), tokens=words, measures={"induction": own}).calls[0]
+        other = np.array(words)[:, None] != np.array(["", *words[:-1]])
+        other[:, 0] = False
+        allowed = other & np.tril(np.ones((4, 4), bool))
+        exact = np.where(allowed, call.weights(), 0).sum(-1)[:, allowed.any(-1)].mean(-1)
+        np.testing.assert_allclose(call.figures["induction"], exact, atol=1e-6)
+        assert ("duplicate" in call.figures) == kept
+
+
 def test_without_repeated_tokens_there_is_nothing_to_detect():
     """Neither in a text of different tokens, nor between two texts."""
     q = np.ones((1, 4, 4), np.float32)
@@ -94,11 +108,11 @@ def test_own_measures_of_a_model_are_saved_and_shown(tmp_path):
     assert '"two_back"' in page(again)
 
 
-@pytest.mark.parametrize("name", ["entropy", "induction", "_x", "a b", "x" * 65, "", 3, "ä"])
+@pytest.mark.parametrize("name", ["entropy", "previous", "_x", "a b", "x" * 65, "", 3, "ä"])
 def test_names_that_are_taken_or_no_names(name):
     """They are refused with what is taken."""
     q = np.ones((1, 3, 4), np.float32)
-    with pytest.raises(rg.Refused, match=r"a measure needs another name(.|\n)*none of entropy, .*induction"):
+    with pytest.raises(rg.Refused, match=r"a measure needs another name(.|\n)*none of entropy, .*previous"):
         rg.look(q, k=q, measures={name: key == query})
 
 

@@ -66,7 +66,14 @@ def test_the_address_holds_everything_that_is_chosen(shown):
         "second": {"call": 1, "head": "mean"},
     }
     chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
-    chosen |= {"original": True, "text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
+    chosen |= {
+        "original": True,
+        "text": "a & b=c #1",
+        "temperature": 0.5,
+        "factor": -0.25,
+        "mask": "window",
+        "width": 7,
+    }
     chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab

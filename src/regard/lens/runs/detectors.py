@@ -33,14 +33,17 @@ DETECTORS = {
 
 
 def checked(measures: Any, known: Iterable[str]) -> dict[str, Expr]:
-    """The measures of a call of `look` as rules. known: names that are taken."""
+    """The measures of a call of `look` as rules; one with the name of a detector replaces it.
+
+    known: names that are taken.
+    """
     if measures is None:
         return {}
     if not isinstance(measures, Mapping):
         given, expected = repr(measures)[:60], 'a dict from names to rules: {"next": key == query + 1}'
         raise Refused("look", [Reason("measures= is not a dict", given=given, expected=expected, fix="name the rules")])
     reasons, found = [], {}
-    taken = [*known, *DETECTORS]
+    taken = list(known)
     for name, rule in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in taken:
             expected = f"at most 64 of A–Z, a–z, 0–9 and _, first A–Z or a–z; but none of {', '.join(taken)}"

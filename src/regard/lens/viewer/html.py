@@ -80,7 +80,8 @@ def page(
     _check_start(run, begin)
     data = {
         "runs": [
-            described(each, () if number else findings, _within(each, begin)) | {"kept": None if served else embed.kept(each)}
+            described(each, () if number else findings, _within(each, begin))
+            | {"kept": None if served else embed.kept(each)}
             for number, each in enumerate(runs)
         ],
         "served": served,

@@ -15,7 +15,7 @@ const METRICS = {
 const FURTHER = { // figures that only some runs have: with values, with repeated tokens
   moved_special: { title: "special tokens in what moves", note: "Share of special tokens in Σ p·‖v‖, or Σ p·‖v W_o‖ if W_o is known; mean over the rows. Heads that attend mostly to special tokens often add little to the output, because the values of these tokens are short." },
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
-  induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read." },
+  induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read. A measure of this name replaces it." },
 };
 /** Adds the metrics of a run that other runs do not have. */
 function addMetrics({ calls, findings }) {
