@@ -188,8 +188,19 @@ class Served {
     const [rows, columns] = found.parts[0].shape;
     return { ...found, rows, columns };
   }
-  row(n, call, head, i) { return this.request(`row/${n}/${call}/${head}/${i}`); }
-  column(n, call, head, j) { return this.request(`column/${n}/${call}/${head}/${j}`); }
+  /** Rows and columns of a head that is one tile are parts of this tile, which the map shows anyway. */
+  oneTile(n, call) { return Math.max(runs[n].calls[call].Q, runs[n].calls[call].K) <= TILE; }
+  async row(n, call, head, i) {
+    if (!this.oneTile(n, call)) return this.request(`row/${n}/${call}/${head}/${i}`);
+    const { coarse, fine, columns, exact } = await this.tile(n, call, head, "share", 0, 0, 0);
+    return { coarse: coarse.subarray(i * columns, (i + 1) * columns), fine: fine.subarray(i * columns, (i + 1) * columns), exact };
+  }
+  async column(n, call, head, j) {
+    if (!this.oneTile(n, call)) return this.request(`column/${n}/${call}/${head}/${j}`);
+    const { coarse, fine, rows, columns, exact } = await this.tile(n, call, head, "share", 0, 0, 0);
+    const pick = (codes) => Uint8Array.from({ length: rows }, (_, i) => codes[i * columns + j]);
+    return { coarse: pick(coarse), fine: pick(fine), exact };
+  }
   async pair(n, queries, keys, i, j) {
     const found = await this.request(`pair/${n}/${encodeURIComponent(queries)}/${encodeURIComponent(keys)}/${i}/${j}`);
     let at = 0;
