@@ -64,6 +64,7 @@ def test_the_address_holds_everything_that_is_chosen(shown):
         "filled": "map",
     }
     chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
+    chosen |= {"followed": 4}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab
     names = tab.evaluate("choices.map(({ name }) => name)")
