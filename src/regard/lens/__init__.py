@@ -3,6 +3,7 @@
 look        the entry point: records models, modules and arrays as runs
 runs        a recorded run as data, and what is computed from it on request
 recording   records a run while a model computes
+projections the matrices of its attention layers
 storage     runs in folders, memory-mapped
 viewer      the HTML page of a run, as a file or served
 drawing     figures with matplotlib, and the terminal
