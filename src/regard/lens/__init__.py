@@ -5,6 +5,7 @@ detection   head detectors over many texts
 trained     models of `regard train` and `regard classify`
 runs        a recorded run as data, and what is computed from it on request
 recording   records a run while a model computes
+projections the matrices of its attention layers
 storage     runs in folders, memory-mapped
 viewer      the HTML page of a run, as a file or served
 drawing     figures with matplotlib, and the terminal

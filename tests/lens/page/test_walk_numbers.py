@@ -13,7 +13,7 @@ import regard as rg
 from regard.common.default_model import default_folder
 from regard.common.tensor_files import mapped
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.viewer import page
+from regard.lens.viewer import embed, page
 from regard.lens.viewer.routes import Responder
 
 TEXT = "The animal didn't cross the street because it was too tired."
@@ -356,10 +356,9 @@ def test_the_footer_is_true_of_every_number(view, exact, run):
                     np.abs(np.array(shown["sum"]) - call.out[head, row]) <= (weights + vectors) / 100 * most + 1e-6
                 ).all()
                 scores = call.logits(rows=row, heads=head)[0, 0]
-                bound = np.where(
-                    p > 1e-6, weights / 100, 2.1 * vectors / 100 * np.abs(call.k[head]) @ np.abs(call.q[head, row])
-                )
-                assert (np.abs(np.array(shown["scaled"]) - scores) <= 1.1 * bound + 1e-6).all()
+                products = 2.1 * STORED / np.sqrt(D) * np.abs(call.k[head]) @ np.abs(call.q[head, row])
+                bound = np.where(p > 1e-6, np.minimum(FINE_ERROR, products), products)
+                assert (np.abs(np.array(shown["scaled"]) - scores) <= 1.01 * bound + 1e-6).all()
 
 
 def test_numbers_of_very_different_sizes_keep_the_promise(opened):
@@ -426,6 +425,12 @@ def test_a_served_page_has_every_element(served, run):
             and abs(model - known.y[row, 200]) <= shown(model, 6) + 1e-9
         )
         assert f"elements {32 * head} to {32 * head + 31}" in served.inner_text("#walk-heads-where")
+
+
+def test_a_page_without_q_and_k_has_no_matrices(run, monkeypatch):
+    """Pages of long texts contain the weights alone."""
+    monkeypatch.setattr(embed, "walked", lambda run: ())
+    assert "matrices-0-" not in page(run)
 
 
 def test_what_the_matrices_add_to_the_page(run):

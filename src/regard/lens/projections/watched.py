@@ -85,10 +85,10 @@ class Waiting:
     """A recorded call that waits for the product of its heads with W_o.
 
     rows(tensor) cuts the rows of the recorded batch entry from a tensor of the model, (Q, M), or None · known: W_q, W_k
-    and W_v · first: the same call in the first pass of generation.
+    and W_v · first: those of the same call in the first pass of generation.
     """
 
-    def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: Waiting | None):
+    def __init__(self, call: Call, rows: Rows, known: LayerProjections, first: LayerProjections | None):
         self.rows, self.first = rows, first
         self.known = known.without_output(NO_OUTPUT)
         self.heads = None if call.out is None else np.asarray(call.out).swapaxes(0, 1).reshape(call.shape[1], -1)
@@ -109,9 +109,11 @@ class Waiting:
         x, y = self.rows(product.x), self.rows(product.y)
         if x is None or y is None or x.shape != self.heads.shape or not np.array_equal(x, self.heads, equal_nan=True):
             return
-        # The matrix of a later pass of generation is that of the first, which was compared.
-        matrix = product.projection if self.first is None or self.first.known.o is None else self.first.known.o
-        if self.first is None and not equal(y, x, matrix, product.unit):
+        matrix = product.projection
+        first = None if self.first is None else self.first.o
+        # The matrix of the first pass of generation was compared; it is not compared again for every token.
+        same = first is not None and first.w.ctypes.data == matrix.w.ctypes.data and first.w.shape == matrix.w.shape
+        if not same and not equal(y, x, matrix, product.unit):
             self.known = self.known.without_output(UNEQUAL)
             return
         missing = {name: why for name, why in self.known.missing.items() if name != "o"}

@@ -20,4 +20,6 @@ A recorded call is a `regard.lens.Call` from the start. To add a field to it, ch
                         format. An entry of `notes` needs neither
 4. recording/passes     only if it grows during generation
 5. viewer/queries       only if the page shows it
+
+The matrices of a layer (`..projections`) are found by the observer as well; they are not stored in folders.
 """

@@ -123,8 +123,11 @@ class Keeper:
     def _keep(self, recorded: Recorded) -> None:
         queries, keys = self.axes.place(recorded)
         sets = of_tokens(self.axes.used[keys], self.options.measures) if queries == keys else {}
-        call = self._with_matrices(completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets))
-        self.calls.append(call if self.writer is None else self.writer.add(call))
+        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets)
+        if self.writer is None:
+            self.calls.append(self._with_matrices(call))
+        else:
+            self.calls.append(self.writer.add(dataclasses.replace(call, projections=None)))
 
     def _with_matrices(self, call: Call) -> Call:
         """The call with copies of the matrices of its layer, or why it has none."""

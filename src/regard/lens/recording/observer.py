@@ -23,6 +23,7 @@ from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
 from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
 from ...torch.observe.observer import Observer, module_of
+from ..projections.layer import LayerProjections
 from ..projections.watched import Products, Waiting
 from .keeper import Skipped
 from .recorded_call import Recorded, unmeasured
@@ -62,7 +63,7 @@ class Recorder(Observer):
         self.counted: Counter[tuple[int, str]] = Counter()
         self.skipped = Skipped()
         self.matrices = Products()
-        self.first: dict[tuple[str, int], Waiting] = {}  # of the first pass
+        self.first: dict[tuple[str, int], LayerProjections] = {}  # of the first pass
         self.waiting: tuple[Recorded, Waiting] | None = None
 
     @contextlib.contextmanager
@@ -128,6 +129,7 @@ class Recorder(Observer):
         if self.waiting is not None:
             (recorded, waiting), self.waiting = self.waiting, None
             call = dataclasses.replace(recorded.call, projections=waiting.found)
+            self.first.setdefault((call.name, recorded.nth), dataclasses.replace(waiting.found, y=None))
             self.take(dataclasses.replace(recorded, call=call))
 
     def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> tuple[Recorded, Waiting] | str:
@@ -164,11 +166,10 @@ class Recorder(Observer):
 
     def _waiting(self, recorded: Recorded, layout: Layout) -> Waiting:
         """The call with the matrices that gave its q, k and v. Later passes of generation have those of the first."""
-        call, place = recorded.call, (recorded.call.name, recorded.nth)
-        first = self.first.get(place)
-        known = self.matrices.inputs(call, recorded.cross) if first is None else first.known
-        waiting = Waiting(call, partial(layout.rows_of_product, count=call.shape[1]), known, first)
-        return self.first.setdefault(place, waiting) if first is None else waiting
+        call = recorded.call
+        first = self.first.get((call.name, recorded.nth))
+        known = self.matrices.inputs(call, recorded.cross) if first is None else first
+        return Waiting(call, partial(layout.rows_of_product, count=call.shape[1]), known, first)
 
     def _with_rules(self, recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recorded:
         """The call with its mask, score rule, scale and sinks for this batch entry."""

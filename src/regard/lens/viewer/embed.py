@@ -17,7 +17,7 @@ from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
 from .frames import frame
 
-__all__ = ["LARGEST", "MOST", "THUMBNAIL", "blocks", "fits", "kept"]
+__all__ = ["LARGEST", "MOST", "THUMBNAIL", "blocks", "fits", "kept", "walked"]
 
 WHOLE = 2_500_000  # weights: below this all are stored, with two bytes each before compression
 MOST = 60_000_000  # weights: below this they are stored in part; more take too long to compute
@@ -64,7 +64,7 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
     """(id, text) of every block of run `number` of the page."""
     whole, count = kept(run) == "whole", _per_row(run)
     masks: dict[bytes, str] = {}
-    walked = _walked(run)
+    names = walked(run)
     for at, call in enumerate(run.calls):
         thumbnails, codes = [], []
         for head in range(call.shape[0]):
@@ -89,8 +89,8 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
         sizes = {"rows": stacked.shape[1], "columns": stacked.shape[2]}
         yield f"overview-{number}-{at}", _packed(frame(sizes, codes=stacked))
         yield f"tracks-{number}-{at}", _packed(_tracks(call))
-        if walked:
-            yield f"walk-{number}-{at}", _packed(_walk(call, walked, whole))
+        if names:
+            yield f"walk-{number}-{at}", _packed(_walk(call, names, whole))
 
 
 def _packed(made: bytes) -> str:
@@ -166,7 +166,7 @@ def _tracks(call: Call) -> bytes:
     return frame({"names": names, "most": most}, tracks=np.concatenate(parts))
 
 
-def _walked(run: Run) -> tuple[str, ...]:
+def walked(run: Run) -> tuple[str, ...]:
     """The arrays that fit in the page, the most important first."""
     room = max(WALKED, ROOM / PER_NUMBER - _weights(run)) if kept(run) == "whole" else WALKED
     for names in (("q", "k", "v", "x", "out"), ("q", "k", "v", "out"), ("q", "k", "v"), ("q", "k")):

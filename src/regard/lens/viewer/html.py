@@ -116,7 +116,8 @@ def _blocks(data, runs: Sequence[Run]):
         for name, text in embed.blocks(number, run):
             yield f'<script type="text/plain" id="{name}">{text}</script>'
         start = data["runs"][number]["start"]
-        if (made := matrices.kept(run.calls[start["call"]], start)) is not None:
+        made = matrices.kept(run.calls[start["call"]], start) if embed.walked(run) else None
+        if made is not None:
             text = packed(np.frombuffer(made, np.uint8))
             yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{text}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'

@@ -10,7 +10,10 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : (2 ** -14 * fraction) / 1024);
 }
 
-/** kept: the block of the call · row: codes of row i of the head. Products are of half precision, weights exact to their codes. */
+const WEIGHT_ERROR = 10 ** (3 / 249 / 256) - 1; // the relative error of a weight from its code, and the error of its logarithm
+const VECTOR_ERROR = 2 ** -11; // the relative error of a stored number
+
+/** kept: the block of the call · row: codes of row i of the head. A score is scale · q·k, or ln p + lse if that is more precise. */
 function walked(kept, row, call, head, i) {
   const shape = Object.fromEntries(kept.parts.map((part) => [part.name, part.shape]));
   const vector = (name, at) => {
@@ -26,9 +29,10 @@ function walked(kept, row, call, head, i) {
   const q = vector("q", head * call.Q + i);
   const k = kept.k ? keys.map((j) => vector("k", group("k") * call.K + j)) : null; // null if only weights are known
   const weights = Array.from(keys, (j) => knownWeight(row, j));
-  const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null); // more precise than a product of float16 numbers
+  const log = (at) => (weights[at] > 0 && lse > -Infinity ? Math.log(weights[at]) + lse : null);
   const products = k?.map((each) => scale * each.reduce((sum, value, d) => sum + value * q[d], 0));
-  const scaled = products?.map((product, at) => (score === null ? log(at) ?? product : product));
+  const errors = k?.map((each) => 2 * VECTOR_ERROR * Math.abs(scale) * each.reduce((sum, value, d) => sum + Math.abs(value * q[d]), 0));
+  const scaled = products?.map((product, at) => (score === null && !(errors[at] < WEIGHT_ERROR) ? log(at) ?? product : product));
   const scores = scaled?.map((value, at) => (score === null ? value : log(at)));
   const allowed = Array.from(keys, (j) => ![MASKED, LEAK].includes(row.coarse[j]));
   const p = weights.map((known, at) => known ?? (allowed[at] && score === null && scores ? Math.exp(scores[at] - lse) : null));

@@ -43,6 +43,6 @@ const WALK = [
     formula: () => "out", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.out },
   { id: "heads", name: "all heads", laws: [], what: "The outputs of all heads of the layer for this token, one after another.", body: (w, m) => concatenated(w, m),
     formula: (w, call) => (call.heads > 1 ? `c = [out_0 … out_${call.heads - 1}]` : "c = out"), shape: (w, call) => w.E && `H · E = ${call.heads} · ${w.E} = ${call.heads * w.E}` },
-  { id: "y", name: "layer’s output", laws: [], what: "The output of the attention layer: that of all heads, mixed by one matrix. The model adds it to the input of the layer.",
+  { id: "y", name: "layer’s output", laws: [], what: "The output of the attention layer: that of all heads, mixed by one matrix.",
     formula: (w, call) => productOf(call, "o", "c", "y"), shape: (w) => w.x && `(${w.x.length})`, body: (w, m) => layerOutput(w, m) },
 ];
