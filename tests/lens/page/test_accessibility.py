@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common import default_model
 from regard.lens.open_model import OpenModel
 from regard.lens.viewer import page
 from regard.lens.viewer.server import Server
 from tests.support.axe import violations
 from tests.support.browser import Opened, example
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 VIEWS = [(theme, width) for theme in ("light", "dark") for width in (1280, 360)]
 TOKENS = ("[CLS]", " he", " said", " של", "ום", " to", " 👩🏽\u200d🚀", " ⟨F0⟩⟨9F⟩", " people", "[SEP]")

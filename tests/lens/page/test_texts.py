@@ -12,7 +12,6 @@ from tests.support.browser import example
 from tests.support.layout import CUT_OFF
 
 pytestmark = [
-    pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.skipif(
         importlib.util.find_spec(default_model.PACKAGE) is None,

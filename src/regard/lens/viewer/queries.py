@@ -28,7 +28,7 @@ def about(run: Run) -> dict[str, Any]:
         "model": words(run.model),
         "text": words(clipped(run.text, 200)),
         "facts": plain(run.facts),
-        "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
+        "axes": {words(name): _axis(axis) for name, axis in run.axes.items()},
         "calls": [_call(call) for call in run.calls],
         "steps": [
             {"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
@@ -112,7 +112,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
         "unknown": {i: known[axis.tokens[i]] for i in lacking},
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
-        "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
+        "segments": [[part.start, part.stop, words(part.name)] for part in axis.segments],
         "grid": axis.grid,
         "image": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
     }
@@ -125,8 +125,8 @@ def _call(call: Call) -> dict[str, Any]:
         "layer": call.layer,
         "heads": H,
         "groups": call.groups,
-        "queries": visible(call.queries),
-        "keys": visible(call.keys),
+        "queries": words(call.queries),
+        "keys": words(call.keys),
         "Q": Q,
         "K": K,
         "start": call.start,
