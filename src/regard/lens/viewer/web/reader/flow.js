@@ -116,8 +116,17 @@ class Flow {
     return node;
   }
 
+  /** A token as text. Of a long word that the vocabulary lacks, fewer letters are shown, so that what the model saw fits as well. */
+  text(i) {
+    const whole = wordOf(this.of, i, Flow.characters), room = this.width - 14 - this.gutter();
+    if (!this.of.unknown?.[i] || this.measured(whole) <= room) return whole;
+    let most = Flow.characters;
+    while (most > 2 && this.measured(wordOf(this.of, i, most)) > room) most--;
+    return wordOf(this.of, i, most);
+  }
+
   token(i) {
-    const token = element("span", wordOf(this.of, i, Flow.characters), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
+    const token = element("span", this.text(i), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
     token.dataset.token = i;
     token.setAttribute("role", "option");
     token.setAttribute("aria-setsize", this.of.tokens.length);
