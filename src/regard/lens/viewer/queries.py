@@ -105,7 +105,7 @@ def _total(call: Call, head: int) -> np.ndarray:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
-    lacking = {i: visible(letters) for i, letters in axis.unknown}
+    lacking = {i: visible(characters) for i, characters in axis.unknown}
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
         "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
