@@ -14,6 +14,9 @@ import regard as rg
 from regard.common import default_model
 from regard.lens import look
 from regard.lens.recording import minilm
+from regard.lens.recording.token_text import spelled
+from regard.lens.runs.first_view import choose
+from regard.lens.runs.labels import visible
 from regard.torch.hf import load_model
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
@@ -176,6 +179,61 @@ def test_a_text_that_the_model_writes(folders):
 def test_a_letter_in_pieces_is_spelled_in_bytes(folders):
     """A letter that the tokenizer cuts into bytes is shown as those bytes."""
     assert "".join(look(folders["gpt2"], "a 🦊").axes["text"].tokens) == "a ⟨F0⟩⟨9F⟩⟨A6⟩⟨8A⟩"
+
+
+def test_only_the_bytes_of_split_characters_are_spelled():
+    """Whole characters of the same token stay as they are; bytes of SentencePiece are written in the same way."""
+
+    class Tokenizer:
+        def __init__(self, *tokens):
+            self.tokens = tokens
+
+        def convert_ids_to_tokens(self, ids):
+            return [self.tokens[i] for i in ids]
+
+        def convert_tokens_to_string(self, tokens):
+            return bytes(KNOWN[letter] for letter in tokens[0]).decode("utf-8", "replace")
+
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    KNOWN = {letter: byte for byte, letter in bytes_to_unicode().items()}
+    letters = {byte: letter for letter, byte in KNOWN.items()}
+    parts = [" é".encode() + b"\xf0\x9f", b"\xa6\x8ab", "\ufffd".encode()]
+    tokens = ["".join(letters[byte] for byte in part) for part in parts]
+    assert spelled(Tokenizer(*tokens), range(3), None) == (" é⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩b", "\ufffd")
+    assert visible("\ufffd") == "⟨U+FFFD⟩"  # never a sign that stands for nothing
+    assert spelled(Tokenizer("<0xF0>", "▁a"), range(2), None) == ("⟨F0⟩", " a")
+
+
+@with_minilm
+def test_unknown_tokens_keep_their_letters(tmp_path):
+    """In the run and in a saved run; the token stays what the model saw, and is found by its letters."""
+    run = look(None, "He saw 𓀀, and 这 too.", into=tmp_path / "run")
+    axis = run.axes["text"]
+    assert [axis.tokens[i] for i, _ in axis.unknown] == [" [UNK]", " [UNK]"]
+    assert [letters for _, letters in axis.unknown] == ["𓀀", "这"]
+    assert look(tmp_path / "run").axes == run.axes
+    assert look(None, "He saw it.").axes["text"].unknown == ()
+    assert choose(run, token="这").query == axis.unknown[1][0]
+
+
+def test_unknown_tokens_of_other_tokenizers_keep_their_letters(folders):
+    """By the offsets of the tokenizer of a model of transformers."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "animal": 2}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = T.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    model = T.AutoModelForCausalLM.from_pretrained(folders["gpt2"])
+    axis = look(model, "the 𓀀 animal saw", tokenizer=tokenizer).axes["text"]
+    assert axis.tokens == ("the", " <unk>", " animal", " <unk>") and axis.unknown == ((1, "𓀀"), (3, "saw"))
+
+
+@with_minilm
+def test_a_text_that_spells_the_unknown_token_is_known():
+    """A text may contain "[UNK]" itself, which stands for no other letters."""
+    axis = look(None, "the token [UNK] is known").axes["text"]
+    assert " [UNK]" in axis.tokens and axis.unknown == ()
 
 
 def test_an_image(folders, tmp_path):

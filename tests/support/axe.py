@@ -1,4 +1,4 @@
-"""axe-core in a page that is open in the browser: what it finds against WCAG 2.1 A and AA, and against best practice."""
+"""axe-core in a page that is open in the browser: what it finds against WCAG 2.1 A and AA and best practice."""
 
 from pathlib import Path
 
@@ -16,6 +16,6 @@ def violations(tab) -> list[str]:
         tab.evaluate(Path(package.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
     return tab.evaluate(
         """async (tags) => (await axe.run(document, { runOnly: tags })).violations.flatMap(
-            ({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 120)}: ${failureSummary}`))""",
+            ({ id, nodes }) => nodes.map((node) => `${id}: ${node.html.slice(0, 120)}: ${node.failureSummary}`))""",
         TAGS,
     )

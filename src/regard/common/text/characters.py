@@ -1,4 +1,4 @@
-"""Characters as readers see them (grapheme clusters): a letter with its marks, an emoji of several parts, a flag.
+"""Characters as readers see them (grapheme clusters): a base with its marks, an emoji of several parts, a flag.
 
 Source: Unicode Standard Annex 29. `unicodedata` lacks the properties of emoji, so these are recognized by category.
 """
@@ -12,16 +12,16 @@ from collections.abc import Callable
 __all__ = ["characters", "clipped", "fitting", "joins"]
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
-SELECTORS = "\ufe0e\ufe0f"  # ask for the text form or the emoji form of the character before
+SELECTORS = "\ufe0e\ufe0f"  # choose the text form or the emoji form of the character before
 TONES = "".join(map(chr, range(0x1F3FB, 0x1F400)))  # of skin
-NEAR = 8  # characters: where the base of a joiner is looked for, behind its marks
+NEAR = 8  # characters: where the base of a joiner is searched, behind its marks
 VIRAMA = 9  # the combining class of the marks that join Indic consonants
+AM = "\u0e33\u0eb3"  # vowels of Thai and Lao, a part of which is above the character before
 KEYCAPS = set("#*0123456789")
 SIGNS = set("‼⁉〰")  # pictographs that are neither symbols nor mathematics
-# The flags of England, Scotland and Wales are spelled in invisible letters; other texts in them stay visible codes.
+# The flags of England, Scotland and Wales are spelled in invisible characters; other texts in them stay visible codes.
 FLAGS = {
-    f"\U0001f3f4{''.join(chr(0xE0000 + ord(letter)) for letter in name)}\U000e007f"
-    for name in ("gbeng", "gbsct", "gbwls")
+    f"\U0001f3f4{''.join(chr(0xE0000 + ord(each)) for each in name)}\U000e007f" for name in ("gbeng", "gbsct", "gbwls")
 }
 CODE = re.compile(r"⟨(?:U\+[0-9A-F]{4,6}|[0-9A-F]{2})⟩")  # a character or byte written as its number
 
@@ -100,7 +100,7 @@ def fitting(text: str, room: int, width: Callable[[str], int]) -> str:
 def _continues(before: str, character: str) -> bool:
     """Whether a character belongs to the ones before it."""
     last = before[-1]
-    if _mark(character) or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
+    if _mark(character) or character in AM or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
         return last not in "\n\r\t ⟩"
     if 0xE0020 <= ord(character) <= 0xE007F:  # tags, which spell the flags of regions
         return before[0] == "\U0001f3f4"
@@ -133,5 +133,5 @@ def _pictograph(character: str) -> bool:
 
 
 def _arabic(character: str) -> bool:
-    """Whether it is a letter of Arabic, Syriac or a related script, whose letters join."""
+    """Whether it is a character of Arabic, Syriac or a related script, whose characters join."""
     return character != "" and unicodedata.bidirectional(character) == "AL"

@@ -20,7 +20,7 @@ from ..detection.head_scores import KINDS
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
-from ..runs.labels import named, visible
+from ..runs.labels import named, visible, words
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
 from .figure import MatrixFigure, matrix_figure
@@ -75,7 +75,7 @@ def _size(name: str, count: int) -> str:
     """The size of an axis in words; the name of an axis of plain positions already contains its size."""
     if name == "text":
         return counted(count, "token")
-    return visible(name) if name.startswith(f"{count} ") else f"{count} {visible(name)}"
+    return words(name) if name.startswith(f"{count} ") else f"{count} {words(name)}"
 
 
 def _answer(console: Console, run: Run, choice: Choice) -> None:

@@ -129,7 +129,7 @@ class _Written:
         special = (True,) * begun if self.decodes else axes[name].special
         ends = set(getattr(self.opened.words, "all_special_ids", ()))
         words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
-        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown letters
+        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown characters
         axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
         steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
         why = (

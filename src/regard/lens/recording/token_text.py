@@ -39,16 +39,16 @@ def spelled(tokenizer, ids, offsets) -> tuple[str, ...]:
 
 
 def unknown(tokenizer, text: str, ids, offsets) -> tuple[tuple[int, str], ...]:
-    """(position, letters) of the tokens that stand for letters which the vocabulary lacks, such as "[UNK]".
+    """(position, characters) of each token that replaces characters which the vocabulary lacks, such as "[UNK]".
 
-    Without offsets, as from tokenizers written in Python, the letters are not known.
+    Without offsets, as from tokenizers written in Python, the characters are not known.
     """
     lacking = tokenizer.unk_token_id
     if offsets is None or lacking is None:
         return ()
-    letters = {i: text[first:last].strip() for i, (first, last) in enumerate(offsets) if ids[i] == lacking}
+    characters = {i: text[first:last].strip() for i, (first, last) in enumerate(offsets) if ids[i] == lacking}
     own = tokenizer.convert_ids_to_tokens([lacking])[0]  # a text may also spell the token itself
-    return tuple((i, each) for i, each in letters.items() if each not in ("", own))
+    return tuple((i, each) for i, each in characters.items() if each not in ("", own))
 
 
 def _as_bytes(token: str, text: str) -> str:

@@ -43,13 +43,13 @@ class Axis:
         picture: the image that the patches were cut from, as a PNG file, or None.
         segments: named ranges, in order and without overlaps.
         ids: the numbers of the tokens in the vocabulary, or None; known while a run is recorded, and not saved.
-        unknown: (position, letters) of each token that stands for letters which the vocabulary lacks, such as
+        unknown: (position, characters) of each token that replaces characters which the vocabulary lacks, such as
             "[UNK]", in order.
 
     Raises:
         Refused: listing every problem: an empty axis, `special` or `ids` of another length, a grid that does not fit
             the patches, segments outside the axis or out of order, and `unknown` outside the axis, out of order or
-            without letters.
+            without characters.
 
     Examples:
         >>> from regard.lens import Axis
@@ -116,13 +116,13 @@ class Axis:
                 )
             at = part.stop
         places = [-1, *(position for position, _ in self.unknown), len(self.tokens)]
-        if sorted(set(places)) != places or not all(letters for _, letters in self.unknown):
+        if sorted(set(places)) != places or not all(characters for _, characters in self.unknown):
             reasons.append(
                 Reason(
                     "unknown tokens that do not fit the axis",
                     given=f"unknown={self.unknown}"[:80],
-                    expected=f"letters at rising positions within {counted(len(self.tokens), 'token')}",
-                    fix="pass (position, letters) of each unknown token, in order",
+                    expected=f"characters at rising positions within {counted(len(self.tokens), 'token')}",
+                    fix="pass (position, characters) of each unknown token, in order",
                 )
             )
         if reasons:
@@ -144,7 +144,7 @@ class Axis:
             special: for each position, whether it is a special token; None means that none is.
             name: the name of the axis.
             ids: the numbers of the tokens in the vocabulary.
-            unknown: (position, letters) of each token that stands for letters which the vocabulary lacks.
+            unknown: (position, characters) of each token that replaces characters which the vocabulary lacks.
 
         Returns:
             The axis. Plain positions have their numbers as tokens.

@@ -195,8 +195,8 @@ def _position(axis: Axis, token: str) -> int | None:
     word = token.strip().casefold()
     if word.isascii() and word.isdecimal() and int(word) < len(axis):
         return int(word)
-    letters = {i: visible(each).casefold() for i, each in axis.unknown}
-    spelled = [letters.get(i, visible(part).casefold()) for i, part in enumerate(axis.tokens)]
+    characters = {i: visible(each).casefold() for i, each in axis.unknown}
+    spelled = [characters.get(i, visible(part).casefold()) for i, part in enumerate(axis.tokens)]
     if word in spelled:
         return spelled.index(word)
     found = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", "".join(axis.tokens), re.IGNORECASE) if word else None

@@ -18,7 +18,7 @@ SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
 # unassigned characters.
 UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"}
-LOST = "\ufffd"  # stands for bytes that are no character; written as its number, so that it is not taken for a letter
+LOST = "\ufffd"  # replaces bytes that are not a character; it is written as its number
 # Other characters without a visible glyph: variation selectors, joiners, fillers, vowels and blanks. Source: Unicode,
 # Default_Ignorable_Code_Point.
 INKLESS = {
@@ -62,15 +62,15 @@ def words(text: str) -> str:
 
 
 def named(axis: Axis, position: int, edge: str = "") -> str:
-    """The token at a position as visible text. If the vocabulary lacks it: its letters, and what the model saw.
+    """The token at a position as visible text. If the vocabulary lacks it: its characters, and what the model saw.
 
     >>> from regard.lens import Axis
     >>> named(Axis("text", ("a", " [UNK]"), (False, False), unknown=((1, "𓀀"),)), 1)
     '𓀀 ([UNK])'
     """
-    letters = dict(axis.unknown).get(position)
+    characters = dict(axis.unknown).get(position)
     shown = visible(axis.tokens[position], edge)
-    return shown if letters is None else f"{visible(letters)} ({visible(axis.tokens[position])})"
+    return shown if characters is None else f"{visible(characters)} ({visible(axis.tokens[position])})"
 
 
 def _shown(text: str) -> str:
@@ -97,5 +97,5 @@ def _shown(text: str) -> str:
 
 
 def _base(mark: str) -> str:
-    """What a mark is drawn on if its letter is in the token before: a dotted circle; for Arabic a line, which joins."""
+    """What a mark is drawn on if its base is in the token before: a dotted circle; for Arabic a line, which joins."""
     return "\u0640" if unicodedata.name(mark, "").startswith("ARABIC") else "\u25cc"

@@ -38,8 +38,8 @@ AXIS = {
     "picture": (str, None),  # a PNG file in base64
     "segments": [{"start": int, "stop": int, "name": str}],
 }
-# Only if the text has letters that the vocabulary lacks.
-AXIS_WITH_UNKNOWN = {**AXIS, "unknown": [{"position": int, "letters": str}]}
+# Only if the text has characters that the vocabulary lacks.
+AXIS_WITH_UNKNOWN = {**AXIS, "unknown": [{"position": int, "characters": str}]}
 # The fields of a call that are plain JSON, under their own names; its arrays are those of `arrays.AXES`.
 FIELDS = {
     "name": str,
@@ -146,13 +146,15 @@ def fields_of(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described_axis(axis: Axis) -> dict[str, Any]:
+    unknown = [{"position": i, "characters": each} for i, each in axis.unknown]
     return {
         "tokens": axis.tokens,
         "special": [i for i, marked in enumerate(axis.special) if marked],
         "grid": axis.grid,
         "picture": None if axis.picture is None else base64.b64encode(axis.picture).decode(),
         "segments": [{"start": part.start, "stop": part.stop, "name": part.name} for part in axis.segments],
-    } | ({"unknown": [{"position": i, "letters": letters} for i, letters in axis.unknown]} if axis.unknown else {})
+        **({"unknown": unknown} if unknown else {}),
+    }
 
 
 def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
@@ -198,7 +200,7 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
         None if grid is None else (grid[0], grid[1]),
         image,
         segments,
-        unknown=tuple((each["position"], each["letters"]) for each in described.get("unknown", ())),
+        unknown=tuple((each["position"], each["characters"]) for each in described.get("unknown", ())),
     )
 
 

@@ -30,7 +30,7 @@ def about(run: Run) -> dict[str, Any]:
         "model": words(run.model),
         "text": words(clipped(run.text, 200)),
         "facts": plain(run.facts),
-        "axes": {visible(name): _axis(axis) for name, axis in run.axes.items()},
+        "axes": {words(name): _axis(axis) for name, axis in run.axes.items()},
         "calls": [_call(call) for call in run.calls],
         "steps": [
             {"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
@@ -112,14 +112,14 @@ def _total(call: Call, head: int) -> np.ndarray:
 
 def _axis(axis: Axis) -> dict[str, Any]:
     known = {word: visible(word) for word in set(axis.tokens)}
-    lacking = {i: visible(letters) for i, letters in axis.unknown}
+    lacking = {i: visible(characters) for i, characters in axis.unknown}
     edge = [False, *axis.special]  # special tokens are separated from their neighbors
     return {
         "tokens": [lacking.get(i) or known[word] for i, word in enumerate(axis.tokens)],
         "unknown": {i: known[axis.tokens[i]] for i in lacking},
         "gap": [word.startswith(" ") or edge[i] or edge[i + 1] for i, word in enumerate(axis.tokens)],
         "special": list(axis.special),
-        "segments": [[part.start, part.stop, visible(part.name)] for part in axis.segments],
+        "segments": [[part.start, part.stop, words(part.name)] for part in axis.segments],
         "grid": axis.grid,
         "image": None if axis.picture is None else f"data:image/png;base64,{base64.b64encode(axis.picture).decode()}",
     }
@@ -132,8 +132,8 @@ def _call(call: Call) -> dict[str, Any]:
         "layer": call.layer,
         "heads": H,
         "groups": call.groups,
-        "queries": visible(call.queries),
-        "keys": visible(call.keys),
+        "queries": words(call.queries),
+        "keys": words(call.keys),
         "Q": Q,
         "K": K,
         "start": call.start,

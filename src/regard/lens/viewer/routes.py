@@ -20,7 +20,7 @@ import numpy as np
 from ...common.errors import Reason, Refused, refuse
 from ..runs.call import Call, Overview
 from ..runs.codes import encode
-from ..runs.labels import visible
+from ..runs.labels import words
 from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
@@ -87,7 +87,7 @@ class Responder:
 
     def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
         run = self._run(n)
-        calls = [call for call in run.calls if (visible(call.queries), visible(call.keys)) == (queries, keys)]
+        calls = [call for call in run.calls if (words(call.queries), words(call.keys)) == (queries, keys)]
         if not calls:
             raise refuse(
                 "pair",

@@ -5,7 +5,7 @@ const CODES = /(⟨(?:U\+)?[0-9A-F]{2,6}⟩)/; // a character or a byte written 
 const BYTES = /⟨[0-9A-F]{2}⟩/;
 const RIGHT_TO_LEFT = /[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFC\u{10800}-\u{10FFF}\u{1E800}-\u{1EFFF}]/u; // Unicode keeps these ranges for such scripts
 
-/** The text cut between characters as readers see them: a letter with its marks, an emoji of several parts, a flag. */
+/** The text cut between characters as readers see them: a base with its marks, an emoji of several parts, a flag. */
 const characters = (text) => text.split(CODES).flatMap((part, at) => (at % 2 ? [part] : Array.from(graphemes.segment(part), ({ segment }) => segment)));
 
 /** The text, cut to at most so many characters, the last of which is then “…”. */
@@ -15,10 +15,10 @@ function clip(text, most) {
   return whole.length <= most ? text : `${whole.slice(0, most - 1).join("")}…`;
 }
 
-/** The direction of a text: that of its first letter. */
+/** The direction of a text: that of its first character with a direction. */
 const directionOf = (text) => (RIGHT_TO_LEFT.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr");
 
-/** A token, cut to so many characters; if the vocabulary lacks it, its letters and what the model saw: 𓀀 ([UNK]). */
+/** A token, cut to so many characters; if the vocabulary lacks it, its characters and what the model saw: 𓀀 ([UNK]). */
 function wordOf(of, i, most = Infinity) {
   const word = clip(of.tokens[i] ?? "∅", most), saw = of.unknown?.[i];
   return saw ? `${word} (${saw})` : word;

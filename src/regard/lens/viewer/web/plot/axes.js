@@ -101,7 +101,7 @@ function tokenLabels(plot, context, side) {
 /** A token on one line, without spaces at its ends; a token of spaces is shown as ␣. */
 const tokenText = (word) => clip(word, 60).replace(/\s+/g, " ").trim() || "␣";
 
-/** A token, truncated to fit; what the model saw of unknown letters is left out if it does not fit as well. */
+/** A token, truncated to fit; what the model saw of unknown characters is left out if it does not fit as well. */
 function fittedLabel(context, of, i, room) {
   const whole = fittedText(context, tokenText(wordOf(of, i, 60)), room);
   return of.unknown?.[i] && whole.endsWith("…") ? fittedText(context, tokenText(of.tokens[i]), room) : whole;

@@ -78,7 +78,7 @@ class Flow {
 
   breaks(i) { return this.of.tokens[i].includes("⏎") && !this.of.special[i]; }
 
-  /** The width of some tokens of a word, at most that of the line; letters that join are measured together. */
+  /** The width of some tokens of a word, at most that of the line; characters that join are measured together. */
   wide(first, last, room) {
     if (this.running) return Math.min(last - first > 1 ? Infinity : room, this.measured(Array.from({ length: last - first }, (_, at) => wordOf(this.of, first + at, Flow.characters)).join("")));
     let sum = 0;
@@ -116,8 +116,17 @@ class Flow {
     return node;
   }
 
+  /** A token as text. Of a long word that the vocabulary lacks, fewer characters are shown, so that what the model saw fits as well. */
+  text(i) {
+    const whole = wordOf(this.of, i, Flow.characters), room = this.width - 14 - this.gutter();
+    if (!this.of.unknown?.[i] || this.measured(whole) <= room) return whole;
+    let most = Flow.characters;
+    while (most > 2 && this.measured(wordOf(this.of, i, most)) > room) most--;
+    return wordOf(this.of, i, most);
+  }
+
   token(i) {
-    const token = element("span", wordOf(this.of, i, Flow.characters), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
+    const token = element("span", this.text(i), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
     token.dataset.token = i;
     token.setAttribute("role", "option");
     token.setAttribute("aria-setsize", this.of.tokens.length);
@@ -127,7 +136,7 @@ class Flow {
     return token;
   }
 
-  /** A token of a line in which letters join: an inline box without space inside a word. Others stand alone: they are not part of one. */
+  /** A token of a line in which characters join: an inline box without space inside a word. Others are alone: they are not part of one. */
   run(token, i, first, last) {
     const rtl = RIGHT_TO_LEFT.test(this.of.tokens[i]);
     const alone = this.of.special[i] || remark(this.of, i) || this.measured(token.textContent) > this.width - 14 - this.gutter();

@@ -97,7 +97,7 @@ const strongest = {
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
-      element("data", percent(line.moves(j), 2), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
+      element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
     made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     made.dataset.place = place;
     made.dataset.token = j;
@@ -107,6 +107,9 @@ const strongest = {
     made.setAttribute("aria-posinset", place + 1);
     return made;
   },
+
+  /** A share in a narrow column. */
+  narrow: (p) => (p > 0 && p < 1e-4 ? "<0.01 %" : percent(p, 2)),
 
   /** The cumulative weight of the n strongest, with n on a logarithmic scale. */
   drawCurve() {

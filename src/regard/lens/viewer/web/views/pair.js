@@ -14,7 +14,7 @@ const pair = {
     this.both = element("div", null, { className: "pair-both", hidden: true },
       element("div", null, { className: "pair-left" }, element("h3", "all heads: layers from top to bottom, heads from left to right, in %"), this.scroll, this.readout),
       element("div", null, {}, element("h3", "strongest heads"), this.list));
-    $("pair").append(element("div", null, { className: "bar" }, element("h2", null, { id: "pair-title" })), this.note, this.both);
+    $("pair").append(element("div", null, { className: "bar" }, element("h2", "One pair in every head", { id: "pair-title" })), this.note, this.both);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
     this.list.addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
