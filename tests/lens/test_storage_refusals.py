@@ -72,6 +72,14 @@ MANIFESTS = {
         lambda found: deep(found, "axes", "patches", "segments", 0, "stop", to=5),
         "segments that do not fit",
     ),
+    "an unknown token beyond": (
+        lambda found: deep(found, "axes", "keys", "unknown", to=[{"position": 10, "characters": "x"}]),
+        "unknown tokens that do not fit the axis",
+    ),
+    "an unknown token of another form": (
+        lambda found: deep(found, "axes", "keys", "unknown", to=[{"position": "1", "characters": "x"}]),
+        "an unknown name",
+    ),
     "an axis too short": (lambda found: found["axes"]["keys"]["tokens"].pop() and None, "does not fit its axes"),
     "no such axis": (lambda found: deep(found, "calls", 1, "keys", to="elsewhere"), "does not fit its axes"),
     "a step after the text": (lambda found: deep(found, "steps", 0, "position", to=99), "steps outside every axis.*99"),

@@ -4,13 +4,14 @@ import dataclasses
 import io
 import re
 
+import numpy as np
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from regard.common.text.characters import characters
 from regard.lens import Axis
-from regard.lens.drawing.terminal import matrix, summary
+from regard.lens.drawing.terminal import _color, matrix, summary
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from tests.support.browser import example
@@ -60,3 +61,18 @@ def test_no_character_is_cut(width):
         label = line.lstrip(" ").split(" ")[0]
         assert label in {"".join(parts[:n]) + "…" for n in range(len(parts))} | {"".join(parts)}
         assert cell_len(line[: line.rindex(label) + len(label)]) <= 10
+
+
+def test_numbers_on_colors_have_contrast():
+    """At least 4.5:1 between the number of a head and its color, for every share."""
+
+    def light(color) -> float:
+        parts = np.array(color.get_truecolor()) / 255
+        return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
+
+    ratios = []
+    for share in np.linspace(0, 1, 1001):
+        style = _color(float(share))
+        low, high = sorted((light(style.color), light(style.bgcolor)))
+        ratios.append((high + 0.05) / (low + 0.05))
+    assert 4.5 <= min(ratios) < 6 and max(ratios) > 12

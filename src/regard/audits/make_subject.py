@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import Refused, first_line, refuse
+from ..common.text.characters import clipped
 from .causality import causality
 from .subject import PaddingMask, Subject, seeded
 
@@ -62,7 +63,7 @@ def from_transformers(
         raise refuse(
             "audit",
             "both a text and inputs",
-            given=f"{text[:20]!r} and {type(inputs).__name__}",
+            given=f"{clipped(text, 20)!r} and {type(inputs).__name__}",
             expected="one of them",
             fix="omit text or inputs=",
         )
@@ -70,7 +71,7 @@ def from_transformers(
         raise refuse(
             "audit",
             "a text without a tokenizer",
-            given=f"{text[:20]!r} for {type(model).__name__}",
+            given=f"{clipped(text, 20)!r} for {type(model).__name__}",
             expected="the tokenizer of the model",
             fix="pass tokenizer=, or inputs= with the arguments of the model's forward",
         )
@@ -215,7 +216,7 @@ def _tokenized(tokenizer, text: str, parameters: frozenset[str], ids) -> dict[st
         raise refuse(
             "audit",
             "no text",
-            given=f"{text[:20]!r}, for which the tokenizer returns no token",
+            given=f"{clipped(text, 20)!r}, for which the tokenizer returns no token",
             expected="a text of at least one token",
             fix="pass a longer text",
         )

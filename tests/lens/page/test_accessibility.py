@@ -134,6 +134,17 @@ CONTRAST = """async (theme) => {
             measure(`${scale} ${p}`, { p: [p], code: [p ? FIRST : TINY], scale });
         }
     }
+    const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    const plain = (color) => {
+        pen.fillStyle = color;
+        pen.fillRect(0, 0, 1, 1);
+        return String(pen.getImageData(0, 0, 1, 1).data.slice(0, 3));
+    };
+    ground(node, { hidden: () => false, p: [0], code: [MASKED] }, 0);
+    for (const under of [css("--hatch"), css("--paper")]) { // the lines of the hatching, and what is between them
+        const [a, b] = [plain(getComputedStyle(node).color), plain(under)].map(light).sort((x, y) => y - x);
+        found.push([`masked ${under}`, (a + 0.05) / (b + 0.05)]);
+    }
     for (const code of [ZERO, NAN, OUT, LEAK]) measure(`code ${code}`, { p: [0], code: [code] });
     node.remove();
     return found;
@@ -145,7 +156,7 @@ def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
     view = opened(page(example()[0]))
     found = view.tab.evaluate(CONTRAST, theme)
-    assert len(found) == 6 * 2001 + 4
+    assert len(found) == 6 * 2001 + 6
     worst = min(found, key=lambda each: each[1])
     assert worst[1] >= 4.5, worst
     assert max(ratio for _, ratio in found) > 12  # the ends of the scales are measured, too

@@ -54,7 +54,8 @@ def tokens(view, selector="#words"):
     return view.tab.evaluate(
         """(selector) => [...document.querySelectorAll(`${selector} .token`)].map((node) => {
             const { left, right, top, bottom } = node.getBoundingClientRect();
-            return { i: Number(node.dataset.token), text: node.textContent, left, right, top, bottom };
+            const line = parseFloat(node.parentElement.style.top);
+            return { i: Number(node.dataset.token), text: node.textContent, left, right, top, bottom, line };
         })""",
         selector,
     )
@@ -107,7 +108,7 @@ def test_right_to_left_text_reads_from_the_right(read, name):
     view, run = read(name)
     lines = {}
     for each in tokens(view):
-        lines.setdefault(round(each["bottom"] + each["top"]) // 27, []).append(each)
+        lines.setdefault(each["line"], []).append(each)
     assert sum(map(len, lines.values())) == len(run.axes["text"])
     for line in lines.values():
         rights = [each["right"] for each in line]
@@ -161,7 +162,7 @@ def test_arrow_keys_move_on_the_screen(read, name):
     view.tab.focus("#words")
     lines = {}
     for each in tokens(view):
-        lines.setdefault(round(each["bottom"] + each["top"]) // 27, []).append(each)
+        lines.setdefault(each["line"], []).append(each)
     for line in lines.values():
         line.sort(key=lambda each: each["left"])
         view.choose(query=line[0]["i"])

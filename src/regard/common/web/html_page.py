@@ -11,7 +11,8 @@ from typing import Any
 
 __all__ = ["filled", "hashed", "json_for_html", "stripped"]
 
-COMMENT = re.compile(r"""\s+// [^"'`]*$""")
+COMMENT = re.compile(r"""\s+// [^"'`]*$""")  # after code
+BLOCK = re.compile(r"^\s*/\*((?!\*/).)*\*/[ \t]*$", re.MULTILINE | re.DOTALL)  # on lines of its own
 
 
 def json_for_html(data: Any) -> str:
@@ -47,9 +48,5 @@ def stripped(code: str) -> str:
 
     A comment after code stays if it contains a quotation mark: the two slashes may be a part of a string.
     """
-    lines = [COMMENT.sub("", line.strip()) for line in code.splitlines()]
-    return "\n".join(
-        line
-        for line in lines
-        if line and not line.startswith("//") and not (line.startswith("/*") and line.endswith("*/"))
-    )
+    lines = [COMMENT.sub("", line.strip()) for line in BLOCK.sub("", code).splitlines()]
+    return "\n".join(line for line in lines if line and not line.startswith("//"))

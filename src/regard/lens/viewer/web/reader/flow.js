@@ -132,7 +132,6 @@ class Flow {
     token.setAttribute("aria-setsize", this.of.tokens.length);
     token.setAttribute("aria-posinset", i + 1);
     token.classList.toggle("special", this.of.special[i]);
-    token.classList.toggle("unknown", Boolean(this.of.unknown?.[i]));
     return token;
   }
 

@@ -98,7 +98,7 @@ const strongest = {
     const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
       element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
-    made.title = `${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
+    made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
     made.dataset.place = place;
     made.dataset.token = j;
     made.setAttribute("role", "option");
