@@ -224,11 +224,13 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
 
 
 def test_a_served_page_requests_the_rows_that_are_in_sight(chromium):
-    """None before the lines are near the window, then those of the window of rows; the numbers are exact."""
+    """Of a head larger than a tile: none before the lines are near the window, then those of the window of rows; the
+    numbers are exact.
+    """
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     from regard.lens.viewer.server import Server
 
-    run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
+    run, exact = example(n=300, layers=1, heads=1, mask=rg.causal())
     with Server(run) as served:
         view = Opened(chromium, served.address, "#query=120", viewport={"width": 1300, "height": 400})
         asked = {url for url in view.asked if "/row/" in url}

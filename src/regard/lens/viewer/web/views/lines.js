@@ -30,6 +30,7 @@ const lineView = {
   list(side) {
     const made = element("div", null, { id: `lines-${side}`, tabIndex: 0 });
     made.setAttribute("role", "listbox");
+    made.setAttribute("aria-label", side === "rows" ? "Rows of the lines" : "Keys of the lines");
     const token = (event) => Number(event.target.closest("[data-token]")?.dataset.token ?? NaN);
     const point = (i) => { if (this.at[side] !== i) { this.at[side] = i; this.emphasize(); } };
     made.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch" && token(event) >= 0) point(token(event)); });
@@ -143,8 +144,8 @@ const lineView = {
     const { heads: [of, other], rows, keys } = this.shown;
     const words = (i, j) => this.words(of.get(i), j);
     const from = key === null && of.has(row);
-    keys.forEach((j, at) => { this.lists.keys.children[at].lastChild.textContent = from ? words(row, j) : ""; });
-    rows.forEach((i, at) => { this.lists.rows.children[at].lastChild.textContent = key === null ? "" : words(i, key); });
+    keys.forEach((j, at) => { this.lists.keys.children[at].lastChild.textContent = from ? words(row, j).replace("below ", "< ") : ""; });
+    rows.forEach((i, at) => { this.lists.rows.children[at].lastChild.textContent = key === null ? "" : words(i, key).replace("below ", "< "); });
     if (key !== null) this.said.replaceChildren(...named(keyAxis(), key), ...this.strongest(rows, (i) => of.get(i).p[key], (i) => [`${words(i, key)} of `, ...named(queryAxis(), i)], " receives "));
     else if (from) {
       this.said.replaceChildren(...named(queryAxis(), row), ...[of, other].flatMap((each, number) => (each ? this.strongest(keys, (j) => each.get(row).p[j], (j) => [`${this.words(each.get(row), j)} on `, ...named(keyAxis(), j)], number ? "; second head: " : ": ") : [])));
