@@ -24,7 +24,7 @@ choosable("query", runs[0].start.query, position); // the pinned row
 choosable("key", null, position); // the pinned column, if a pair was chosen
 choosable("scale", USUAL, oneOf(SCALES));
 choosable("pool", "share", oneOf(POOLS));
-choosable("direction", "to", oneOf({ to: 1, from: 1 })); // "to": what the row attends to; "from": what attends to the key at its position
+choosable("direction", "to", oneOf({ to: 1, from: 1 })); // to: what the row attends to; from: what attends to the key at its position
 choosable("hideSpecial", false, { key: "hide", write: (hide) => (hide ? "special" : undefined), read: (text) => text === "special" });
 choosable("pins", [], { // additional rows, which the reader averages
   write: (pins) => (pins.length ? pins.join(",") : undefined),

@@ -57,7 +57,7 @@ async function reading() {
   }
   const wrong = counts[NAN] + counts[OUT];
   const attended = code.length - counts[MASKED] - counts[LEAK];
-  let total = (whole && sum > 0.5 && !wrong && !renormalizing ? Math.max(1, sum) : sum) - left; // `left` is summed, not subtracted from 1
+  let total = (whole && sum > 0.5 && !wrong && !renormalizing ? Math.max(1, sum) : sum) - left; // left is summed, not subtracted from 1
   if (renormalizing) {
     const factor = renormalization(tracks, places);
     for (let j = 0; j < p.length; j++) p[j] = out[j] ? 0 : p[j] * factor;

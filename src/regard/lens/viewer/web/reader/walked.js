@@ -1,7 +1,7 @@
 // The numbers of the step-by-step view, computed in the page from the embedded q, k, v, x and out, in the format of the server.
 
 const WALKED = 64; // the most keys
-const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // always included around the row's own position
+const [NEAR_BEFORE, NEAR_AFTER] = [7, 1]; // always included around the position of the row
 
 /** Decodes a float16. */
 function half(bits) {

@@ -156,7 +156,7 @@ const walk = {
     const call = callNow();
     const head = this.heads[number];
     const open = this.all || number === this.at;
-    const laws = element("span", each.laws.length ? lawsNamed(each.laws) : "", { className: "walk-law soft", title: each.laws.map((law) => `Law ${law}: ${LAW_TEXTS[law]}`).join("\n") });
+    const laws = element("span", each.laws.length ? lawsNamed(each.laws) : "", { className: "walk-law soft", title: each.laws.map(lawWords).join("\n") });
     const formula = each.formula(w, call);
     head.replaceChildren(element("span", number + 1, { className: "walk-number" }), element("b", each.name), element("code", null, {}, ...(each.rule ? [formula] : subscripts(formula))),
       element("span", each.shape(w, call) || "", { className: "soft walk-shape" }), laws);
