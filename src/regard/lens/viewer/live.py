@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,15 @@ from ...language.masks import causal, window
 from ..runs.changed import RECORDED
 from ..runs.first_view import choose
 from ..runs.run import Run
-from .held_runs import HeldRuns
 from .python_source import origin
 from .queries import about, plain
+from .routes import ROUTES, Responder
 
 __all__ = ["LONGEST", "Live", "described"]
 
 LONGEST = 1 << 20  # bytes of a request
+AHEAD = 64  # requests that are answered with a new run
+FRAMES = ("tile", "row", "tracks", "overview")
 EVERY = 1 << 22  # weights of a run: above this, the rules of one call are changed instead of all
 
 Findings = Sequence[Mapping[str, Any]]
@@ -28,22 +31,36 @@ class Live:
     """New runs for a served page. Each is added to `runs`, from which the page then requests its numbers.
 
     record: the run of another text; None if the model is not known · find: the findings of an audit of a run, as JSON.
+    responder: has the runs, and answers the requests about them.
     """
 
     def __init__(
         self,
-        runs: HeldRuns,
+        responder: Responder,
         record: Callable[[str], Run] | None = None,
         find: Callable[[Run], Findings] | None = None,
     ):
-        self.runs, self.record, self.find = runs, record, find
+        self.responder, self.runs, self.record, self.find = responder, responder.runs, record, find
         self._recording = threading.Lock()  # a model records one text at a time
 
     def answer(self, what: str, body: bytes) -> bytes:
-        """The JSON of a new run, and its number. what: "text" or "rules". Refused: anything that is not understood."""
+        """The JSON of a new run: its number, what the page knows about it, and the frames that it will request next.
+
+        what: "text" or "rules". Refused: anything that is not understood.
+        """
         given = _read(body)
+        next_requests = _requests(given.get("ahead", []))
         run, findings = self._text(given) if what == "text" else (self._rules(given), ())
-        made = {"number": self.runs.add(run), "run": described(run, findings)}
+        number = self.runs.add(run)
+        ahead = {
+            "/".join((route, str(number), *words)): self.responder.answer(route, str(number), *words)
+            for route, *words in next_requests
+        }
+        made = {
+            "number": number,
+            "run": described(run, findings),
+            "ahead": {path: base64.b64encode(frame).decode() for path, frame in ahead.items()},
+        }
         return json.dumps(made, allow_nan=False).encode()
 
     def _text(self, given: Mapping[str, Any]) -> tuple[Run, Findings]:
@@ -84,6 +101,18 @@ def described(run: Run, findings: Findings, start: Mapping[str, int] | None = No
         first = choose(run, findings=findings)
         start = {"call": first.call, "head": first.head, "query": first.query}
     return {**about(run), "findings": plain(list(findings)), "start": dict(start), "python": origin(run)}
+
+
+def _requests(given: Any) -> list[list[str]]:
+    """Requests for frames of the new run: [route, word, …] without the number of the run."""
+    fitting = isinstance(given, list) and len(given) <= AHEAD
+    for each in given if fitting else ():
+        strings = isinstance(each, list) and each and all(isinstance(word, str) for word in each)
+        fitting = fitting and strings and each[0] in FRAMES and len(each) == len(ROUTES[each[0]])
+    if not fitting:
+        expected = f"at most {AHEAD} lists of a route and its words, for {', '.join(FRAMES)}"
+        raise refuse("request", "not requests", given=repr(given)[:40], expected=expected, fix="leave ahead out")
+    return given
 
 
 def _read(body: bytes) -> Mapping[str, Any]:

@@ -125,6 +125,10 @@ def _axis(axis: Axis) -> dict[str, Any]:
     }
 
 
+def _five_digits(values: np.ndarray) -> list[float | None]:
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
 def _call(call: Call) -> dict[str, Any]:
     H, Q, K = call.shape
     return {
@@ -145,7 +149,7 @@ def _call(call: Call) -> dict[str, Any]:
             "scale": plain(call.scale),
             "sinks": call.sinks is not None,
         },
-        "figures": {name: [plain(float(f"{value:.5g}")) for value in values] for name, values in call.figures.items()},
+        "figures": {name: _five_digits(values) for name, values in call.figures.items()},
         "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")},
         "matrices": plain(matrices(call)),
         "notes": plain(call.notes),

@@ -101,7 +101,7 @@ class Server:
         secret, port = secrets.token_urlsafe(24), self._socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}/{secret}/"
         runs = HeldRuns([run] if other is None else [run, other])
-        app = application(Live(runs, record, find), html, secret, port)
+        app = application(Live(Responder(runs), record, find), html, secret, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -142,7 +142,6 @@ def application(live: Live, html: str, secret: str, port: int) -> Guard:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    responder = Responder(live.runs)
     whole = html.encode("utf-8", "replace")
     headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
     expensive, cheap = anyio.CapacityLimiter(EXPENSIVE_LIMIT), anyio.CapacityLimiter(CHEAP_LIMIT)
@@ -167,7 +166,7 @@ def application(live: Live, html: str, secret: str, port: int) -> Guard:
         elif len(words) != len(ROUTES.get(route, ())) or not words:
             return JSONResponse({"error": NOT_FOUND}, 404)
         else:
-            ask, limit = partial(responder.answer, route, *words), expensive if route in EXPENSIVE else cheap
+            ask, limit = partial(live.responder.answer, route, *words), expensive if route in EXPENSIVE else cheap
         response = Response(status_code=499)  # the client has disconnected; a request that still waits is not computed
         async with anyio.create_task_group() as group:
 

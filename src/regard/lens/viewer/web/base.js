@@ -65,7 +65,13 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 let chosenTheme = null;
 /** The current theme: the one that was chosen, otherwise that of the system. */
 const theme = () => chosenTheme ?? (dark.matches ? "dark" : "light");
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const cssValues = new Map();
+/** The value of a CSS variable in the theme that is shown; cached, since reading one may trigger layout. */
+function css(name) {
+  const key = `${document.documentElement.dataset.theme} ${name}`;
+  if (!cssValues.has(key)) cssValues.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return cssValues.get(key);
+}
 const step = (p, scale, row) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, row))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;

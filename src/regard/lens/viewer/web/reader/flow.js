@@ -16,12 +16,14 @@ class Flow {
     });
     box.addEventListener("mousedown", (event) => { if (event.shiftKey) event.preventDefault(); }); // prevents text selection
     box.addEventListener("scroll", () => this.keep(), { passive: true });
-    new ResizeObserver(() => this.fit()).observe(box);
+    // The width is read only when it has changed, since reading it triggers layout.
+    new ResizeObserver(() => { this.room = box.clientWidth; this.fit(); }).observe(box);
   }
 
   /** Shows an axis; breaks the lines again if the axis or the width has changed. */
   show(of, name) {
-    const width = this.box.clientWidth;
+    this.room ??= this.box.clientWidth;
+    const width = this.room;
     if (of !== this.of || width !== this.width) {
       Object.assign(this, { of, name, width, running: of.tokens.some((token) => RIGHT_TO_LEFT.test(token)) });
       this.box.classList.toggle("running", this.running);
@@ -36,9 +38,9 @@ class Flow {
 
   /** Breaks the lines again if the width has changed, and restores the scroll position. */
   fit() {
-    if (!this.of || !this.box.clientWidth) return;
+    if (!this.of || !this.room) return;
     const { top } = this;
-    if (this.box.clientWidth !== this.width) this.show(this.of, this.name);
+    if (this.room !== this.width) this.show(this.of, this.name);
     this.box.scrollTop = this.lineOf(top) * Flow.line;
     this.lines.draw();
   }

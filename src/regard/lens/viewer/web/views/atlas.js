@@ -68,8 +68,12 @@ const atlas = {
     choose({ filter: { metric: state.filter.metric, low, high } });
   },
 
-  /** A button for every head, in rows by call. */
+  /** A button for every head, in rows by call; false if the heads are those that were shown before, as after a change of rules. */
   fill() {
+    const { calls } = runs[state.run];
+    const shown = JSON.stringify([Object.keys(METRICS), calls.map(({ name, layer, heads, queries, keys }, call) => [name, layer, heads, queries, keys, badges.worst(badges.at(call, null))])]);
+    if (shown === this.filled) return false;
+    this.filled = shown;
     this.options();
     const kinds = new Map(); // calls with the same axes are grouped
     runs[state.run].calls.forEach((call, number) => {
@@ -100,13 +104,14 @@ const atlas = {
     const most = Math.max(...runs[state.run].calls.map(({ heads }) => heads));
     this.names = Array.from({ length: most }, (_, head) => element("span", String(head), { className: "name", ariaHidden: "true" }));
     $("grid").replaceChildren(...this.names, ...parts);
+    return true;
   },
 
   async draw(changed) {
-    if (changed.has("run")) this.fill();
     const any = (...names) => names.some((name) => changed.has(name));
+    const moved = any("run") && (this.fill() || state.sort !== "order");
     const fresh = any("run", "metric", "sort", "size", "theme");
-    if (fresh) this.place();
+    if (moved || any("metric", "sort", "size", "theme")) this.place();
     if (fresh || any("filter", "scale")) {
       this.describeCells();
       headTable.draw();

@@ -51,9 +51,9 @@ const live = {
   },
 
   draw(changed) {
-    if (!data.served) return;
+    if (!data.served) return undefined;
     this.original.setAttribute("aria-pressed", state.original);
-    if (!["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return;
+    if (!["text", "temperature", "factor", "mask", "width"].some((name) => changed.has(name))) return undefined;
     const put = (node, value) => { if (document.activeElement !== node && node.value !== String(value)) node.value = value; };
     put(this.text, state.text ?? data.live ?? "");
     put(this.slider, Math.log2(state.temperature));
@@ -63,7 +63,7 @@ const live = {
     put(this.width, state.width);
     this.wide.hidden = !state.mask.endsWith("window");
     this.reset.disabled = state.text === null && !this.rules();
-    this.update();
+    return this.update();
   },
 
   /** The changed rules; null if they are those of the model. */
@@ -80,7 +80,7 @@ const live = {
       const base = state.text === null || data.live === null ? 0 : await this.run("text", { text: state.text });
       if (turn !== this.turn) return;
       const rules = this.rules();
-      const number = rules ? await this.run("rules", { n: base, ...rules }) : base;
+      const number = rules ? await this.run("rules", { n: base, ...rules }, this.ahead()) : base;
       if (turn !== this.turn) return;
       this.said.textContent = rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "";
       this.said.classList.remove("alarm");
@@ -102,13 +102,23 @@ const live = {
     }
   },
 
+  /** What the page will request of a run with changed rules: the server answers it with the run. */
+  ahead() {
+    const { run, call, head } = state;
+    const [at, of] = [String(call), String(head)];
+    const tile = source.oneTile(run, call) ? [["tile", at, of, "share", "0", "0", "0"]] : [];
+    return [...tile, ["tracks", at, of], ...(state.metric === "matrix" ? runs[run].calls.slice(0, 48).map((_, number) => ["overview", String(number)]) : [])];
+  },
+
   /** The number of a new run, which is kept for a while. */
-  run(what, given) {
+  run(what, given, ahead = []) {
     return this.made.get(JSON.stringify([what, given]), async () => {
-      const reply = await fetch(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
+      const reply = await fetch(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...given, ahead }) });
       const answer = await reply.json();
       if (!reply.ok) throw new Error(answer.error ?? `the server responded with status ${reply.status}`);
+      if (what === "rules") answer.run.axes = runs[given.n].axes; // the same, so that nothing has to be laid out again
       runs[answer.number] = answer.run;
+      for (const [path, frame] of Object.entries(answer.ahead)) source.answers.get(path, async () => unframed(bytes(frame).buffer));
       addMetrics(answer.run);
       return answer.number;
     });
