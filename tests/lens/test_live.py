@@ -2,6 +2,7 @@
 browser. The rules themselves: `Run.changed` against attention in NumPy.
 """
 
+import base64
 import http.client
 import importlib.util
 import json
@@ -168,6 +169,28 @@ def test_changed_rules_are_a_new_run(rules):
         )
     windowed = client.made("rules", n=0, mask="causal window", window=2, call=0)["number"]
     assert (client.row(windowed, 0, 0, 11)[:10] == 0).all()
+
+
+def test_frames_come_with_the_run(rules):
+    """What the page requests next is in the answer, and is what the request would have found; nothing else is."""
+    _, client = rules
+    ahead = [["row", "1", "2", "11"], ["overview", "0"]]
+    made = client.made("rules", n=0, temperature=0.25, mask="recorded", call=0, ahead=ahead)
+    assert list(made["ahead"]) == ["row/1/1/2/11", "overview/1/0"]
+    for path, found in made["ahead"].items():
+        assert base64.b64decode(found) == client.ask(path)[1]
+    for wrong in (
+        "row",
+        [["row", "1"]],
+        [["walk", "0", "0", "0"]],
+        [[]],
+        [["row", 1, 2, 11]],
+        ahead * 40,
+        [["os", ""]],
+    ):
+        status, error = client.error("live/rules", {"n": 0, "mask": "none", "ahead": wrong})
+        assert status == 400 and "not requests" in error
+    assert "no such head" in client.error("live/rules", {"n": 0, "mask": "none", "ahead": [["row", "0", "9", "0"]]})[1]
 
 
 def test_requests_for_runs_are_checked(rules):

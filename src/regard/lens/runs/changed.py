@@ -16,6 +16,7 @@ from ...language.callables import as_mask
 from ...language.expr import head
 from ...language.expr import score as plain_score
 from ...language.tree.interning import walk
+from ..projections.layer import LayerProjections
 from .axis import Axis
 from .call import Call
 from .detectors import of_tokens
@@ -68,9 +69,7 @@ def changed(
         )
         if call.v is None:
             return new
-        known = call.projections  # the model has not computed the output of the changed rules
-        projections = None if known is None else known.without_output(OTHER_RULES)
-        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v), projections=projections)
+        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v), projections=_projections(call))
         if call.lengths is None:
             return new
         return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
@@ -132,10 +131,16 @@ def _apart(calls: Sequence[Call], whole: Call) -> list[Call]:
                 received=whole.received[heads],
                 overview=pooled,
                 out=None if whole.out is None else whole.out[heads],
+                projections=_projections(call),
                 notes={**_kept_notes(call), "changed": whole.notes["changed"]},
             )
         )
     return found
+
+
+def _projections(call: Call) -> LayerProjections | None:
+    """The matrices of a call; the model has not computed the output of the changed rules."""
+    return None if call.projections is None else call.projections.without_output(OTHER_RULES)
 
 
 def _kept_notes(call: Call) -> dict[str, Any]:

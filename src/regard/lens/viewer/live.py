@@ -13,6 +13,7 @@ from ...language.masks import causal, window
 from ..runs.changed import RECORDED
 from ..runs.first_view import choose
 from ..runs.run import Run
+from .held_runs import HeldRuns
 from .python_source import origin
 from .queries import about, plain
 from .routes import ROUTES, Responder
@@ -31,16 +32,16 @@ class Live:
     """New runs for a served page. Each is added to `runs`, from which the page then requests its numbers.
 
     record: the run of another text; None if the model is not known · find: the findings of an audit of a run, as JSON.
-    responder: has the runs, and answers the requests about them.
     """
 
     def __init__(
         self,
-        responder: Responder,
+        runs: HeldRuns,
         record: Callable[[str], Run] | None = None,
         find: Callable[[Run], Findings] | None = None,
     ):
-        self.responder, self.runs, self.record, self.find = responder, responder.runs, record, find
+        self.runs, self.record, self.find = runs, record, find
+        self.responder = Responder(runs)  # answers the requests about them
         self._recording = threading.Lock()  # a model records one text at a time
 
     def answer(self, what: str, body: bytes) -> bytes:
@@ -105,14 +106,15 @@ def described(run: Run, findings: Findings, start: Mapping[str, int] | None = No
 
 def _requests(given: Any) -> list[list[str]]:
     """Requests for frames of the new run: [route, word, …] without the number of the run."""
-    fitting = isinstance(given, list) and len(given) <= AHEAD
-    for each in given if fitting else ():
-        strings = isinstance(each, list) and each and all(isinstance(word, str) for word in each)
-        fitting = fitting and strings and each[0] in FRAMES and len(each) == len(ROUTES[each[0]])
-    if not fitting:
+    if not isinstance(given, list) or len(given) > AHEAD or not all(map(_is_request, given)):
         expected = f"at most {AHEAD} lists of a route and its words, for {', '.join(FRAMES)}"
         raise refuse("request", "not requests", given=repr(given)[:40], expected=expected, fix="leave ahead out")
     return given
+
+
+def _is_request(given: Any) -> bool:
+    words = isinstance(given, list) and all(isinstance(word, str) for word in given)
+    return words and bool(given) and given[0] in FRAMES and len(given) == len(ROUTES[given[0]])
 
 
 def _read(body: bytes) -> Mapping[str, Any]:

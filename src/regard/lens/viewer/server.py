@@ -25,7 +25,7 @@ from ..runs.run import Run
 from .held_runs import HeldRuns
 from .html import page, policy
 from .live import LONGEST, Findings, Live
-from .routes import ROUTES, Responder
+from .routes import ROUTES
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -101,7 +101,7 @@ class Server:
         secret, port = secrets.token_urlsafe(24), self._socket.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}/{secret}/"
         runs = HeldRuns([run] if other is None else [run, other])
-        app = application(Live(Responder(runs), record, find), html, secret, port)
+        app = application(Live(runs, record, find), html, secret, port)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,

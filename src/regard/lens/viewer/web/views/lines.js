@@ -16,13 +16,13 @@ const lineView = {
     const turn = (id, text, by) => element("button", text, { type: "button", id, onclick: () => choose({ query: clamp(state.query + by * SHOWN.rows, 0, rowsNow() - 1) }) });
     this.turns = [turn("lines-before", "earlier rows", -1), turn("lines-after", "later rows", 1)];
     this.note = element("p", null, { className: "note", id: "lines-note" });
-    this.svg = drawn("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img" });
+    this.svg = drawn("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img", "aria-label": "Lines from rows to keys" });
     this.lists = { rows: this.list("rows"), keys: this.list("keys") };
-    this.titles = { rows: element("h3", null, { className: "of-rows" }), keys: element("h3", null, { className: "of-keys" }) };
+    this.titles = { rows: element("h3", "rows", { className: "of-rows" }), keys: element("h3", "keys", { className: "of-keys" }) };
     this.said = element("p", null, { className: "readout", id: "lines-said" });
     this.said.setAttribute("aria-live", "polite");
     $("lines").append(
-      element("div", null, { className: "bar" }, element("h2", null, { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, ways)),
+      element("div", null, { className: "bar" }, element("h2", "Lines between tokens", { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, ways)),
       this.note, this.said, element("div", null, { id: "lines-body" }, this.titles.rows, element("span"), this.titles.keys, this.lists.rows, this.svg, this.lists.keys));
     this.lazily = new Lazily($("lines"), () => this.fetch()); // on a served page each row is a request to the server
   },
