@@ -464,3 +464,19 @@ def test_two_fingers_zoom_and_one_scrolls_the_page(opened):
         touch("touchMove", (x - by, y))
     touch("touchEnd")
     assert (chart.seen()["column"] - before["column"]) * before["kx"] == pytest.approx(40, abs=8)
+
+
+def test_words_say_what_a_key_moves(opened):
+    """Beside the weight of the pinned cell, and of the one under the pointer: p · ‖v‖ as a share of its row's sum."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    run = of_arrays(q, k, v, mask=rg.causal())
+    view = opened(page(run), "#head=1&query=9&key=4")
+    chart = Map(view)
+    moved = rg.attention_weights(q, k, mask=rg.causal())[1] * np.linalg.norm(v[1], axis=-1)
+    shares = moved / moved.sum(-1, keepdims=True)
+    for said, (i, j) in ((view.text("#map-pinned"), (9, 4)), (chart.hover(7, 2), (7, 2))):
+        found = float(said.split(" % of what the row moves")[0].rsplit(", ", 1)[1]) / 100
+        assert found == pytest.approx(shares[i, j], rel=0.06)
+    assert "moves" not in chart.hover(3, 8)  # masked
+    bare = opened(page(of_arrays(q, k, mask=rg.causal())), "#head=1&query=9&key=4")
+    assert "moves" not in bare.text("#map-pinned")

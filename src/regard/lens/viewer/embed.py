@@ -34,7 +34,7 @@ WALKED = 250_000
 PER_NUMBER = 2.6  # bytes of one of these numbers, or of a weight in a run that is stored whole
 ROUNDED = 1e-4  # a relative difference below the resolution of half precision
 OF_KEYS = ("received", "readers", "lengths")
-TRACKS = ("entropy", "spread", "special", "maximum", "attended", *OF_KEYS)
+TRACKS = ("entropy", "spread", "special", "maximum", "attended", "moved", *OF_KEYS)
 
 
 def _weights(run: Run) -> int:

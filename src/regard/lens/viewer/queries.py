@@ -21,7 +21,7 @@ from .row_walk import walk
 
 __all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
 
-TRACKS = ("entropy", "spread", "special", "maximum", "attended")
+TRACKS = ("entropy", "spread", "special", "maximum", "attended", "moved")
 
 
 def about(run: Run) -> dict[str, Any]:

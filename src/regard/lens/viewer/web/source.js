@@ -4,8 +4,8 @@
 //   row(n, call, head, i) -> {coarse, fine, exact} over the keys      column(n, call, head, j) -> the same over the rows
 //   rows(n, call, i) -> the same row of all heads, one after the other   head(n, call, head) -> all weights of a head, row by row
 //   pair(n, queries, keys, i, j) -> [{call, coarse, fine}] per call, one byte per head
-//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, received, readers, lengths, ordinary}   readers: how many
-//                           rows may attend to each key; lengths: of the values, if they were recorded; ordinary: Σ p over the keys
+//   tracks(n, call, head) -> {entropy, spread, special, maximum, attended, moved, received, readers, lengths, ordinary}   readers: how many
+//                           rows may attend to each key; lengths: of the values, and moved: Σ p · length, if they were recorded; ordinary: Σ p over the keys
 //                           that are not special tokens; missing figures are NaN
 //   overview(n, call) -> {rows, columns, codes} of all heads            walk(n, call, head, i) -> the numbers of one row
 //   matrices(n, call, head, i, j) -> the matrices of a head and what they give for row i and key j, as in matrices.py; in a page only

@@ -90,6 +90,13 @@ const ofCell = (of, first, count, what) => {
   return named(of, first, "", 24); // so that the line under the map keeps its height
 };
 
+/** What a key adds to the output of a row, as a share of Σ p · length; "" if lengths are not known, or for a cell of several pairs. */
+function movesWords(tracks, { i, j, high, wide, code, fine }) {
+  if (high * wide > 1 || !tracks?.moved || !tracks.lengths || code < FIRST) return "";
+  const share = (weight(code, fine) * tracks.lengths[j]) / tracks.moved[i];
+  return Number.isFinite(share) ? `, ${percent(share, 2)} of what the row moves` : "";
+}
+
 /** One cell as text: row → key: weight. */
 function cellWords(n, { i, j, high, wide, code, fine }) {
   const { queries, keys } = runs[n].calls[state.call];

@@ -99,7 +99,8 @@ const map = {
     $("map-table").replaceChildren(table);
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
-    if (place.key !== null && at) text.push(leftWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at }), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
+    const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
+    if (place.key !== null && at) text.push(leftWords(place.run, cell), movesWords(tracksNow(place.run), cell), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
     this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}. ${$("map-pinned").textContent}`);
   },
@@ -121,7 +122,7 @@ const map = {
       about.push(`${cell.high > 1 ? "rows" : "row"}: ${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
       about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
     }
-    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), ...about.map((text) => ` · ${text}`));
+    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
   },
 
   async block(place) {
