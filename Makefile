@@ -56,7 +56,7 @@ bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
 	$(BIN)/regard bench
 
 docs: $(VENV)/.stamp-docs ## build the documentation into build/site: make docs, make docs SERVE=1
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --clean && echo "The documentation is in build/site/index.html")
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --clean && $(BIN)/regard learn --site build/site/course && echo "The documentation is in build/site/index.html")
 
 clean: ## remove what was installed and cached
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -14,7 +14,8 @@ from . import _old_names
 from .api.attention import attention, attention_weights, attention_with_lse
 from .api.kv_cache import KVCache
 from .common.errors import Refused
-from .common.public import belong
+from .common.public import belong, no_attribute
+from .common.thread_count import threads
 from .api.explain import Explanation, explain
 from .language.expr import batch, head, key, query, score, table
 from .language.functions import (
@@ -158,6 +159,7 @@ __all__ = [
     "table",
     "tan",
     "tanh",
+    "threads",
     "to_float",
     "to_int",
     "top",
@@ -169,7 +171,7 @@ __all__ = [
 
 def __getattr__(name: str):
     if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name)
     return getattr(importlib.import_module(f".{LAZY[name]}", __name__), name)
 
 

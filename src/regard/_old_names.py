@@ -104,7 +104,7 @@ lens.storing.tensors               common.tensor_files
 lens.terminal                      lens.drawing.terminal
 lens.tiles                         lens.runs.tiles
 lens.viewer.answers                lens.viewer.queries
-lens.viewer.connection             lens.viewer.timeouts
+lens.viewer.connection             common.web.timeouts
 lens.viewer.desk                   lens.viewer.routes
 lens.viewer.origin                 lens.viewer.python_source
 lens.viewer.walk                   lens.viewer.row_walk

@@ -153,8 +153,9 @@ def test_outputs_that_are_nan_pass_nothing():
     """NaN feels nothing of what changes: checks that compare runs do not apply to it."""
     found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
 
-    assert {each.check for each in found.passed} == {"training-mode", "determinism"}
+    assert {each.check for each in found.passed} == {"training-mode"}
     assert {each.check for each in found.skipped if "a fault of finite" in each.reason} == {
+        "determinism",
         "future-leak",
         "padding-leak",
         "batch-dependence",
@@ -209,6 +210,23 @@ def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
     assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")], (
         str(found)
     )
+
+
+def test_a_cache_of_one_token_is_one_token():
+    """A text of nine tokens leaves one to the cache; the finding says "1 token"."""
+    model = tiny("llama")
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def wrong(*args, **kwargs):
+        found = forward(*args, **kwargs)
+        if kwargs["input_ids"].shape[1] == 1:
+            found.logits = found.logits + 1
+        return found
+
+    model.forward = wrong
+    found = only(audit(model, inputs={"input_ids": words(n=9)}, checks=["cache"]))
+    assert found.numbers["start"] == 1 and "with a cache of 1 token and one forward pass" in found.measured
 
 
 @pytest.fixture

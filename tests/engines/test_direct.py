@@ -104,6 +104,15 @@ def test_what_looks_at_calls_is_left_to_python(state):
     assert directly(*given) is not None
 
 
+def test_kernels_of_other_machines_are_not_remembered():
+    """After calls with narrower vectors, machine code gives the bits of this machine."""
+    given = qkv()
+    rg.attention(*given)
+    with limited("portable"):
+        rg.attention(*given)
+    assert torch.equal(directly(*given), fully(*given))
+
+
 class Own(torch.Tensor):
     """A user's subclass of a tensor."""
 

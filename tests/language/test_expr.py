@@ -340,3 +340,71 @@ def test_a_refusal_prints_what_was_written():
 def test_short_text_is_the_whole_text():
     """str and repr agree on an expression of ordinary length."""
     assert str(rg.strided(3)) == repr(rg.strided(3))
+
+
+# ---- what would take forever -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(7,), (2, 3), (1, 1, 4)])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float16, np.float64])
+def test_a_table_is_not_iterated(shape, dtype):
+    """Indices are clamped, so that no index is the end: iteration refuses at once, whatever starts it."""
+    array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    made = table(array)
+    others = [made[key]] if len(shape) == 1 else [made[key], made[(key,) * (len(shape) - 1)]]
+    for each in (made, *others):
+        for start in (list, tuple, iter, set, sorted, max, sum, lambda x: [*x], lambda x: 3 in x, lambda x: dict(x)):
+            with pytest.raises(TypeError):
+                start(each)
+    np.testing.assert_array_equal(np.asarray(made), array)
+    assert np.asarray(made).dtype == array.dtype
+    assert np.shares_memory(np.asarray(made), array)
+    assert not np.shares_memory(np.array(made), array)
+    np.testing.assert_array_equal(np.asarray(made, np.float64), array.astype(np.float64))
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_table_with_too_few_indices_is_no_array(rank):
+    """`np.asarray(table[key])` refuses at once, where further indices are missing."""
+    with pytest.raises(TypeError):
+        np.asarray(table(np.zeros((2,) * rank))[key])
+
+
+@pytest.mark.parametrize("operator", [operator.add, operator.mul, rg.maximum, lambda a, b: rg.where(key > 3, a, b)])
+@pytest.mark.parametrize("start", [key, score, VECTOR[key], table(np.arange(3.0), "n0")[query]])
+@pytest.mark.parametrize("depth", [3, 60, 700])
+def test_the_text_of_shared_nodes_is_as_long_as_the_rule(start, operator, depth):
+    """A rule that uses itself twice, 60 times over, has 2⁶⁰ leaves as a tree; its text names what it shares."""
+    rule = start
+    for _ in range(depth):
+        rule = operator(rule, rule + 1)
+    shown = repr(rule)
+    assert len(shown) < 300 * len(list(walk(rule)))
+    assert eval(shown, NAMES | tables_of(rule)) is rule
+
+
+@pytest.mark.parametrize("depth", [150, 3000])
+def test_the_text_of_a_deep_rule_can_be_read(depth):
+    """A chain of functions, deeper than Python's parser reads parentheses."""
+    rule = score
+    for number in range(depth):
+        rule = rg.tanh(rule) if number % 3 else -rule
+    assert eval(repr(rule), NAMES | tables_of(rule)) is rule
+
+
+@pytest.mark.parametrize("number", [0.1, -3.5, float("inf"), 2.0**70])
+@pytest.mark.parametrize("kind", [np.longdouble, np.float64, np.float32, np.float16])
+def test_numbers_of_numpy_are_constants(kind, number):
+    """Every float of NumPy, also as an array without axes, is the nearest constant."""
+    with np.errstate(over="ignore"):
+        value = kind(number)
+    assert lift(value) is lift(np.array(value)) is Const(float(value))
+    assert score * value is score * float(value)
+
+
+@pytest.mark.parametrize("value", [np.clongdouble(1), np.complex64(1), np.datetime64(5, "ns"), np.timedelta64(5, "ns")])
+def test_other_numbers_of_numpy_are_refused(value):
+    """They are no real numbers."""
+    for number in (value, np.array(value)):
+        with pytest.raises(rg.Refused, match="not a number"):
+            lift(number)

@@ -457,8 +457,10 @@ def test_tensors_that_cannot_be_read_are_refused():
 
     assert [(reason.what, reason.given) for reason in caught.value.reasons] == [
         ("q requires gradients", "q.requires_grad is True"),
-        ("k cannot be read", "torch.float8_e4m3fn on cpu"),
-        ("v cannot be read", "torch.float32 on meta"),
+        (
+            "k cannot be read; the same is true of v",
+            "k torch.float8_e4m3fn on cpu; v torch.float32 on meta",
+        ),
     ]
     with pytest.raises(rg.Refused, match="sinks do not fit the heads"):
         Problem.of(q, k, v, sinks=torch.zeros(H, dtype=torch.float8_e4m3fn))

@@ -104,4 +104,4 @@ def test_parts_are_of_known_kinds():
     """The page of items, the proof and the lesson know them."""
     kinds = {type(part).__name__ for chapter in READ for part in chapter.parts}
 
-    assert kinds <= {Text.__name__, Reveal.__name__, Question.__name__, "Exercise", "Claim"}
+    assert kinds <= {Text.__name__, Reveal.__name__, Question.__name__, "Exercise", "Claim", "Visual"}

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 from typer.testing import CliRunner
@@ -218,3 +220,49 @@ def test_each_save_is_checked(tmp_path):
         assert process.returncode == 0
     finally:
         process.kill()
+
+
+def test_options_of_the_page_are_refused_where_they_have_no_use(tmp_path):
+    """A port without a server, two things at once, a folder for pages that are of no learner."""
+    assert "--port has no use" in refused(tmp_path / "a", "--port", "8000")
+    assert "--open has no use" in refused(tmp_path / "a", "--check", "--open")
+    assert "two options" in refused(tmp_path / "a", "--serve", "--site", tmp_path / "b")
+    assert "--only has no use" in refused(tmp_path / "a", "--serve", "--only", "3")
+    assert "a folder has no use" in refused(tmp_path / "a", "--site", tmp_path / "b")
+    assert "a number from 0 to" in refused(tmp_path / "a", "99", "--serve")
+    (tmp_path / "file").write_text("")
+    assert "cannot be written" in refused(tmp_path / "file", "--serve")
+
+
+def test_the_course_as_pages(tmp_path):
+    """The chapters that are named, and where to begin; a folder with files in it stays as it is."""
+    status, said = run("--site", tmp_path / "pages", "--only", "0")
+    assert (
+        status == 0
+        and "1 chapter, " in said
+        and str(tmp_path / "pages" / "index.html").replace(" ", "") in said.replace(" ", "")
+    )
+    assert sorted(each.name for each in (tmp_path / "pages").iterdir()) == [
+        *("00-numbers.html", "course.css", "course.js", "index.html"),
+    ]
+    assert "not empty" in refused("--site", tmp_path / "pages")
+
+
+def test_the_course_in_the_browser(tmp_path):
+    """`--serve` says the address of the chapter, and ends with Ctrl-C."""
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from regard.cli import main; main()"
+    )
+    served = subprocess.Popen(
+        [sys.executable, "-u", "-c", code, "learn", str(tmp_path / "x"), "3", "--serve"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    address = served.stdout.readline().split()[-1]
+    with urllib.request.urlopen(address) as reply:
+        assert b"<h1>3. Scores and scale</h1>" in reply.read()
+    assert "03-scores.html" in address
+    served.send_signal(signal.SIGINT)
+    out, err = served.communicate(timeout=30)
+    assert (served.returncode, out, err) == (0, "", "")

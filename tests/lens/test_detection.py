@@ -153,6 +153,13 @@ def test_what_is_not_many_texts_through_a_model_is_refused(tmp_path):
     assert len(raised.value.reasons) == 2
 
 
+def test_one_head_and_one_text_are_singular():
+    """In the short form of the result."""
+    score = HeadScore("first", "attention", 0, 0, 0.5, np.nan, 1, (("a", 0.5),))
+    found = HeadScores("toy", 1, ("attention",), {"first": "the first key"}, {"first": (score,)}, ())
+    assert repr(found) == "<HeadScores of toy: 1 head, 1 text, first>"
+
+
 def test_running_statistics():
     """Those of NumPy, whatever the order and the offset of the numbers; NaN does not count."""
     random = np.random.default_rng(0)

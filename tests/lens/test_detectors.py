@@ -129,6 +129,20 @@ def test_what_is_no_measure_is_refused(tmp_path):
         rg.look(tmp_path, measures={})
 
 
+def test_statistics_of_rules_over_tokens():
+    """The axis has the tokens as a table; with the one that belongs to no run the refusal names it."""
+    q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)
+    run = rg.look(q, k=k, mask=rg.causal(), tokens=WORDS, special=SPECIAL)
+    of_run = run.axes[run.calls[0].keys].token
+    rule = (key < query) & (of_run[key] == of_run[query])
+    found = run.calls[0].stats(rg.mass(rule, name="same"))["same"]
+    np.testing.assert_allclose(found, np.nan_to_num(run.calls[0].rows["duplicate"]), atol=1e-6)
+    assert found.max() > 0.01
+    for free in (token[key] == token[query], lambda b, h, q, k: token[q] == token[k]):
+        with pytest.raises(rg.Refused, match=r"the tokens of no run(.|\n)*run\.axes\['keys'\]\.token"):
+            run.calls[0].stats(["entropy", rg.mass(free, name="same")])
+
+
 def test_statistics_of_a_call():
     """They are those of attention with its rules."""
     q, k = np.random.default_rng(0).standard_normal((2, 2, 9, 8), dtype=np.float32)

@@ -42,7 +42,7 @@ def test_the_choice_is_the_row_that_differs():
     """
     found = choose(toy({}, {0: {2: 7, 3: 0}, 1: {5: 2, 7: 3}}))
     assert (found.call, found.head, found.query) == (1, 1, 5)
-    assert "13% above other rows" in found.why  # 0.9 − 1/7 in one of six ordinary rows
+    assert "on average 13 points above other rows" in found.why  # 0.9 − 1/7 in one of six ordinary rows
 
 
 def test_a_head_in_which_all_rows_attend_to_one_word_comes_last():
@@ -74,6 +74,13 @@ def test_a_text_without_distance_still_has_a_choice():
     assert found.why.startswith("the first of all heads")
 
 
+def test_where_no_row_tells_anything_one_that_may_attend_to_many_keys_is_shown():
+    """The first row of a causal model attends to itself whatever the model does: the last ordinary row says more."""
+    weights = np.tril(np.ones((1, 6, 6))) / np.arange(1, 7)[:, None]
+    run = rg.look(weights=weights, mask=rg.causal(), special=[False] * 5 + [True])
+    assert choose(run).why.startswith("the only head") and choose(run).query == 4
+
+
 def test_every_key_of_another_text_is_distant():
     """Between two texts a look at the same position counts, unless it is special; a weight that is not a number does
     not.
@@ -86,7 +93,7 @@ def test_every_key_of_another_text_is_distant():
     run = dataclasses.replace(run, calls=(run.calls[0], broken))
     found = choose(run)
     assert (found.call, found.head) == (0, 0)
-    assert "83%" in found.why  # five of six ordinary rows look at an ordinary word, each at one of its own
+    assert "83 points" in found.why  # five of six ordinary rows look at an ordinary word, each at one of its own
 
 
 def run_of(weights, tokens):
@@ -122,7 +129,7 @@ def test_what_is_shown_first_is_the_largest_on_average():
     call, head = np.unravel_index(far.sum(-1).argmax(), (3, 4))
     found = choose(run)
     assert (found.call, found.head, found.query) == (call, head, far[call, head].argmax())
-    assert f"{more[call, head].sum() / 7:.0%}" in found.why
+    assert f"{100 * more[call, head].sum() / 7:.0f} points" in found.why
     assert choose(run, call=1).head == far[1].sum(-1).argmax()
     call, head = np.unravel_index(far[:, :, 4].argmax(), (3, 4))
     found = choose(run, token="w4")

@@ -153,14 +153,11 @@ def test_changes_that_are_no_rules_are_refused_together():
 
 
 def test_changed_rules_are_a_new_run(rules):
-    """Its numbers are those of the rules; the first run stays; the page learns its calls and what it opens on."""
+    """Its numbers are those of the rules; the first run stays; the page learns its calls, and keeps the text."""
     run, client = rules
     made = client.made("rules", n=0, temperature=0.25, scale=None, mask="recorded", call=0)
-    assert (
-        made["number"] == 1
-        and len(made["run"]["calls"]) == 2
-        and made["run"]["start"].keys() == {"call", "head", "query"}
-    )
+    assert made["number"] == 1 and len(made["run"]["calls"]) == 2
+    assert made["run"].keys() == {"calls", "facts", "findings", "python"}
     for call, head in ((0, 0), (1, 2)):
         expected = attended(run.calls[call], head, temperature=0.25)[11]
         np.testing.assert_allclose(client.row(1, call, head, 11), expected, rtol=2e-4, atol=1.1e-6)
@@ -313,3 +310,51 @@ def test_a_typed_text_is_compared_with_the_original(texts, chromium):
     assert view.tab.is_hidden("#compare")
     assert not view.said
     view.context.close()
+
+
+@pytest.fixture
+def ruled(chromium):
+    """The page of a server of a run of random heads, without a model."""
+    with server.Server(example(12, 2, 3)[0]) as running:
+        view = Opened(chromium, running.address)
+        yield view
+        view.context.close()
+
+
+def test_values_that_are_no_rules_are_not_left_in_the_fields(ruled):
+    """A refused temperature or window gives way to the value that is used, and the page says what is expected."""
+    view = ruled
+    for field, wrong, used, said in (
+        ("#live-temperature-number", "-1", "1", "a temperature is a number above 0: “-1” was not taken"),
+        ("#live-temperature-number", "", "1", "a temperature is a number above 0: nothing was not taken"),
+        ("#live-width", "0", "4", "a window has 1 key or more: “0” was not taken"),
+    ):
+        view.tab.select_option("#live-mask", "window" if field == "#live-width" else "recorded")
+        view.settled()  # what the page says of the mask would take the place of the refusal
+        view.tab.fill(field, wrong)
+        view.press("Enter")
+        view.tab.wait_for_selector("#live-said.alarm")
+        assert view.tab.input_value(field) == used
+        assert view.text("#live-said") == said
+    assert view.tab.evaluate("live.rules().window") == 4
+
+
+def test_a_stopped_server_is_named(chromium):
+    """A page that outlives its server says so, and keeps what it shows."""
+    with server.Server(example(12, 2, 3)[0]) as running:
+        view = Opened(chromium, running.address)
+    view.tab.select_option("#live-mask", "causal")
+    view.tab.wait_for_selector("#live-said.alarm")
+    assert "the server does not answer: it was stopped." in view.text("#live-said")
+    assert view.state("run") == 0
+    view.context.close()
+
+
+def test_what_a_switch_of_rules_does_not_touch_is_kept(ruled):
+    """The list of heads, the text and what the page opens on are those of before: none is built again."""
+    view = ruled
+    view.tab.evaluate("window.option = document.querySelector('#map-head option')")
+    view.tab.select_option("#live-mask", "none")
+    until(view, "state.run > 0")
+    assert view.tab.evaluate("option.isConnected && runs[state.run].axes === runs[0].axes")
+    assert view.tab.evaluate("runs[state.run].start === runs[0].start")

@@ -12,6 +12,7 @@ from rich.console import Console
 from regard.common.text.characters import characters
 from regard.lens import Axis
 from regard.lens.drawing.terminal import _color, matrix, summary
+from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from tests.support.browser import example
@@ -47,6 +48,14 @@ def test_an_axis_of_positions_is_counted_once():
     assert "1 head · 5 positions\n" in printed(run)
 
 
+def test_the_entropy_is_a_share_of_what_is_possible():
+    """As on the page; whole on a narrow terminal too."""
+    run = example(8, 2, 3)[0]
+    assert all(
+        "entropy, % of the maximum possible\n" in re.sub(" +\n", "\n", printed(run, width)) for width in (40, 60)
+    )
+
+
 @pytest.mark.parametrize("width", [60, 200])
 def test_no_character_is_cut(width):
     """Labels and names end between characters, and labels have equal widths."""
@@ -76,3 +85,25 @@ def test_numbers_on_colors_have_contrast():
         low, high = sorted((light(style.color), light(style.bgcolor)))
         ratios.append((high + 0.05) / (low + 0.05))
     assert 4.5 <= min(ratios) < 6 and max(ratios) > 12
+
+
+def test_detectors_say_of_how_many_rows():
+    """A head is not judged by one row without saying so; figures of special tokens need a special token."""
+
+    def said_of(*tokens):
+        q = np.random.default_rng(0).standard_normal((1, len(tokens), 8), dtype=np.float32)
+        return printed(of_arrays(q, q, q, tokens=tokens, special=[token[0] == "[" for token in tokens]))
+
+    said = said_of(" a", " b", " c", " a", " d", " b", " e")
+    assert re.search(r"the same token before \(2 rows\) +0\.0", said)
+    assert re.search(r"the previous token +0\.0", said)
+    assert "special tokens" not in said
+    once = said_of("[CLS]", " a", " a", "[SEP]")
+    assert "the same token before (1 row) " in once and "on special tokens" in once
+
+
+def test_what_moves_is_named():
+    """‖v‖, or ‖v W_o‖, as the values are known."""
+    q = np.random.default_rng(0).standard_normal((1, 5, 8), dtype=np.float32)
+    assert "moves: the key’s share of Σ p·‖v‖" in printed(of_arrays(q, q, q))
+    assert "moves" not in printed(of_arrays(q, q))

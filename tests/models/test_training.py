@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -408,17 +407,6 @@ def test_one_process_trains_in_a_folder(rhyme, tmp_path):
     with pytest.raises(Refused, match=r"the run was continued by another process\n.*step 1 here, 2 in"):
         next(iter(other))
     assert [line["step"] for line in run.resume(tmp_path / "run", [], {})] == [3, 4]
-
-
-def test_a_full_disk_is_told_with_what_is_safe(rhyme, tmp_path, monkeypatch):
-    """A checkpoint that cannot be written names the last whole one."""
-    found = run.begin(tmp_path / "run", [rhyme], {**TINY, "steps": 4, "eval_every": 2})
-    steps = iter(found)
-    next(steps), next(steps)
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    next(steps)
-    with pytest.raises(Refused, match=r"No space left on device\n.*\n.*the checkpoint of step 2 is complete"):
-        next(steps)
 
 
 def test_generate_refuses_what_it_cannot_write(tmp_path):

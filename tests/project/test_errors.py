@@ -1,13 +1,15 @@
 """How a refusal reads: what was given, what was expected, how to fix it; the words are pinned."""
 
+import ast
 import pickle
 
 import numpy as np
 import pytest
 
 import regard as rg
-from regard.common.errors import Reason, Refused, did_you_mean, refuse
+from regard.common.errors import SITE, Reason, Refused, did_you_mean, page, refuse
 from regard.language.expr import key, query, score, table
+from tests import ROOT
 
 
 def test_three_beats():
@@ -44,6 +46,46 @@ def test_did_you_mean():
     """A misspelt name is answered with the closest known one."""
     assert did_you_mean("jti", ("jit", "sdpa")) == "did you mean 'jit'? choose one of 'jit', 'sdpa'"
     assert did_you_mean("zzz", ("jit", "sdpa")) == "choose one of 'jit', 'sdpa'"
+
+
+def test_a_long_list():
+    """Without a place that lists the names they are all written; with one it is named, for no other kind of name."""
+    names = [f"name{number}" for number in range(20)]
+
+    assert did_you_mean("zzz", names).count("name") == 20
+    assert did_you_mean("zzz", names, page("reference/cost")) == f"{SITE}/reference/cost.html lists them all"
+
+
+def sources():
+    """Every file of the package, parsed."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / "src" / "regard").rglob("*.py")}
+
+
+def test_pages_of_the_documentation_that_errors_name_exist():
+    """Each `page(…)` in the source is a page of docs/."""
+    calls = [node for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [call.args[0].value for call in calls if getattr(call.func, "id", "") == "page" and len(call.args) == 1
+             and isinstance(call.args[0], ast.Constant)]  # fmt: skip
+
+    assert len(named) >= 5
+    assert [name for name in named if not (ROOT / "docs" / f"{name}.md").is_file()] == []
+
+
+def test_no_error_names_a_file_that_a_wheel_does_not_hold():
+    """Strings of the source outside docstrings have no path of docs/, but those of pages that are generated."""
+    found = []
+    for path, tree in sources().items():
+        with_docs = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, with_docs) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                found += [(path.name, node.value)] if "docs/" in node.value and "<!--" not in node.value else []
+
+    assert found == [("architectures.py", text) for _, text in found if text.startswith("# Cost of every")]
 
 
 WORDS = [

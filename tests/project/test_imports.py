@@ -24,6 +24,17 @@ def test_the_lens_itself_loads_numpy_only():
     assert loaded_by("import regard.lens") == set()
 
 
+def test_placing_loads_numpy_only():
+    """A sequence is placed on ranks without torch, and `import regard` does not load the package."""
+    assert (
+        loaded_by("import regard as rg, regard.parallel as rp; rp.explain(rp.place(999, ranks=3, mask=rg.causal()))")
+        == set()
+    )
+    assert (
+        loaded_by("import regard; assert not any(name.startswith('regard.parallel') for name in sys.modules)") == set()
+    )
+
+
 def test_building_expressions_loads_numpy_only():
     """Masks and scores, and their text, need no engine."""
     assert loaded_by("import regard as rg; repr(rg.causal() & rg.window(4)); repr(rg.alibi(8))") == set()

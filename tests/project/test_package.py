@@ -1,6 +1,7 @@
 """The package as people install it: the wheel alone, what it carries, and what type checkers see of it."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.common.errors import SITE
 from tests import ROOT
 
 WRONG = """import numpy as np
@@ -75,6 +77,25 @@ def test_the_wheel_carries_the_page_and_the_types(wheel):
 
     assert {"regard/py.typed", "regard/lens/viewer/web/page.html"} <= wanted
     assert wanted - held == set()
+
+
+@pytest.mark.slow  # builds the wheel
+def test_what_a_package_index_shows(wheel):
+    """Addresses of the one site, a classifier for each Python, and a README whose links are pages that exist."""
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+    text = archive.read(name).decode()
+    fields, _, readme = text.partition("\n\n")
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if not link.startswith("#")]
+    pages = [link.removeprefix(f"{SITE}/") for link in links if link.startswith(SITE)]
+
+    assert f"Project-URL: Documentation, {SITE}" in fields
+    assert {f"Classifier: Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
+        fields.splitlines()
+    )
+    assert [link for link in links if not link.startswith("https://")] == [] and len(pages) > 20
+    for page in pages:
+        assert (ROOT / "docs" / page.replace(".html", ".md")).is_file(), page
 
 
 @pytest.mark.slow  # installs into a new environment

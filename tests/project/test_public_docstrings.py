@@ -10,7 +10,7 @@ import regard
 
 torch = pytest.importorskip("torch")
 PACKAGES = ["regard", "regard.torch", "regard.torch.layers", "regard.torch.positions", "regard.torch.hf"]
-PACKAGES += ["regard.models", "regard.lens", "regard.audits"]
+PACKAGES += ["regard.models", "regard.lens", "regard.audits", "regard.parallel"]
 SYMBOLS = {
     "batch",
     "head",

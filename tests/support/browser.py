@@ -60,12 +60,14 @@ class Opened:
         self.settled()
 
     def settled(self):
-        """Waits until every screen has drawn what was chosen last."""
+        """Waits until every screen has drawn what was chosen last, in sight and near the window."""
         self.tab.wait_for_selector("html[data-ready]", state="attached")
         self.tab.evaluate(
             """async () => {
                 const frame = () => new Promise(requestAnimationFrame);
-                do { await frame(); await frame(); } while (document.documentElement.dataset.drawn !== String(drawing));
+                const drawn = () => document.documentElement.dataset.drawn === String(drawing);
+                const following = () => typeof Lazily !== "undefined" && Lazily.following.size; // of the viewer
+                do { await frame(); await frame(); } while (!drawn() || following());
             }"""
         )
 

@@ -108,3 +108,13 @@ def test_rows_are_taken_back_as_from_the_cache(window):
             found = [cache.attend(q, mask=rg.causal()) for cache in (ours, law)]
             assert torch.allclose(*found, rtol=0, atol=1e-12)
         assert ours.lengths.tolist() == law.lengths.tolist()
+
+
+def test_a_cache_of_some_heads_counts_from_the_first():
+    """head_start: rules read the number that a head has in the whole, as in rg.KVCache."""
+    by_head = rg.key * 2 >= rg.head
+    k, v, q = (drawn(1, heads, 3, depth) for heads, depth in ((G, D), (G, E), (H, D)))
+    whole, part = TensorCache(G, D, E, dtype=torch.float64), TensorCache(1, D, E, dtype=torch.float64)
+    whole.append(k, v)
+    part.append(k[:, 1:], v[:, 1:])
+    assert torch.equal(part.attend(q[:, 2:], mask=by_head, head_start=2), whole.attend(q, mask=by_head)[:, 2:])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, Never, SupportsFloat, SupportsIndex
 
 import numpy as np
 
 from ..common.call_hooks import watched, without_data
 from ..common.compiled import outside_programs
 from ..common.interception import compiling, intercepted
+from ..common.text.keywords import reject_unknown, without_unknown
 from ..common.types import ArrayLike, ArrayT, Engine, Index
 from ..engines import direct, dispatch
 from ..language.callables import Mask, Score
@@ -17,6 +18,7 @@ from ..language.checks.arguments import Arguments
 __all__ = ["attention", "attention_weights", "attention_with_lse"]
 
 
+@without_unknown
 def attention(
     q: ArrayT,
     k: ArrayT,
@@ -32,6 +34,7 @@ def attention(
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
     engine: Engine = "auto",
+    **unknown: Never,
 ) -> ArrayT:
     """Exact attention: for each query row, the weighted mean of the values that it may attend to.
 
@@ -77,6 +80,8 @@ def attention(
         >>> rg.attention(q, k, v, mask=rg.causal()).round(2).tolist()[0]
         [1.0, 0.0, 0.0]
     """
+    if unknown:
+        reject_unknown(attention, unknown)
     given = mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start
     attend = direct.attend_arrays if type(q) is np.ndarray else direct.attend
     found = None if compiling() else attend(q, k, v, *given, engine)
@@ -86,6 +91,7 @@ def attention(
     return call(q, k, v, Arguments(*given), engine)[0]
 
 
+@without_unknown
 def attention_with_lse(
     q: ArrayT,
     k: ArrayT,
@@ -101,6 +107,7 @@ def attention_with_lse(
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | None = None,
     engine: Engine = "auto",
+    **unknown: Never,
 ) -> tuple[ArrayT, ArrayT]:
     """Attention, and the log-sum-exp of each row.
 
@@ -134,6 +141,8 @@ def attention_with_lse(
         >>> bool(np.allclose(lse, np.log(4)))
         True
     """
+    if unknown:
+        reject_unknown(attention_with_lse, unknown)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     call = _recorded if _is_recorded(q) else _call
     return call(q, k, v, arguments, engine, lse=True)

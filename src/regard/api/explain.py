@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
 from ..common.compiled import outside_programs
+from ..common.text.terminal_text import printable
 from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
 from ..engines.cost import Cost, cost
@@ -17,6 +18,7 @@ from ..language.problem import Problem
 __all__ = ["Explanation", "explain"]
 
 
+@printable
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """The result of `explain`: print it, or read its fields.

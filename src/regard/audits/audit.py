@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
+from ..common.text.keywords import known_keywords
+from ..common.text.terminal_text import printable
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Audit", "audit"]
 
 
+@printable
 @dataclass(frozen=True)
 class Audit:
     """The results of an audit. `print` shows them as text.
@@ -89,6 +92,7 @@ class Audit:
 
 
 @requires_extra("audit", "look")
+@known_keywords
 def audit(
     what: torch.nn.Module | Callable[..., Any] | Run | str | Path | None = None,
     text: str | None = None,
@@ -131,21 +135,34 @@ def audit(
         (False, 'future-leak')
     """
     chosen = _chosen(checks)
+    if causal is not None and not isinstance(causal, bool):
+        raise refuse(
+            "audit",
+            "causal is neither true nor false",
+            given=f"{type(causal).__name__} {causal!r:.40}",
+            expected="True, False, or None for what the model declares",
+            fix="pass causal=True or causal=False",
+        )
     if isinstance(what, Run) or (isinstance(what, str | Path) and is_run(what)):
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = what if isinstance(what, Run) else look(what)
         return _audit(run.model, _run_results(run, None, select_run_checks(chosen)))
     from . import make_subject  # loads torch
+    from .auditable import refuse_model
+    from .restored import restored
 
+    refuse_model(what, inputs)
     if what is None or isinstance(what, str | Path):
         _reject("a model that is loaded by name", inputs=inputs, tokenizer=tokenizer)
         subject = make_subject.from_name(what, text, causal)
-    elif is_transformers_model(what):
-        subject = make_subject.from_transformers(what, tokenizer, text, inputs, causal)
-    else:
-        _reject("a torch module", text=text, tokenizer=tokenizer)
-        subject = make_subject.from_module(what, inputs, causal)
-    return _audit(subject.name, _model_results(subject, chosen))
+        return _audit(subject.name, _model_results(subject, chosen))
+    with restored(what):
+        if is_transformers_model(what):
+            subject = make_subject.from_transformers(what, tokenizer, text, inputs, causal)
+        else:
+            _reject("a torch module", text=text, tokenizer=tokenizer)
+            subject = make_subject.from_module(what, inputs, causal)
+        return _audit(subject.name, _model_results(subject, chosen))
 
 
 def _audit(name: str, results: Iterable[Result]) -> Audit:
@@ -168,6 +185,14 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
 def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     """The names of the checks to run, in the order in which they run."""
     known = names()
+    if checks is not None and not isinstance(checks, Iterable):
+        raise refuse(
+            "audit",
+            "checks is not a list of names",
+            given=type(checks).__name__,
+            expected=f"names among {', '.join(known)}",
+            fix="pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
+        )
     chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
     reasons = []
     for name in chosen:
@@ -204,21 +229,14 @@ def _reject(what: str, **arguments) -> None:
 
 def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
     """The results of all checks of a model; its modules are in evaluation mode meanwhile, and restored afterwards."""
+    from .auditable import refuse_outputs  # loads torch
+
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
     subject = replace(subject, training=modes)
     for module in modes.values():
         module.training = False
     try:
-        try:
-            subject.run(subject.inputs)
-        except Raised as error:
-            raise refuse(
-                "audit",
-                "the model does not run",
-                given=f"{subject.name}: {error}",
-                expected="inputs that its forward accepts",
-                fix="pass inputs=, tensors by name, batch first",
-            ) from error
+        refuse_outputs(subject)
         faults: set[str] = set()
         for check in select_model_checks(chosen):
             blockers = [name for name in check.after if name in faults]
@@ -241,6 +259,8 @@ def _results(check: ModelCheck, subject: Subject) -> list[Result]:
     except Incomparable as error:
         return [Skipped(check.name, str(error))]
     except Raised as error:  # a transformers model may need further inputs, which are only guessed: then a note
+        if check.name in ("cache", "position-offset"):
+            return [_decoding_fails(check, subject, error)]
         return [
             Finding(
                 check=check.name,
@@ -254,6 +274,19 @@ def _results(check: ModelCheck, subject: Subject) -> list[Result]:
                 fix="support this in forward if the model is used that way; otherwise leave this check out",
             )
         ]
+
+
+def _decoding_fails(check: ModelCheck, subject: Subject, error: Raised) -> Finding:
+    """A model that takes a cache, or can generate, but raises when it does."""
+    return Finding(
+        check=check.name,
+        severity="fault",
+        where=subject.name,
+        measured=f"the model raised {error} while decoding (threshold: it decodes, as its forward takes a cache)",
+        cause="forward takes a key/value cache that it does not support, or passes arguments on that do not fit a step "
+        "of one token",
+        fix="decode two tokens with a cache, and follow the error from there; without support, refuse use_cache",
+    )
 
 
 def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
@@ -282,7 +315,10 @@ def _run_results(run: Run, module: Any, checks: list[RunCheck | RuleCheck]) -> I
 
 def _with_causal(subject: Subject, call: Call) -> Call:
     """The call, declared causal as the caller specified, if it is over the positions of the sequence and its layer
-    declares nothing.
+    declares nothing. With another input of the same length, such as the text of an encoder, this is unknown.
     """
-    over_sequence = call.queries == call.keys and call.shape[1:] == (subject.length, subject.length)
-    return replace(call, notes={"causal": True, **call.notes}) if over_sequence else call
+    if call.queries != call.keys or call.shape[1:] != (subject.length, subject.length) or subject.sequence is None:
+        return call
+    main = subject.inputs[subject.sequence]
+    others = [part for part in subject.inputs.values() if part is not main and part.shape == main.shape]
+    return call if others else replace(call, notes={"causal": True, **call.notes})

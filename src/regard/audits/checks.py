@@ -78,7 +78,7 @@ SOUND = ("finite", "determinism")  # without these no two runs can be compared
 CHECKS: list[Check] = [
     ModelCheck("training-mode", training),
     ModelCheck("finite", finite),
-    ModelCheck("determinism", determinism),
+    ModelCheck("determinism", determinism, after=("finite",)),
     ModelCheck("future-leak", future_leak, after=SOUND),
     ModelCheck("padding-leak", padding_leak, after=SOUND),
     ModelCheck("batch-dependence", batch_dependence, after=SOUND),

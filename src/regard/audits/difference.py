@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.text.terminal_text import printable
 from .subject import Outputs, Subject
 
 __all__ = ["ALLOWED", "Difference", "Incomparable", "difference", "listed", "positions"]
@@ -19,6 +20,7 @@ class Incomparable(Exception):
     """Two runs that have no output in common."""
 
 
+@printable
 @dataclass(frozen=True)
 class Difference:
     """The output that differs most relative to its threshold. size: the largest absolute difference · allowed: the
@@ -48,8 +50,8 @@ def difference(subject: Subject, actual: Outputs, expected: Outputs) -> Differen
     """The largest difference between outputs of the same name and shape; the threshold is `ALLOWED` times the measured
     rounding of the subject.
 
-    NaN and infinity equal themselves and differ infinitely from anything else. An output that is in one run only, or
-    has another shape there, is not compared.
+    Infinity equals itself. NaN equals nothing, not even itself, and differs infinitely from everything. An output that
+    is in one run only, or has another shape there, is not compared.
     """
     expected = {name: part for name, part in expected.items() if name in actual and actual[name].shape == part.shape}
     if not expected:
@@ -64,8 +66,7 @@ def _largest(actual: Outputs, expected: Outputs, rounding: Mapping[str, float]) 
     differences = []
     for name, part in expected.items():
         a, b = actual[name].double(), part.double()
-        same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-        off = torch.where(same, 0.0, (a - b).abs().nan_to_num(math.inf, math.inf))
+        off = torch.where(a == b, 0.0, (a - b).abs().nan_to_num(math.inf, math.inf))
         by_row = off.flatten(2).amax((0, 2)) if off.ndim > 2 else off.amax(0).reshape(-1)
         allowed = ALLOWED * rounding[name]
         rows = tuple((by_row > allowed).nonzero().flatten().tolist())

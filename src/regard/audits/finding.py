@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..common.text.terminal_text import printable
+
 __all__ = ["SEVERITIES", "Finding", "Passed", "Result", "Skipped"]
 
 SEVERITIES = ("fault", "warning", "note")
 
 
+@printable
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One problem that an audit detected, with its likely cause and a fix.

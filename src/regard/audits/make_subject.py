@@ -10,21 +10,14 @@ from typing import Any
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
 from .causality import causality
-from .subject import PaddingMask, Subject, seeded
+from .padding_masks import PADDING_MASKS, argument, of_module, of_transformers
+from .subject import Subject, seeded
 
 __all__ = ["from_module", "from_name", "from_transformers"]
 
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
 # Both are prime, so that no other axis has the same length.
 TOKENS, DECODER_TOKENS = 23, 19
-
-# Arguments that are padding masks, by name: (value of a real token, value of padding).
-PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
-    "attention_mask": (1, 0),
-    "padding_mask": (True, False),
-    "key_padding_mask": (False, True),
-    "src_key_padding_mask": (False, True),
-}
 
 
 def from_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
@@ -84,12 +77,17 @@ def from_transformers(
     for candidate in candidates:
         moved = {key: part.to(model.device) for key, part in candidate.items()}
         sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
-        source = next((key for key in ("input_ids", "inputs_embeds") if key in moved), None)
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several_entries(sequence, moved[sequence])
-        mask = PaddingMask("attention_mask", source) if source and "attention_mask" in parameters else None
+        mask, further = of_transformers(moved, parameters, sequence)
         subject = Subject(
-            model=model, name=name or type(model).__name__, inputs=moved, sequence=sequence, mask=mask, **rest
+            model=model,
+            name=name or type(model).__name__,
+            inputs=moved,
+            sequence=sequence,
+            mask=mask,
+            further_masks=further,
+            **rest,
         )
         try:
             subject.run(subject.inputs)
@@ -132,15 +130,16 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = JoinedHeads(module, tensors)
         tensors = {"x": module.joined}
-    main = [key for key, part in tensors.items() if key not in PADDING_MASKS and part.ndim > 1]
-    sequence = next((key for key in main if tensors[key].shape[0] == 1), None)
+    arguments = list(inspect.signature(getattr(module, "forward", module)).parameters)
+    called = {key: argument(key, arguments) for key in tensors}
+    masks = {key for key in tensors if any(word in called[key] for word in ("mask", "bias"))}
+    main = [key for key, part in tensors.items() if called[key] not in PADDING_MASKS and part.ndim > 1]
+    main = [key for key in main if key not in masks] or main
+    single = [key for key in main if tensors[key].shape[0] == 1]
+    sequence = next((key for key in single if called[key] == "tgt"), single[0] if single else None)
     if main and sequence is None:
         raise _several_entries(main[0], tensors[main[0]])
-    parameters = frozenset(inspect.signature(getattr(module, "forward", module)).parameters)
-    mask_name = next((key for key in PADDING_MASKS if key in tensors or key in parameters), None)
-    mask = (
-        None if mask_name is None or sequence is None else PaddingMask(mask_name, sequence, *PADDING_MASKS[mask_name])
-    )
+    mask, further = of_module(tensors, arguments, sequence)
     ids = None
     if sequence is not None and not tensors[sequence].is_floating_point():
         ids = tensors[sequence].unique().cpu()
@@ -154,10 +153,12 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         fixed=fixed,
         sequence=sequence,
         mask=mask,
+        further_masks=further,
+        of_pairs=frozenset(key for key in masks if called[key] not in PADDING_MASKS and tensors[key].ndim > 1),
         ids=ids,
         causal=declared,
         causal_source=causal_source,
-        parameters=parameters,
+        parameters=frozenset(arguments),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..common.errors import first_line
@@ -26,12 +26,17 @@ class Raised(Exception):
 class PaddingMask:
     """The input `name`, which marks each position of the input `of` as a real token or as padding, and its two
     values.
+
+    others: further padding masks over the same positions, which are given together with it · along: the inputs that
+    have these positions; None: all inputs whose first two axes are those of `of`
     """
 
     name: str
     of: str
-    real: bool | int = 1
-    padding: bool | int = 0
+    real: bool | float = 1
+    padding: bool | float = 0
+    others: tuple[str, ...] = ()
+    along: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,11 +45,12 @@ class Subject:
 
     inputs: tensors by name, batch first. The model is called with them, and with the constant arguments `fixed`;
     names that are numbers are positional arguments · sequence: name of the input whose axis 1 is the positions, or
-    None · mask: the padding mask, or None · ids (N,): the tokens that replacements are drawn from · pad: the padding
-    token · causal: whether each output may depend on earlier positions only; None: unknown · causal_source: what
-    declares that, in words · training: the modules that were in training mode before the audit, by name · parameters:
-    the names of the arguments of forward · is_transformers: whether this is a transformers model, which may have a
-    key/value cache and `generate`
+    None · mask: the padding mask, or None · further_masks: padding masks of other inputs · of_pairs: names of
+    inputs that have an entry for each pair of positions, such as masks · ids (N,): the tokens that replacements are
+    drawn from · pad: the padding token · causal: whether each output may depend on earlier positions only; None:
+    unknown · causal_source: what declares that, in words · training: the modules that were in training mode before
+    the audit, by name · parameters: the names of the arguments of forward · is_transformers: whether this is a
+    transformers model, which may have a key/value cache and `generate`
     """
 
     model: Any
@@ -53,6 +59,8 @@ class Subject:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sequence: str | None = None
     mask: PaddingMask | None = None
+    further_masks: tuple[PaddingMask, ...] = ()
+    of_pairs: frozenset[str] = frozenset()
     ids: Any = None
     pad: int = 0
     causal: bool | None = None
@@ -103,8 +111,50 @@ class Subject:
             return self.model(*positional, **keywords)
 
     def run(self, inputs: Mapping[str, Any], seed: int = 0) -> Outputs:
-        """The floating-point tensors that the model returns, by name."""
-        return dict(floats(self.call(inputs, seed)))
+        """The floating-point tensors that the model returns, by name; 0 in the rows of masked padding.
+
+        What a model returns for padding is undefined: implementations differ there, and models do not read it.
+        """
+        return {name: self._without_padding(name, part, inputs) for name, part in floats(self.call(inputs, seed))}
+
+    def _without_padding(self, name: str, part, inputs: Mapping[str, Any]):
+        for mask in self.masks:
+            given = inputs.get(mask.name)
+            of_output = name.startswith("encoder_") != (mask.of == self.sequence)
+            if given is not None and of_output and part.ndim > 1 and part.shape[:2] == given.shape:
+                hidden = (given == mask.padding).reshape(*given.shape, *[1] * (part.ndim - 2))
+                part = part.masked_fill(hidden.to(part.device), 0)
+        return part
+
+    @property
+    def masks(self) -> tuple[PaddingMask, ...]:
+        """Every padding mask."""
+        return (*([] if self.mask is None else [self.mask]), *self.further_masks)
+
+    @functools.cached_property
+    def without_padding(self) -> Subject:
+        """This subject without the positions of the sequence that its padding mask marks as padding, and without that
+        mask; itself if there is none.
+        """
+        masks = [mask for mask in self.masks if mask.of == self.sequence and mask.name in self.inputs]
+        if not masks or self.sequence is None:
+            return self
+        main, removed = self.inputs[self.sequence], {mask.name for mask in masks}
+        real = (self.inputs[masks[0].name][0] != masks[0].padding).nonzero().flatten()
+        return replace(
+            self,
+            inputs={
+                name: part[:, real.to(part.device)] if self.of_sequence(name, part, main) else part
+                for name, part in self.inputs.items()
+                if name not in removed
+            },
+        )
+
+    def of_sequence(self, name: str, part, main) -> bool:
+        """Whether an input has one entry for each position of the sequence `main`."""
+        if str(self.sequence).startswith("decoder_"):
+            return name.startswith("decoder_") and part.shape[:2] == main.shape[:2]
+        return part.ndim > 1 and part.shape[:2] == main.shape[:2] and not name.startswith("decoder_")
 
     def rows(self, outputs: Outputs, length: int | None = None) -> Outputs:
         """The outputs with one row per position, which means that axis 1 has the length of the sequence."""
@@ -134,23 +184,79 @@ class Subject:
         import torch
 
         assert self.mask is not None
-        main = self.inputs[self.mask.of]
         made = dict(self.inputs)
-        made.setdefault(
-            self.mask.name, torch.full(main.shape[:2], self.mask.real, dtype=_dtype(self.mask.real), device=main.device)
-        )
+        for name in (self.mask.name, *self.mask.others):
+            made.setdefault(name, self._all_real())
         for name, part in made.items():
-            if part.ndim < 2 or part.shape[:2] != main.shape[:2] or name.startswith("decoder_"):
+            if not self._is_along(name, part):
                 continue
-            value = self.mask.padding if name == self.mask.name else self.pad if name == self.mask.of else 0
+            value = self._padding_values.get(name, self.pad if name == self.mask.of else 0)
             ends = [
                 torch.full((1, count, *part.shape[2:]), value, dtype=part.dtype, device=part.device)
                 for count in (left, right)
             ]
-            if name == self.mask.of and turn is not None:
+            if turn is not None and self._is_content(name, part):
                 ends = [self.redrawn(end, turn, part) for end in ends]
             made[name] = torch.cat([ends[0], part, ends[1]], 1)
         return made
+
+    @property
+    def fixed_length(self) -> str | None:
+        """The name of an input that has an entry for each pair of positions, such as a mask (positions, positions), so
+        that padding cannot be added; None without one.
+        """
+        assert self.mask is not None
+        length = self.inputs[self.mask.of].shape[1]
+        return next(
+            (name for name, part in self.inputs.items() if name in self.of_pairs and length in part.shape[-2:]),
+            None,
+        )
+
+    def padded_within(self, turn: int | None = None) -> dict[str, Any]:
+        """The inputs with two of their positions masked as padding, for models whose length is fixed; these positions
+        contain random values where `turn` is given.
+        """
+        assert self.mask is not None
+        made, length = dict(self.inputs), self.inputs[self.mask.of].shape[1]
+        at = [length // 3, 2 * length // 3]  # apart, so that a narrow window sees other keys, too
+        for name in (self.mask.name, *self.mask.others):
+            made.setdefault(name, self._all_real())
+        for name, part in made.items():
+            if name in self._padding_values and self._is_along(name, part):
+                made[name] = part.clone()
+                made[name][:, at] = self._padding_values[name]
+            elif turn is not None and self._is_content(name, part):
+                made[name] = part.clone()
+                made[name][:, at] = self.redrawn(part[:, at], turn, part)
+        return made
+
+    def _is_along(self, name: str, part) -> bool:
+        """Whether an input has the positions that the padding mask is about."""
+        assert self.mask is not None
+        along = self.mask.along
+        if part.ndim < 2 or part.shape[:2] != self.inputs[self.mask.of].shape[:2] or name.startswith("decoder_"):
+            return False
+        return along is None or name in along
+
+    def _is_content(self, name: str, part) -> bool:
+        """Whether padding of this input contains values that a mask has to hide."""
+        assert self.mask is not None
+        return self._is_along(name, part) and (
+            name == self.mask.of or (part.is_floating_point() and part.ndim > 2 and self.mask.along is not None)
+        )
+
+    @functools.cached_property
+    def _padding_values(self) -> dict[str, bool | float]:
+        """The value that marks padding, by the name of every padding mask."""
+        return {name: mask.padding for mask in self.masks for name in (mask.name, *mask.others)}
+
+    def _all_real(self):
+        """A padding mask without padding."""
+        import torch
+
+        assert self.mask is not None
+        main = self.inputs[self.mask.of]
+        return torch.full(main.shape[:2], self.mask.real, dtype=_dtype(self.mask.real), device=main.device)
 
 
 @contextlib.contextmanager
@@ -188,7 +294,7 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             yield from floats(part, f"{name}[{number}]")
 
 
-def _dtype(value: bool | int):
+def _dtype(value: bool | float):
     import torch
 
-    return torch.bool if isinstance(value, bool) else torch.long
+    return torch.bool if isinstance(value, bool) else torch.long if isinstance(value, int) else torch.float32

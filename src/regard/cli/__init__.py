@@ -20,19 +20,19 @@ from .generate import generate
 from .learn import learn
 from .look import look
 from .models import models
+from .plan import plan
 from .train import train
 
 __all__ = ["app", "main"]
 
 HELP = "Exact self-attention: inspect, audit and price models, run benchmarks, train small models."
-app = typer.Typer(
-    help=HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command()(look)
 app.command()(learn)
 app.command()(audit)
 app.command()(conform)
 app.add_typer(costs, name="cost", help=COST_HELP)
+app.command()(plan)
 app.command()(bench)
 app.command()(train)
 app.command()(generate)

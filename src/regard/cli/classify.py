@@ -10,8 +10,9 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import needs
+from ..common.text.counted import counted
 from .progress import bar, interruptible
-from .train import option
+from .train.command import option
 
 __all__ = ["classify"]
 
@@ -94,7 +95,8 @@ def _train(
         f"{len(learning.classes)} classes"
     )
     if learning.cut:
-        console.print(f"         {learning.cut:,} texts truncated to {learning.settings.context} tokens")
+        texts, most = f"{learning.cut:,} text{'s' * (learning.cut != 1)}", counted(learning.settings.context, "token")
+        console.print(f"         {texts} truncated to {most}")
     console.print(
         f"model    {sum(weight.numel() for weight in learning.model.parameters()):,} parameters, "
         f"vocabulary {learning.vocabulary.size}"

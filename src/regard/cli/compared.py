@@ -52,7 +52,7 @@ class Other:
                 raise refuse(
                     "look",
                     "the model of this run is not known",
-                    given=f"another text, --compare {self.text[:40]!r}, and a run that was not recorded from a text",
+                    given=f"another text, --compare {self.text[:40]!r}, and a recorded run, which names no model",
                     expected="a model and a text, of which another text is recorded too",
                     fix="pass the model and the text instead of the recorded run",
                 )

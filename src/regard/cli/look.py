@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from ..common.optional import needs
 from ..common.text.counted import counted
 from .compared import Other
 from .look_texts import check_unused, detect, several
@@ -55,7 +56,7 @@ def look(
     save: Annotated[Path | None, typer.Option(help="Record the run in this folder.", show_default=False)] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the recorded run in --save.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page locally instead of writing it (for long runs).")
+        bool, typer.Option("--serve", help="Serve the page locally: for other texts, changed rules, and long runs.")
     ] = False,
     port: Annotated[
         int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
@@ -121,8 +122,12 @@ def look(
     )
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
-    if not serve:
+    if serve:
+        needs("look --serve", "look", "starlette", "uvicorn")
+    else:
         _check_out(out or PAGE)
+    if given.run is None:
+        needs("look", "look", "torch", "transformers", "safetensors")
     if save:
         container.check_free(save, force)
     if picture and not picture.is_file():

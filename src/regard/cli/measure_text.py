@@ -1,22 +1,23 @@
-"""The option --measure NAME=EXPR: an own detector, from the text of a rule over query, key and token.
+"""Rules as text: the option --measure NAME=EXPR, an own detector over query, key and token, and masks of other options.
 
-The text is parsed, never executed: only the operators below, numbers and these three names have a meaning.
+The text is parsed, never executed: only the operators below, numbers and these names have a meaning.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ..common.errors import Reason, Refused
 from ..language.expr import Expr, Op, Var, lift
 from ..lens.runs.detectors import checked, token
 from ..lens.runs.row_figures import ROWS
 
-__all__ = ["EXAMPLE", "parse_measures"]
+__all__ = ["EXAMPLE", "Option", "parse_measures", "parse_rule"]
 
 EXAMPLE = "after_same=(key > 0) & (token[query] == token[key - 1])"
-NAMES = {name: Var(name) for name in ("query", "key")}
+NAMES = {name: Var(name) for name in ("query", "key", "head")}
 TOKEN = "token"
 LONGEST = 1000  # characters
 DEEPEST = 50  # nested parts
@@ -35,7 +36,29 @@ BINARY = {
 COMPARED = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 BOOLEAN = {ast.And: "and", ast.Or: "or"}
 UNARY = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
-EXPECTED = "a rule over query, key and token[…], with numbers, comparisons, & | ~ ^ and + - * / // %"
+SYNTAX = "with numbers, comparisons, & | ~ ^ and + - * / // %"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option that takes a rule: its command and name, what it gives, the names that it may read besides query and
+    key, whether it may read token[…], and an example.
+    """
+
+    command: str
+    name: str
+    noun: str
+    more: tuple[str, ...]
+    tokens: bool
+    example: str
+
+    @property
+    def expected(self) -> str:
+        names = ["query", "key", *self.more, *([f"{TOKEN}[…]"] if self.tokens else [])]
+        return f"a rule over {', '.join(names[:-1])} and {names[-1]}, {SYNTAX}"
+
+
+MEASURE = Option("look", "--measure", "measure", more=(), tokens=True, example=EXAMPLE)
 
 
 def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
@@ -65,7 +88,7 @@ def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
             )
             continue
         try:
-            found |= checked({name: _Rule(text, len(text) - len(rule)).parse()}, known=ROWS)
+            found |= checked({name: parse_rule(text, len(text) - len(rule), MEASURE)}, known=ROWS)
         except Refused as refused:
             reasons += refused.reasons
     if reasons:
@@ -73,10 +96,17 @@ def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
     return found
 
 
-class _Rule:
-    """The rule in a text from a position on, as an expression. Every refusal names the column in the whole text."""
+def parse_rule(text: str, begin: int, option: Option) -> Expr:
+    """The rule in a text from a position on, as a condition. Every refusal names the column in the whole text."""
+    return _Rule(text, begin, option).parse()
 
-    def __init__(self, text: str, begin: int):
+
+class _Rule:
+    """The rule in a text from a position on."""
+
+    def __init__(self, text: str, begin: int, option: Option):
+        self.option = option
+        self.names = {name: NAMES[name] for name in ("query", "key", *option.more)}
         rule = text[begin:].replace("\n", " ").replace("\r", " ")  # of the same length, and on one line
         self.text, self.rule = text, rule.lstrip()
         self.begin = begin + len(rule) - len(self.rule)
@@ -97,7 +127,7 @@ class _Rule:
         found = self._read(tree, 0)
         if found.kind != "bool":
             raise self._wrong(
-                "a measure that is not a condition",
+                f"a {self.option.noun} that is not a condition",
                 self._column(tree),
                 f"`{found}`, which is a number",
                 "a condition, such as key == query - 1",
@@ -113,9 +143,9 @@ class _Rule:
         match node:
             case ast.Constant(value=value) if type(value) in (int, float):
                 return self._built(node, lambda: lift(value))
-            case ast.Name(id=name) if name in NAMES:
-                return NAMES[name]
-            case ast.Subscript(value=ast.Name(id=name), slice=place) if name == TOKEN:
+            case ast.Name(id=name) if name in self.names:
+                return self.names[name]
+            case ast.Subscript(value=ast.Name(id=name), slice=place) if name == TOKEN and self.option.tokens:
                 index = self._read(place, deeper)
                 if index.kind != "int":
                     wrong, expected = f"`{index}`", "an integer, such as key - 1; // divides integers"
@@ -163,16 +193,16 @@ class _Rule:
             reason = refused.reasons[0]
             given = f"{reason.given}, at column {self._shown(self._column(node))} of {self._quoted()}"
             raise Refused(
-                "look", [Reason(reason.what, given=given, expected=reason.expected, fix=reason.fix)]
+                self.option.command, [Reason(reason.what, given=given, expected=reason.expected, fix=reason.fix)]
             ) from None
 
     def _unknown(self, node: ast.expr) -> Refused:
         piece = ast.get_source_segment(self.rule, node) or ""
-        if isinstance(node, ast.Name) and node.id == TOKEN:
+        if isinstance(node, ast.Name) and node.id == TOKEN and self.option.tokens:
             return self._wrong(
                 "token without a position", self._column(node), "token", "token[query] or token[key - 1]"
             )
-        what = "an unknown name" if isinstance(node, ast.Name) else "a part that a measure cannot contain"
+        what = "an unknown name" if isinstance(node, ast.Name) else f"a part that a {self.option.noun} cannot contain"
         return self._wrong(what, self._column(node), piece[:40])
 
     def _column(self, node: ast.expr) -> int:
@@ -184,8 +214,10 @@ class _Rule:
 
     def _quoted(self) -> str:
         shown = self.text.replace("\n", " ").replace("\r", " ")
-        return f"--measure '{shown[:200]}{' …' if len(shown) > 200 else ''}'"
+        return f"{self.option.name} '{shown[:200]}{' …' if len(shown) > 200 else ''}'"
 
-    def _wrong(self, what: str, column: int, piece: str = "", expected: str = EXPECTED) -> Refused:
+    def _wrong(self, what: str, column: int, piece: str = "", expected: str = "") -> Refused:
         given = f"{f'{piece}, ' if piece else ''}at column {self._shown(column)} of {self._quoted()}"
-        return Refused("look", [Reason(what, given=given, expected=expected, fix=f"for example: '{EXAMPLE}'")])
+        fix = f"for example: '{self.option.example}'"
+        expected = expected or self.option.expected
+        return Refused(self.option.command, [Reason(what, given=given, expected=expected, fix=fix)])

@@ -18,8 +18,8 @@ def _discard() -> None:
 class Console(rich_console.Console):
     """rich's console, without its colors for numbers. A closed pipe does not end the command or change its status."""
 
-    def __init__(self, *, soft_wrap: bool = False, stderr: bool = False) -> None:
-        super().__init__(highlight=False, soft_wrap=soft_wrap, stderr=stderr)
+    def __init__(self, *, soft_wrap: bool = False, stderr: bool = False, quiet: bool = False) -> None:
+        super().__init__(highlight=False, soft_wrap=soft_wrap, stderr=stderr, quiet=quiet)
 
     def on_broken_pipe(self) -> None:
         """Called by rich when the other end of the pipe is closed."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import FLOATS, row_of
-from .errors import first_line, refuse
+from .errors import Refused, first_line, refuse
 
 __all__ = [
     "address",
@@ -39,19 +39,51 @@ def read_array(array, where: str) -> np.ndarray:
             "mask= is true where a row may attend",
         )
     try:
-        return _of_tensor(array.detach()) if is_tensor(array) else np.asarray(array)
+        if is_tensor(array):
+            return _of_tensor(array.detach())
+        only = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")  # a protocol NumPy reads on request
+        found = np.from_dlpack(array) if only else np.asarray(array)
     except (
         TypeError,
         ValueError,
         RuntimeError,
+        BufferError,
     ) as error:  # other devices and layouts; lists of uneven length
-        raise refuse(
-            where,
-            "the array cannot be read",
-            given=first_line(error),
-            expected="numbers in CPU memory, of a NumPy dtype",
-            fix="convert it first: tensor.float().cpu(), to_dense(); lists must have rows of one length",
-        ) from error
+        raise _unreadable(where, array, first_line(error)) from error
+    if found.dtype == object and found.ndim == 0:  # NumPy wraps what it does not know
+        raise _unreadable(where, array, f"an object of type {type(array).__name__}")
+    return found
+
+
+def _unreadable(where: str, array: Any, given: str) -> Refused:
+    """The refusal of what has no numbers here, and how to get there from what it is."""
+    expected = "numbers in CPU memory, of a NumPy dtype"
+    if any(base.__module__.startswith("jax.") and base.__name__ == "Tracer" for base in type(array).__mro__):
+        given, expected = "a tracer of JAX, inside jit, grad or vmap", "an array that has numbers"
+        fix = "call regard outside the transformed function, or in it through jax.pure_callback"
+    elif is_tensor(array) and _is_transformed(array):
+        given, expected = (
+            "a tensor of torch.func, which has no numbers",
+            "q, k and v as tensors, in regard.torch.attention",
+        )
+        fix = "of regard's functions, regard.torch.attention and attention_with_lse work inside torch.func"
+    elif type(array).__name__ == "BlockMask":  # of torch's FlexAttention: blocks, and the function they are made from
+        given, expected = "a BlockMask of torch", "the function that it was made from; regard finds the blocks itself"
+        fix = "mask=block_mask.mask_mod"
+    elif is_tensor(array):
+        fix = "convert it first: tensor.float().cpu(), to_dense()"
+    elif isinstance(array, list | tuple):
+        fix = "lists must have rows of one length, with numbers only"
+    else:
+        fix = "pass an array of NumPy, a tensor, or an object with __array__ or __dlpack__ in CPU memory"
+    return refuse(where, "the array cannot be read", given=given, expected=expected, fix=fix)
+
+
+def _is_transformed(tensor) -> bool:
+    """Whether a transform of torch.func wraps the tensor."""
+    import torch
+
+    return torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def _of_tensor(tensor) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from .arrays import is_tensor
 from .errors import refuse
 from .interception import compiling
+from .text.keywords import explained
 from .types import Function
 
 __all__ = ["methods_outside_programs", "outside_programs"]
@@ -49,7 +50,13 @@ def outside_programs(function: Function) -> Function:
             torch = sys.modules["torch"]
             if torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None:
                 return torch.compiler.disable(function)(*args, **kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            found = explained(error, function, kwargs)
+            if found is error:
+                raise
+            raise found from None
 
     return call  # type: ignore[return-value] # it takes what `function` takes
 

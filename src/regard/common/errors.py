@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
-__all__ = ["Reason", "Refused", "did_you_mean", "first_line", "refuse"]
+__all__ = ["SITE", "Reason", "Refused", "alike", "did_you_mean", "first_line", "page", "refuse"]
+
+# The address of the documentation, a placeholder until there is one; pyproject.toml and README.md have it, too.
+SITE = "https://regard.example"
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,35 @@ def refuse(where: str, what: str, *, given: str, expected: str, fix: str) -> Ref
     return Refused(where, [Reason(what, given=given, expected=expected, fix=fix)])
 
 
+def alike(reasons: Iterable[Reason], names: Iterable[str] = ("q", "k", "v")) -> list[Reason]:
+    """The reasons, with those that differ in the name of the argument only as one.
+
+    >>> one, two = (Reason(f"{x} is odd", given="7", expected="8", fix=f"double {x}") for x in "qk")
+    >>> print(*alike([one, two]))
+    q is odd; the same is true of k
+      given     7
+      expected  8
+      fix       double q
+    """
+    word = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b(?!=)")
+    groups: dict[tuple[str, ...], list[tuple[str, Reason]]] = {}
+    for number, reason in enumerate(reasons):
+        name = word.match(reason.what)
+        texts = (reason.what, reason.expected, reason.fix)
+        kind = (str(number),) if name is None else tuple(re.sub(rf"\b{name[0]}\b", "·", text) for text in texts)
+        groups.setdefault(kind, []).append(("" if name is None else name[0], reason))
+    found = []
+    for group in groups.values():
+        (_, first), *rest = group
+        given = dict.fromkeys(reason.given for _, reason in group)
+        if rest:
+            shown = first.given if len(given) == 1 else "; ".join(f"{name} {reason.given}" for name, reason in group)
+            others = " and ".join(name for name, _ in rest)
+            first = replace(first, what=f"{first.what}; the same is true of {others}", given=shown)
+        found.append(first)
+    return found
+
+
 def first_line(error: BaseException, silent: str = "") -> str:
     """The first line of an error's message. silent: what replaces an empty message, by default the type of the error.
 
@@ -79,12 +112,21 @@ def first_line(error: BaseException, silent: str = "") -> str:
     return (str(error).strip() or silent or type(error).__name__).splitlines()[0]
 
 
-def did_you_mean(word: str, known: Iterable[str], where: str = "docs/reference/language.md") -> str:
-    """`choose one of …`, preceded by the closest spelling if there is one; a long list is not written out, but where
-    it is.
+def page(name: str) -> str:
+    """The address of a page of the documentation, for errors: an installed package has no docs/.
+
+    >>> page("reference/language")
+    'https://regard.example/reference/language.html'
+    """
+    return f"{SITE}/{name}.html"
+
+
+def did_you_mean(word: str, known: Iterable[str], where: str = "") -> str:
+    """`choose one of …`, preceded by the closest spelling if there is one. where: what lists the names, if there is
+    such a place: more than twelve are then not written out.
     """
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1)
     short = f"choose one of {', '.join(map(repr, known))}"
-    listed = short if len(known) <= 12 else f"{where} lists them all"
+    listed = short if len(known) <= 12 or not where else f"{where} lists them all"
     return f"did you mean {close[0]!r}? {listed}" if close else listed

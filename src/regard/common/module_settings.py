@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,8 +48,10 @@ def layer_settings(layer: Any) -> LayerSettings:
     return LayerSettings(
         scale=_first_number(layer, *SCALES),
         softcap=_first_number(layer, "attn_logit_softcapping") or _first_number(config, "attn_logit_softcapping"),
-        window=_first_number(layer, "sliding_window"),
-        configured_window=None if hasattr(layer, "sliding_window") else _configured_window(layer, settings_of(config)),
+        window=None if _is_global(layer) else _first_number(layer, "sliding_window"),
+        configured_window=None
+        if hasattr(layer, "sliding_window") or _is_global(layer)
+        else _configured_window(layer, settings_of(config)),
         groups=_first_number(layer, "num_key_value_heads") or _first_number(config, "num_key_value_heads"),
         causal=causal if isinstance(causal, bool) else None,
         sinks=sinks if is_tensor(sinks) else None,
@@ -87,8 +91,31 @@ def settings_of(config: Any) -> Mapping[str, Any]:
 def _configured_window(layer: Any, own: Mapping[str, Any]) -> Any:
     """The window of the configuration, if it applies to the layer."""
     kinds, at = own.get("layer_types"), getattr(layer, "layer_idx", None)
+    if own.get("use_sliding_window") is False or not _reads_window(layer):
+        return None
+    first = own.get("max_window_layers")  # of the layers with a window, where no list of types says which they are
+    if kinds is None and isinstance(first, int) and isinstance(at, int) and at < first:
+        return None
     everywhere = kinds is None or (isinstance(at, int) and at < len(kinds) and kinds[at] == "sliding_attention")
     return own.get("sliding_window") if everywhere else None
+
+
+def _is_global(layer: Any) -> bool:
+    """Whether the layer says that it does not use the window that it or its configuration holds."""
+    return any(setting(layer, name) is False for name in ("is_sliding", "use_sliding_window", "is_local_attention"))
+
+
+def _reads_window(layer: Any) -> bool:
+    """Whether the code of the layer mentions a sliding window. A configuration may hold one that its architecture does
+    not have; only the code of transformers says so, because other code may have forgotten it.
+    """
+    name = type(layer).__module__
+    if not name.startswith("transformers.models."):
+        return True
+    try:
+        return "sliding_window" in inspect.getsource(sys.modules[name])
+    except (OSError, KeyError):  # installed without its source
+        return True
 
 
 def _first_number(owner: Any, *names: str) -> float | None:

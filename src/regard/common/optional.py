@@ -8,22 +8,40 @@ from collections.abc import Iterator
 
 from .errors import Reason, Refused
 
-__all__ = ["needs", "requires_extra"]
+__all__ = ["MissingPackage", "needs", "requires_extra"]
 
 # The optional packages that regard itself imports. A model that misses a package of its own raises its own error.
-PACKAGES = {"matplotlib", "safetensors", "starlette", "tokenizers", "torch", "transformers", "uvicorn", "watchfiles"}
+PACKAGES = {
+    "markdown_it",
+    "matplotlib",
+    "pygments",
+    "safetensors",
+    "starlette",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "uvicorn",
+    "watchfiles",
+}
+
+
+class MissingPackage(Refused, ModuleNotFoundError):
+    """The refusal of what needs a package that is not installed; for `except ImportError`, an ImportError, too."""
+
+    def __reduce__(self):
+        return MissingPackage, (self.where, self.reasons)
 
 
 def needs(where: str, extra: str, *packages: str) -> None:
-    """Raises `Refused`, with all packages that are missing, before work begins that would fail without them."""
+    """Raises `MissingPackage`, with all packages that are missing, before work begins that would fail without them."""
     missing = [_missing(name, extra) for name in packages if importlib.util.find_spec(name) is None]
     if missing:
-        raise Refused(where, missing)
+        raise MissingPackage(where, missing)
 
 
 @contextlib.contextmanager
 def requires_extra(where: str, extra: str) -> Iterator[None]:
-    """Inside, a missing optional package raises `Refused` with the command that installs it; also a decorator.
+    """Inside, a missing optional package raises `MissingPackage` with the command that installs it; also a decorator.
 
     >>> @requires_extra("heatmap", "look")
     ... def draw():
@@ -33,9 +51,11 @@ def requires_extra(where: str, extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").split(".")[0]
+        if isinstance(error, MissingPackage):
+            raise
         if package not in PACKAGES or importlib.util.find_spec(package) is not None:
             raise
-        raise Refused(where, [_missing(package, extra)]) from error
+        raise MissingPackage(where, [_missing(package, extra)]) from error
 
 
 def _missing(package: str, extra: str) -> Reason:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 
-__all__ = ["belongs", "belong"]
+__all__ = ["belong", "belongs", "no_attribute"]
 
 
 def belong(package: str) -> None:
@@ -20,3 +21,14 @@ def belongs(value, package: str):
     if isinstance(value, type) and value.__module__.startswith(f"{package}."):
         value.__module__ = package
     return value
+
+
+def no_attribute(module: str, name: str) -> AttributeError:
+    """The AttributeError of Python for a name that a package lacks, with the closest public name.
+
+    >>> print(no_attribute("regard", "causl"))
+    module 'regard' has no attribute 'causl'; did you mean 'causal'?
+    """
+    close = difflib.get_close_matches(name, vars(sys.modules[module])["__all__"], n=1) if name[:1] != "_" else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])

@@ -8,10 +8,12 @@ Source: the format section of the safetensors repository (huggingface/safetensor
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import mmap
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,7 +26,7 @@ from .dtypes import FLOATS, row_of
 from .errors import Reason, Refused
 from .strict_json import FIX, loads, wrong
 
-__all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "write"]
+__all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "system_error", "write"]
 
 PLAIN = {
     "BOOL": "?",
@@ -43,6 +45,17 @@ SUM = "sum"  # the name of the checksum in the metadata
 LONGEST = 100_000_000  # bytes of a header, from the format
 LARGEST = 2**60  # elements of an array: more than fits on any disk
 ENTRY = {"dtype": str, "shape": [int], "data_offsets": [int]}
+
+
+def system_error(text: str, path: Path) -> OSError:
+    """The error of the system in the message of the safetensors library, which has its number in the text only.
+
+    >>> system_error("I/O error: No space left on device (os error 28)", Path("a"))
+    OSError(28, 'No space left on device')
+    """
+    number = re.search(r"os error (\d+)", text)
+    code = errno.EIO if number is None else int(number[1])
+    return OSError(code, os.strerror(code), str(path))
 
 
 def dtype_name(dtype: np.dtype) -> str:

@@ -6,7 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..common.public import belongs
+from ..common.public import belongs, no_attribute
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from .cases.case import LEVELS
@@ -58,7 +58,7 @@ PLACES = {
 
 def __getattr__(name: str) -> Any:
     if name not in PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name)
     module, original = PLACES[name]
     return belongs(getattr(importlib.import_module(f".{module}", __name__), original), __name__)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.text.terminal_text import printable
+
 __all__ = ["Finding"]
 
 
+@printable
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is wrong.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..common.errors import refuse
+from ..common.text.keywords import known_keywords
 from .cases.basics import basics
 from .cases.case import LEVELS, Case, Result
 from .cases.draw import Draw
@@ -32,6 +33,7 @@ LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
 
 
+@known_keywords
 def conform(
     function: Callable[..., Any] | str,
     *,

@@ -32,9 +32,24 @@ def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENG
     known(engine, among, where)
     if engine == "auto":
         against = why_not(problem, "jit")
+        _small_enough(problem, where)
         return ("reference", against) if against else ("jit", ["the compiled engine supports this problem"])
     possible(engine, why_not(problem, engine), where)
     return engine, ["requested explicitly"]
+
+
+def _small_enough(problem: Problem, where: str) -> None:
+    """Raises `Refused` for rules that are too large to compile: the reference would need an array per operation."""
+    from . import jit
+
+    for given in jit.too_large(problem):
+        raise refuse(
+            where,
+            "the rule is too large to be compiled",
+            given=given,
+            expected=f"{jit.LARGEST:,} operations or fewer",
+            fix='compute it once, and read it: table(array)[query, key]; or use engine="reference", if Q · K is small',
+        )
 
 
 def why_not(problem: Problem, engine: str) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..common.text.terminal_text import printable
 from ..language.analysis import evaluate
 from ..language.problem import Problem
 from .plan import Plan
@@ -16,6 +17,7 @@ CAP = 200_000_000  # up to this many pairs in mixed tiles are counted exactly; b
 CHUNK = 1 << 18  # pairs evaluated per step
 
 
+@printable
 @dataclass(frozen=True)
 class Cost:
     """Operations and memory traffic of a call, over all batch entries and heads.

@@ -13,10 +13,11 @@ from ..common.arrays import is_tensor, like
 from ..common.errors import refuse
 from ..language.checks.arguments import Arguments, picked
 from ..language.expr import Expr, Table
-from ..language.measures import checked_request
+from ..language.measures import Request, checked_request
 from ..language.problem import Gradients, Problem, Tangents
 from . import array_rules, fast_path
 from .choice import Explained, choose, why_not
+from .interruptible import interruptible
 
 __all__ = [
     "Saved",
@@ -33,6 +34,7 @@ __all__ = [
     "weights",
 ]
 
+LONG = 1 << 25  # pairs, or numbers of keys and values, with which the reference takes a tenth of a second
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
 
@@ -88,7 +90,8 @@ def weights(q, k, arguments: Arguments, rows, keys):
 
     problem = Problem.of(q, k, None, **arguments._asdict(), where="attention_weights")
     parts = picked(rows, keys, problem.dims)
-    found = reference.weights(problem, *map(np.atleast_1d, parts)).astype(problem.dtype)
+    rows_and_keys = map(np.atleast_1d, parts)
+    found = interruptible(_is_long(problem), reference.weights, problem, *rows_and_keys).astype(problem.dtype)
     return like(q, found.reshape((*leading(problem), *parts[0].shape, *parts[1].shape)))
 
 
@@ -103,6 +106,7 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
     else:
         from .reference.statistics import statistics as answer
     problem = request.problem
+    long = name != "jit" and _is_long(problem)
 
     def shaped(value):
         if isinstance(value, tuple):
@@ -110,7 +114,18 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
         value = value.reshape(*problem.lead, *value.shape[2:])
         return like(q, value.astype(problem.real) if value.dtype.kind == "f" else value)
 
-    return {name: shaped(value) for name, value in answer(request).items()}
+    return {name: shaped(value) for name, value in interruptible(long, answer, request).items()}
+
+
+def measured(request: Request) -> dict[str, Any]:
+    """The results of a checked request by name, (B, H, Q, …), as `auto` computes them; without rows, their shapes."""
+    name, _ = choose(request.problem, among=("jit", "reference"))
+    compute: Callable
+    if name == "jit" and 0 not in request.problem.dims.values():
+        from .jit.statistics import statistics as compute
+    else:
+        from .reference.statistics import statistics as compute
+    return interruptible(name != "jit" and _is_long(request.problem), compute, request)
 
 
 def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
@@ -141,7 +156,7 @@ def solve(problem: Problem, engine: str = "auto", out: np.ndarray | None = None)
     else:
         from .reference import attention as reference
 
-        found, lse = reference.forward(problem)
+        found, lse = interruptible(_is_long(problem), reference.forward, problem)
     if out is None:
         return found.astype(problem.dtype), lse.astype(problem.real)
     out[...] = found
@@ -168,16 +183,25 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
 
 
 def pull_back(
-    problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
+    problem: Problem,
+    saved: Saved,
+    dout: np.ndarray,
+    dlse: np.ndarray | None,
+    wanted: list[Table],
+    into: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Gradients:
-    """The gradients of Σ out · dout + Σ lse · dlse by the engine of the forward pass; wanted: tables that need one."""
+    """The gradients of Σ out · dout + Σ lse · dlse by the engine of the forward pass; wanted: tables that need one.
+
+    into: arrays of zeros for dk and dv in the dtype of sums, where the rows are some of several (the compiled engine).
+    """
     if saved.engine == "jit":
         from . import jit
 
-        return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted)
+        return jit.pull_back(problem, jit.Saved(*saved[1:]), dout, dlse, wanted, into)
+    assert into is None
     from .reference import attention as reference
 
-    found = reference.backward(problem, dout, dlse)
+    found = interruptible(_is_long(problem), reference.backward, problem, dout, dlse)
     return found._replace(tables={table: found.tables[table] for table in wanted})
 
 
@@ -185,7 +209,7 @@ def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.n
     """How out and lse change in a direction, by the reference engine: float64."""
     from .reference import tangent
 
-    return tangent.push_forward(problem, tangents)
+    return interruptible(_is_long(problem), tangent.push_forward, problem, tangents)
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -224,6 +248,12 @@ def divide(
 
 
 # ---- torch tensors ---------------------------------------------------------------------------------------------------
+
+
+def _is_long(problem: Problem) -> bool:
+    """Whether the reference takes so long that a signal should not have to wait."""
+    B, H, Q, K, D, E = (problem.dims[name] for name in "BHQKDE")
+    return B * H * K * max(Q, D, E) > LONG
 
 
 def requires_gradients(*given) -> bool:

@@ -13,7 +13,7 @@ from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
 from .choice import ENGINES, Explained, choose, why_not
-from .cpu import Saved, attend_partly, divide, keep, merge_states, pull_back, push_forward, solve
+from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, solve
 from .fast_path import Autograd
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "divide",
     "explained",
     "keep",
+    "measured",
     "merge_states",
     "pull_back",
     "push_forward",

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..common.caching import Memo
 from ..common.errors import refuse
+from ..common.text.terminal_text import printable
 from ..language.analysis import bounds
 from ..language.expr import Expr, Var, walk
 from ..language.intervals import Interval, RangeTable
@@ -33,6 +34,7 @@ Summaries = dict[int, RangeTable]  # of tables by id: they are valid as long as 
 _plans: Memo[Plan] = Memo(64)
 
 
+@printable
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Per tile of query rows, the runs of keys that it visits; batch entries and heads with equal masks share a plan.
@@ -78,11 +80,9 @@ class Plan:
     @functools.cached_property
     def entry_of(self) -> np.ndarray:
         """Per run, the batch entry whose plan it belongs to; 0 where all share one."""
-        return (
-            self.tile_of // (len(self.offsets) // max(self.dims["B"], 1))
-            if self.per_batch
-            else np.zeros(len(self.runs), np.int64)
-        )
+        if not self.per_batch:
+            return np.zeros(len(self.runs), np.int64)
+        return self.tile_of // (len(self.offsets) // max(self.dims["B"], 1))
 
     @functools.cached_property
     def latest(self) -> int:

@@ -22,9 +22,10 @@ from .operators import MIRRORED, OPERATORS
 from .tree.interning import share, walk
 from .tree.printing import rank, written
 from .tree.syntax import Syntax
-from .tree.tables import Array, readable
+from .tree.tables import Array, number_of, readable
 from .tree.traced import Traced, called, operated, read, tracing
 from .tree.traced import text as text_of
+from .tree.writing import evaluable
 
 __all__ = [
     "Const",
@@ -82,7 +83,7 @@ class Expr(Syntax):
         return self
 
     def __repr__(self):
-        return text(self)
+        return evaluable(self, {id(found): name for name, found in tables_of(self).items()})
 
     def __str__(self):
         return text(self, SHOWN)
@@ -170,6 +171,11 @@ class Partial:
 
     def __getitem__(self, index):
         return self.table[(*self.first, *(index if isinstance(index, tuple) else (index,)))]
+
+    def __iter__(self):
+        raise TypeError(f"{self} cannot be iterated: it needs {self.table.array.ndim} indices")
+
+    __contains__ = __array__ = __iter__
 
     def __str__(self):
         return f"{self.table!r}[{', '.join(map(str, self.first))}]"
@@ -345,7 +351,9 @@ def lift(value) -> Expr:
                 expected="a constant that does not require gradients",
                 fix="pass value.item(), or read it as an array: table(value.reshape(1))[0]",
             )
-        return lift(value.item())
+        number = number_of(value)
+        if number is not None:
+            return Const(number)
     shape = getattr(value, "shape", None)
     raise refuse(
         "expression",

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..common.arrays import device_of
 from ..common.dtypes import real_of
-from ..common.errors import Reason, Refused
+from ..common.errors import Reason, Refused, alike
 from ..common.types import ArrayT
 from .callables import as_mask, as_score
 from .checks.arguments import (
@@ -117,13 +117,13 @@ class Problem:
         q_, k_ = checked_array("q", q, reasons), checked_array("k", k, reasons)
         v_ = checked_array("v", v, reasons) if v is not None else None
         if q_ is None or k_ is None or (v is not None and v_ is None):
-            raise Refused(where, reasons)
+            raise Refused(where, alike(reasons))
         lead = q_.shape[:-2] if q_.ndim > 2 else ()
         if v_ is None:
             v_ = np.broadcast_to(np.zeros((), k_.dtype), (*k_.shape[:-1], 1))
         reasons += disagreements(q_.shape, k_.shape, v_.shape, (q_.dtype, k_.dtype, v_.dtype), v is not None)
         if reasons:
-            raise Refused(where, reasons)
+            raise Refused(where, alike(reasons))
         q4, k4, v4 = (four_axes(array, q_.shape[:-3]) for array in (q_, k_, v_))
         B, H, Q, D = q4.shape
         K = k4.shape[2]

@@ -16,7 +16,7 @@ __all__ = ["Block", "Problems", "blocks", "head", "toml"]
 KINDS = {
     "toml prediction", "toml question", "toml exercise",
     "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",
-    "python claim", "markdown after",
+    "python claim", "python visual", "markdown after",
 }  # fmt: skip
 NEEDS = ("", "torch", "demo")
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")

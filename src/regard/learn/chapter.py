@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text", "WrongAnswer", "key_of"]
+__all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text", "Visual", "WrongAnswer", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,20 @@ class Claim(Part):
     condition: str = ""
     source: str = ""
     outcome: str = ""
+    code: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Visual(Part):
+    """A figure that the reader can change, on the pages of the course.
+
+    kind: a name of `regard.common.web.visuals.KINDS` · caption: what it shows, and what to try · code: computes its
+    data, in variables with the names of the kind's fields · needs: a package, or ""
+    """
+
+    kind: str = ""
+    caption: str = ""
     code: str = ""
     needs: str = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from ..common.errors import refuse
 from ..common.optional import needs
 from .chapter import Chapter, key_of
 from .exercises import Exercises, command
-from .folder import add_note, combined, put_aside
+from .folder import add_note, combined, place_in, put_aside
 from .lesson import Lesson
 from .progress import changing, read
 from .screen import Screen, Stopped
@@ -78,14 +79,22 @@ class Course:
         """The solution."""
         self.work.show(number)
 
+    def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
+        """The course in the browser, until Ctrl-C. number: the chapter to open · tell: called with the address"""
+        from .pages.serving.server import serve
+
+        first = None if number is None else chapter_of(self.chapters, number)
+        if self.own is not None:
+            self._note_own(self.own)
+        serve(self.folder, self.chapters, first=first, port=port, open_browser=open_browser, tell=tell)
+
     def ask(self, question: str) -> None:
         """Notes a learner's own question, with the place where it arose."""
         progress = read(self.folder)
         place = "at the beginning of the course"
         if progress.current is not None:
             chapter = chapter_of(self.chapters, progress.current)
-            part = progress.place.get(str(chapter.number), "")
-            place = f"chapter {chapter.number}, {chapter.title}" + (f" ({part})" if part else "")
+            place = place_in(chapter, progress.place.get(str(chapter.number), ""))
         path = add_note(self.folder, question, place)
         self.screen.right(f"Noted in {path}.")
 

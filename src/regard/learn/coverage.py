@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from .source import chapters
 
 __all__ = ["ITEMS", "SOURCES", "Item", "missing", "page", "superfluous", "unknown"]
 
 LIST = Path(__file__).parent / "items.toml"
 KINDS: dict[type[Part], str] = {
-    Text: "text", Reveal: "reveal", Question: "question", Exercise: "exercise", Claim: "claim",
+    Text: "text", Reveal: "reveal", Question: "question", Exercise: "exercise", Claim: "claim", Visual: "visual",
 }  # fmt: skip
 
 INTRODUCTION = """# What the course covers
@@ -24,8 +24,7 @@ INTRODUCTION = """# What the course covers
 The course is built from five documents that teach self-attention: a lesson, a long lesson, a page on its mathematics, a
 gentle guide and an article.
 They teach these {count} items.
-{covered} of them are in the chapters of `regard learn`, {elsewhere} are in other parts of regard, and {later} are
-planned."""
+{covered} of them are in the chapters of `regard learn`, and {elsewhere} in other parts of regard. Planned: {later}."""
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from ..common.errors import refuse
 from .chapter import Chapter, Exercise, key_of
-from .checking.check import checked
+from .checking.check import Checked, checked
 from .folder import FAST, USUAL, starts
 from .progress import changing, read
 from .running import installed
 from .screen import Screen
 from .source import chapter_of
 
-__all__ = ["Exercises", "command"]
+__all__ = ["Exercises", "command", "files", "note_check", "note_shown", "saved"]
 
 
 def command(folder: Path) -> str:
@@ -44,11 +44,7 @@ class Exercises:
     def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:
         """Checks a file, notes the try, and shows what came out."""
         found = checked(chapter, exercise, path)
-        with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(chapter, exercise))
-            noted["tries"] += 1
-            if found.problem is None and not noted["passed"]:
-                noted["passed"] = "shown" if noted["shown"] else True
+        note_check(self.folder, chapter, exercise, found)
         self.screen.checked(found, exercise)
         if found.problem is None and exercise.after:
             self.screen.prose(exercise.after)
@@ -63,7 +59,7 @@ class Exercises:
 
     def of_file(self, path: Path) -> list[tuple[Chapter, Exercise]]:
         """The exercises that a file is for, by its name."""
-        known = self.files()
+        known = files(self.chapters)
         if path.name not in known:
             raise refuse(
                 "learn",
@@ -73,17 +69,6 @@ class Exercises:
                 fix="regard learn --list shows the files",
             )
         return known[path.name]
-
-    def files(self) -> dict[str, list[tuple[Chapter, Exercise]]]:
-        """The exercises of each file, by the file's name."""
-        known: dict[str, list[tuple[Chapter, Exercise]]] = {}
-        for chapter in self.chapters:
-            for exercise in chapter.exercises:
-                known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
-            if chapter.exercises:
-                both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
-                known[f"{chapter.number:02d}_{FAST}.py"] = both
-        return known
 
     def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
         """The exercise that the learner works on: the first of the chapter that is not passed."""
@@ -112,18 +97,8 @@ class Exercises:
 
     def show(self, number: int | None = None) -> None:
         """The solution, once the learner has tried."""
-        chapter, exercise, path = self.current(number)
-        with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(chapter, exercise))
-            if not noted["tries"]:
-                raise refuse(
-                    "learn",
-                    "the solution is shown after a try",
-                    given=f"no check of {path.name} so far",
-                    expected="at least one",
-                    fix="regard learn --check, or regard learn --hint",
-                )
-            noted["shown"] = True
+        chapter, exercise, _ = self.current(number)
+        note_shown(self.folder, chapter, exercise, "regard learn --check, or regard learn --hint")
         self.screen.heading(f"A solution of {exercise.function}")
         self.screen.code(exercise.solution.strip("\n"))
         self.screen.note("That it was shown is noted in your progress.")
@@ -136,12 +111,48 @@ class Exercises:
         self.screen.note(f"Waiting for {path.name} to be saved. Ctrl-C ends it.")
         with contextlib.suppress(KeyboardInterrupt):
             for changes in watch(self.folder, debounce=100, step=20, raise_interrupt=True):
-                for name in _saved(changes, self.files()):
+                for name in saved(changes, files(self.chapters)):
                     self.check_file(name)
                     self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
 
-def _saved(changes: Iterable[tuple[object, str]], known: Container[str]) -> Iterator[Path]:
+def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
+    """The exercises of each file, by the file's name."""
+    known: dict[str, list[tuple[Chapter, Exercise]]] = {}
+    for chapter in chapters:
+        for exercise in chapter.exercises:
+            known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
+        if chapter.exercises:
+            both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
+            known[f"{chapter.number:02d}_{FAST}.py"] = both
+    return known
+
+
+def note_check(folder: Path, chapter: Chapter, exercise: Exercise, found: Checked) -> None:
+    """Notes a try, and whether it passed."""
+    with changing(folder) as progress:
+        noted = progress.exercise(key_of(chapter, exercise))
+        noted["tries"] += 1
+        if found.problem is None and not noted["passed"]:
+            noted["passed"] = "shown" if noted["shown"] else True
+
+
+def note_shown(folder: Path, chapter: Chapter, exercise: Exercise, fix: str) -> None:
+    """Notes that the solution was shown; raises Refused before the first try. fix: how to try"""
+    with changing(folder) as progress:
+        noted = progress.exercise(key_of(chapter, exercise))
+        if not noted["tries"]:
+            raise refuse(
+                "learn",
+                "the solution is shown after a try",
+                given=f"no check of {chapter.file_of(exercise)} so far",
+                expected="at least one",
+                fix=fix,
+            )
+        noted["shown"] = True
+
+
+def saved(changes: Iterable[tuple[object, str]], known: Container[str]) -> Iterator[Path]:
     """The learner's files among those that changed and still exist."""
     for name in sorted({name for _, name in changes}):
         path = Path(name)

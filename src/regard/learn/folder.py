@@ -11,7 +11,7 @@ from pathlib import Path
 from ..common.errors import refuse
 from .chapter import Chapter, Exercise
 
-__all__ = ["FAST", "USUAL", "add_note", "combined", "put_aside", "starts", "writing"]
+__all__ = ["FAST", "USUAL", "add_note", "combined", "place_in", "put_aside", "starts", "writing"]
 
 USUAL = Path("attention-course")  # the folder, if none is named
 FAST = "fast"  # the ending of the file that has all exercises of a chapter
@@ -66,6 +66,11 @@ def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
             os.replace(path, target)
             moved.append(target)
     return moved
+
+
+def place_in(chapter: Chapter, part: str) -> str:
+    """A place in the course as it is written in notes. part: the name of a part, or "" """
+    return f"chapter {chapter.number}, {chapter.title}" + (f" ({part})" if part else "")
 
 
 def add_note(folder: Path, text: str, place: str) -> Path:

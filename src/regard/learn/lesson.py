@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, key_of
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
 from .exercises import Exercises, command
 from .folder import starts
 from .forms import FORMS, Unreadable
@@ -79,6 +79,8 @@ class Lesson:
                 self.screen.pause()
             case Exercise():
                 self._exercise(chapter, part)
+            case Visual():
+                self.screen.note(f"On the page (regard learn --serve) there is a figure here: {part.caption}")
 
     def _break(self, chapter: Chapter, part: Part) -> None:
         number = 1 + chapter.breaks.index(part)
@@ -93,7 +95,7 @@ class Lesson:
         before = read(self.folder).answers.get(key)
         if before:
             self.screen.prose(f"**The question was:** {question.ask}")
-            self.screen.note(f"Your answer: {before['given']}")
+            self.screen.note(f"Your answer: {before['given'] or 'none'}")
             return
         self.screen.heading("Predict" if question.predicts else "Question")
         given, judged = self._answered(question)

@@ -17,7 +17,14 @@ from .folder import writing
 __all__ = ["NAME", "Progress", "changing", "read"]
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
-ENTRIES: dict[str, Any] = {"own": str, "current": (int, type(None)), "place": dict, "answers": dict, "exercises": dict}
+ENTRIES: dict[str, Any] = {
+    "own": str,
+    "current": (int, type(None)),
+    "place": dict,
+    "answers": dict,
+    "exercises": dict,
+    "claims": dict,
+}
 FIELDS: dict[str, dict[str, Any]] = {
     "answers": {"given": str, "right": bool, "again": list},
     "exercises": {"tries": int, "hints": int, "shown": bool, "passed": (bool, str, type(None))},
@@ -31,7 +38,8 @@ class Progress:
     own: the folder with a teacher's own chapters, or "" ·
     place: the name of the next part of each chapter, by the chapter's number; "" at its end · current: the chapter that
     is being read · answers: by "chapter/name": what was answered first, whether that was right, and in which chapters
-    a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed
+    a wrong one has come back · exercises: by "chapter/name": tries, hints, whether the solution was shown, and passed ·
+    claims: by "chapter/name": what was thought of it first, on a page
     """
 
     def __init__(self, data: dict[str, Any] | None = None):
@@ -41,6 +49,7 @@ class Progress:
         self.place: dict[str, str] = data.get("place", {})
         self.answers: dict[str, dict[str, Any]] = data.get("answers", {})
         self.exercises: dict[str, dict[str, Any]] = data.get("exercises", {})
+        self.claims: dict[str, str] = data.get("claims", {})
 
     def to_json(self) -> dict[str, Any]:
         """As types of JSON."""
@@ -66,7 +75,7 @@ class Progress:
     def forget(self, chapter: int) -> None:
         """Forgets a chapter."""
         self.place.pop(str(chapter), None)
-        for kept in (self.answers, self.exercises):
+        for kept in (self.answers, self.exercises, self.claims):
             for key in [key for key in kept if key.startswith(f"{chapter}/")]:
                 del kept[key]
 

@@ -6,6 +6,7 @@ python -m regard.learn.proof [CHAPTER.md …]
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,17 +15,20 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ..conformance.process.plain_text import said
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from .checking.check import Checker
 from .checking.problem import Problem
 from .forms import FORMS
-from .running import installed, outcome, reveal
+from .pages.formula import checked
+from .running import installed, outcome, reveal, visual_data
 from .source import CHAPTERS, read_chapter
 
 __all__ = ["proved"]
 
 COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
 LINES = 25  # of a section of text
+
+MATH = re.compile(r"^```math\n(?P<formulas>.*?)^```$", re.M | re.S)
 
 Found = tuple[str, str]
 
@@ -50,14 +54,18 @@ def _proved(chapter: Chapter, part: Part) -> list[Found]:
 def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
     match part:
         case Text():
-            yield f"text, line {part.line}", "; ".join(_section(part))
+            yield f"text, line {part.line}", "; ".join([*_section(part), *_formulas(part.text, part.line)])
         case Question():
-            yield f"{part.form} {part.name}", "; ".join(_question(part))
+            wrong = [*_question(part), *_formulas(part.ask + "\n" + part.fields.get("right", ""), part.line)]
+            yield f"{part.form} {part.name}", "; ".join(wrong)
         case Reveal() if not installed(part.needs):
             yield f"reveal {part.name}", "; ".join(_wide(reveal(part).text))
         case Claim() if not installed(part.needs):
             ran = outcome(part).outcome
             yield f"claim {part.name}", "" if ran == part.outcome else f"it {ran}, stated: {part.outcome}"
+        case Visual() if not installed(part.needs):
+            visual_data(part)
+            yield f"visual {part.name}", ""
         case Exercise() if not installed(part.needs):
             yield from _exercise(chapter, part)
 
@@ -73,6 +81,14 @@ def _section(section: Text) -> Iterator[str]:
             yield f"a line of a block has {len(line)} columns, more than {COLUMNS}: {line.strip()[:20]}…"
     if count > LINES:
         yield f"it has {count} lines, more than {LINES}"
+
+
+def _formulas(markdown: str, first: int) -> Iterator[str]:
+    """What is wrong with the formulas of a text that begins at a line."""
+    for block in MATH.finditer(markdown):
+        wrong = checked(block["formulas"], first + 1 + markdown.count("\n", 0, block.start()))
+        if wrong:
+            yield wrong
 
 
 def _wide(printed: str) -> Iterator[str]:

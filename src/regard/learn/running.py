@@ -1,4 +1,4 @@
-"""Runs the code of a chapter: reveals, which answer questions, and claims, which end in an outcome."""
+"""Runs the code of a chapter: reveals, which answer questions, claims, which end in an outcome, and data of visuals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
-from .chapter import Claim, Reveal
+from ..common.web.visuals import given
+from .chapter import Claim, Reveal, Visual
 
-__all__ = ["Shown", "Outcome", "installed", "reveal", "outcome"]
+__all__ = ["Shown", "Outcome", "installed", "outcome", "reveal", "visual_data"]
 
 # What a block may need: the packages, and what installs them.
 NEEDS = {
@@ -54,6 +55,12 @@ def outcome(claim: Claim) -> Outcome:
     if names["holds"]:
         return Outcome("holds", text)
     return Outcome("holds if" if names.get("holds_if") else "fails", text)
+
+
+def visual_data(visual: Visual) -> dict[str, Any]:
+    """The data of a visual, as types of JSON. Raises Refused if they are not what its kind draws."""
+    names, _ = _run(visual.code, visual.name)
+    return given(visual.kind, names)
 
 
 def _run(code: str, name: str) -> tuple[dict[str, Any], str]:

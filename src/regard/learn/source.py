@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Reason, Refused, did_you_mean, refuse
+from ..common.errors import Reason, Refused, did_you_mean, page, refuse
+from ..common.web.visuals import KINDS
 from ..conformance.mistakes.catalog import CATALOG
 from .blocks import Block, Problems, blocks, head, toml
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, WrongAnswer
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
 from .forms import FORMS
 
 __all__ = ["chapter_of", "CHAPTERS", "chapters", "read_chapter"]
@@ -48,7 +49,7 @@ def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
     """
     paths = [path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme"]
     if not paths:
-        fix = "--chapters FOLDER, with chapters as docs/how-to/write-a-chapter.md describes them"
+        fix = f"--chapters FOLDER, with chapters as {page('how-to/write-a-chapter')} describes them"
         expected = "a folder with a file such as 20-my-chapter.md"
         raise refuse(WHERE, "the folder has no chapter", given=str(folder), expected=expected, fix=fix)
     found, taken = [], {chapter.number: chapter.path.name for chapter in course}
@@ -124,6 +125,8 @@ class _Reader:
                     parts.append(self._exercise(block, own, exercises))
                 case "python claim":
                     parts.append(self._claim(block))
+                case "python visual":
+                    parts.append(self._visual(block))
                 case "python reveal":
                     pass
                 case _ if block.name not in exercises:
@@ -293,6 +296,20 @@ class _Reader:
             self.problem(line, f"the condition of {name}", expected, "correct one of them")
         condition, source = said.get("holds if", ""), said.get("source", "")
         return Claim(name, line, block.covers, said[""], condition, source, outcome, block.text, block.needs)
+
+    # ---- visuals -----------------------------------------------------------------------------------------------------
+
+    def _visual(self, block: Block) -> Visual:
+        caption = _said(block.text)[""]
+        name, line, kind = block.name, block.line, " ".join(block.rest)
+        if not caption:
+            self.problem(
+                line, f"the visual {name} has no caption", "a doc string: what it shows and what to try", "add it"
+            )
+        if kind not in KINDS:
+            fix = did_you_mean(kind, sorted(KINDS))
+            self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
+        return Visual(name, line, block.covers, kind, caption, block.text, block.needs)
 
 
 def _line(reason: Reason) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..common.errors import Reason, Refused, refuse
+from ..common.text.keywords import known_keywords
 from ..language.expr import Expr
 from .counting.attempts import ran
 from .counting.lines import attention_work, lines
@@ -32,6 +33,7 @@ CROSS = re.compile(r"cross|encoder_attn|encdec", re.I)
 USUAL = 2048  # tokens, where none are given
 
 
+@known_keywords
 def cost(
     model: Any,
     *,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..common.errors import Refused, refuse
+from ..common.text.terminal_text import printable
 from .cost import longest, priced
 from .model.build import Subject
 from .model.inputs import reads_tokens
@@ -19,6 +20,7 @@ UNITS = {"": 1, "B": 1, **{f"{prefix}{name}": base**power for power, prefix in e
                            for name, base in (("B", 1000), ("iB", 1024), ("", 1000))}}  # fmt: skip
 
 
+@printable
 @dataclass(frozen=True)
 class Fit:
     """What a memory holds in one phase. least: bytes for one token · given: tokens, or None for a model that reads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..common.text.units import seconds, unit
 from .columns import Columns
 
 __all__ = ["aligned", "report", "seconds", "unit"]
@@ -18,22 +19,6 @@ def report(found: Any, layers: bool = False) -> str:
     blocks += [_listed("FAULT", found.faults)] if found.faults else []
     blocks += [_listed("note", found.notes)] if found.notes else []
     return "\n\n".join(blocks)
-
-
-def unit(number: float, name: str) -> str:
-    """A number with three digits and its unit: 1.23 GFLOP, 4 kB."""
-    for power, prefix in ((18, "E"), (15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if abs(number) >= 10**power:
-            return f"{number / 10**power:.3g} {prefix}{name}"
-    return f"{number:.3g} {name}"
-
-
-def seconds(number: float) -> str:
-    """A time with three digits and its unit: 1.23 ms."""
-    for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if number * factor >= 1:
-            return f"{number * factor:.3g} {name}"
-    return f"{number * 1e9:.3g} ns"
 
 
 def _title(found: Any) -> str:

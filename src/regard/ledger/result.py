@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..common.text.terminal_text import printable
 from .columns import ZERO, Columns
 from .report import report
 
@@ -89,6 +90,7 @@ class Time:
     measured: float | None = None
 
 
+@printable
 @dataclass(frozen=True)
 class ModelCost:
     """What a model costs in one phase. faults: numbers that do not agree · notes: what one should know to

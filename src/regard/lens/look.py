@@ -12,6 +12,7 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.characters import clipped
+from ..common.text.keywords import known_keywords
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .recording.minilm import record_text
@@ -38,6 +39,7 @@ ACCEPTED = {
 
 
 @requires_extra("look", "look")
+@known_keywords
 def look(
     what: Any = None,
     text: str | Sequence[str] | None = None,

@@ -21,7 +21,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..common.public import belongs
+from ..common.optional import requires_extra
+from ..common.public import belongs, no_attribute
 
 if TYPE_CHECKING:
     from .classifier import ClassifierConfig, SequenceClassifier
@@ -66,5 +67,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in MODULES:
-        return belongs(getattr(importlib.import_module(f".{MODULES[name]}", __name__), name), __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with requires_extra(f"regard.models.{name}", "train"):
+            return belongs(getattr(importlib.import_module(f".{MODULES[name]}", __name__), name), __name__)
+    raise no_attribute(__name__, name)

@@ -12,7 +12,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from .functional import attention, attention_with_lse
+from ..common.optional import requires_extra
+from ..common.public import no_attribute
+
+with requires_extra("regard.torch", "torch"):
+    from .functional import attention, attention_with_lse
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from . import hf, layers, positions
@@ -87,5 +91,6 @@ def __getattr__(name: str):
     if name in NAMES:
         return getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
     if name in PACKAGES:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with requires_extra(f"regard.torch.{name}", "hf" if name == "hf" else "torch"):
+            return importlib.import_module(f".{name}", __name__)
+    raise no_attribute(__name__, name)

@@ -131,8 +131,11 @@ class TensorCache:
         target = checked_lengths(lengths, held.lengths, None, first, "TensorCache.truncate")
         self._held = held._replace(lengths=target, start=np.minimum(held.start, target))
 
-    def attend(self, q: torch.Tensor, *, mask=None, score=None, sinks=None) -> torch.Tensor:
-        """Attention of q (B, H, Q, D), the rows that were appended last -> (B, H, Q, E); padding rows give 0."""
+    def attend(self, q: torch.Tensor, *, mask=None, score=None, sinks=None, head_start=None) -> torch.Tensor:
+        """Attention of q (B, H, Q, D), the rows that were appended last -> (B, H, Q, E); padding rows give 0.
+
+        head_start: the number of the first query head, if the cache holds some heads of a model.
+        """
         held = self._held
         longest = int(held.lengths.max(initial=0))
         rules = [] if self.window is None else [window(self.window)]
@@ -141,7 +144,8 @@ class TensorCache:
         for rule in rules:
             mask = rule if mask is None else mask & rule
         k, v = held.k[:, :, :longest], held.v[:, :, :longest]
-        return attention(q, k, v, mask=mask, score=score, sinks=sinks, query_start=held.start)
+        places = {"query_start": held.start, "head_start": head_start}
+        return attention(q, k, v, mask=mask, score=score, sinks=sinks, **places)
 
     def drop(self, sequences) -> None:
         """Removes these sequences (an index or several); the others keep their order."""

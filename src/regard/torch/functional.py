@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import SupportsFloat, SupportsIndex
+from typing import Never, SupportsFloat, SupportsIndex
 
 import torch
 
 from ..api import torch_operator  # noqa: F401 - registers the operators, which saved programs need
 from ..api.attention import attention as regard_attention
 from ..api.attention import attention_with_lse as regard_with_lse
+from ..common.text.keywords import reject_unknown, without_unknown
 from ..common.types import ArrayLike, Engine
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
@@ -16,6 +17,7 @@ from ..language.checks.arguments import Arguments
 __all__ = ["attention", "attention_with_lse"]
 
 
+@without_unknown
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -31,6 +33,7 @@ def attention(
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
     engine: Engine = "auto",
+    **unknown: Never,
 ) -> torch.Tensor:
     """Computes exact attention of tensors, with support for torch.compile, torch.func and autocast.
 
@@ -79,11 +82,13 @@ def attention(
         >>> attention(q, k, v, mask=rg.causal()).round(decimals=2)[0]
         tensor([1., 0., 0.])
     """
-    q, k, v = _cast(q, k, v)
+    reject_unknown(attention, unknown)
+    q, k, v = in_autocast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     return regard_attention(q, k, v, **arguments._asdict(), engine=engine)
 
 
+@without_unknown
 def attention_with_lse(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -99,6 +104,7 @@ def attention_with_lse(
     dropout: SupportsFloat = 0.0,
     seed: SupportsIndex | torch.Tensor | None = None,
     engine: Engine = "auto",
+    **unknown: Never,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes attention and, for each row, the log-sum-exp of its scores.
 
@@ -134,12 +140,13 @@ def attention_with_lse(
         >>> lse.exp().round()
         tensor([4., 4., 4., 4.])
     """
-    q, k, v = _cast(q, k, v)
+    reject_unknown(attention_with_lse, unknown)
+    q, k, v = in_autocast(q, k, v)
     arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
     return regard_with_lse(q, k, v, **arguments._asdict(), engine=engine)
 
 
-def _cast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def in_autocast(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Queries, keys and values in the dtype of autocast, where it is enabled."""
     if not torch._C._is_any_autocast_enabled():
         return given

@@ -81,6 +81,31 @@ def test_only_a_plain_file_of_ones_own_is_loaded(stored, tmp_path, kind):
     assert disk.fetch(DIGEST) is None
 
 
+@pytest.mark.parametrize("size", [disk.LARGEST + 1, 1 << 33, 1 << 42])
+def test_a_file_that_was_made_larger_is_not_read(stored, size):
+    """A file with a hole of terabytes takes no room on disk, and would take all memory."""
+    os.truncate(stored, size)
+    assert stored.stat().st_size == size
+    assert disk.fetch(DIGEST) is None
+    disk.store(DIGEST, CODE)
+    assert disk.fetch(DIGEST) == CODE
+
+
+@posix
+@pytest.mark.parametrize("home", ["", "/", "//", "relative", "."])
+@pytest.mark.parametrize("named", ["", "relative", None])
+def test_without_a_home_nothing_is_kept(home, named, monkeypatch):
+    """A service without a home: no folder in the root folder, nor in the current one."""
+    monkeypatch.setenv("HOME", home)
+    if named is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+    assert disk.place() == (None, "the home folder is unknown")
+    disk.store(DIGEST, CODE)
+    assert disk.fetch(DIGEST) is None
+
+
 @posix
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away")
 def test_a_file_of_another_owner_is_not_loaded(stored):

@@ -179,3 +179,15 @@ def test_every_length(rows, keys):
     rng = np.random.default_rng(rows)
     q, k, v = (rng.standard_normal((1, count, 8), dtype=np.float32) for count in (rows, keys, keys))
     judge({"q": q, "k": k, "v": v, "mask": rg.causal() & rg.window(100)})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_steps_of_several_rows(dtype):
+    """Calls with the same few rows and one more key each, as in decoding: also where the rows take several tiles."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    for rows in range(1, 17):
+        for keys in range(3, 9):
+            q, k, v = (torch.randn(1, 4, size, 6).to(getattr(torch, dtype)) for size in (rows, keys, keys))
+            found, expected = (rg.attention(q, k, v, engine=engine).double() for engine in ("auto", "reference"))
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 if dtype in ("float32", "float64") else 2e-2)

@@ -147,7 +147,7 @@ def test_both_ways_to_sleep(sleep, monkeypatch):
     """
     crew = threads.Crew(sleep)
     crew.grow(2)
-    monkeypatch.setattr(threads, "crew", lambda wanted: crew)
+    monkeypatch.setattr(threads, "crew", lambda wanted, own=False: crew)
     for pause in (0, 0, 0.001, 0, 0.01):
         time.sleep(pause)
         for _ in range(100):
@@ -290,6 +290,60 @@ def test_ctrl_c_ends_a_long_call_soon(workers, before):
             assert np.array_equal(expected, rg.attention(short, short, short))
     """
     assert float(fresh(script)) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
+def test_ctrl_c_ends_long_tasks_soon(before):
+    """SIGINT during tasks that take seconds each: rows over ten million keys (one row, broadcast), in the compiled
+    engine, in calls that were made before, in statistics, and in the reference.
+    """
+    script = f"""
+        {before}
+        import os, signal, threading, time, numpy as np, regard as rg
+        from regard.engines.jit.run import launch, threads
+        rng = np.random.default_rng(0)
+        short = rng.standard_normal((8, 300, 64), dtype=np.float32)
+        q = rng.standard_normal((1, 1024, 64), dtype=np.float32)
+        k = np.broadcast_to(rng.standard_normal((1, 1, 64), dtype=np.float32), (1, 10_000_000, 64))
+        some = k[:, :20_000]
+        wide = np.broadcast_to(rng.standard_normal((1, 1, 512), dtype=np.float32), (1, 200_000, 512))
+        cache = rg.KVCache(heads=1, depth=64)
+        calls = [
+            lambda: rg.attention(q, k, k),
+            lambda: rg.attention(q, k, k),
+            lambda: rg.attention_with_lse(q, k, k, score=rg.softcap(5.0)),
+            lambda: rg.attention_stats(q, k, of=["entropy"]),
+            lambda: rg.attention(wide[:, :64], wide, wide, engine="reference"),
+            lambda: rg.attention_weights(q, k, keys=[0]),
+        ]
+        if {before!r}:
+            import torch
+            x, y = torch.from_numpy(q), torch.from_numpy(np.ascontiguousarray(k[:, :1])).expand(1, 10_000_000, 64)
+            calls += [lambda: rg.attention(x, y, y)] * 2
+        sent = []
+
+        def interrupt():
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        for workers in (1, 2):
+            with threads.limit(workers):
+                rg.attention(q, some, some), rg.attention_stats(q, some, of=["entropy"])
+                rg.attention_with_lse(q, some, some, score=rg.softcap(5.0))
+                expected = rg.attention(short, short, short)
+                for call in calls:
+                    threading.Timer(0.7, interrupt).start()
+                    try:
+                        call()
+                    except KeyboardInterrupt:
+                        print(round(time.perf_counter() - sent[-1], 2))
+                    assert np.array_equal(expected, rg.attention(short, short, short))
+                    assert not launch._busy
+    """
+    taken = [float(word) for word in fresh(script, timeout=120).split()]
+    assert len(taken) == (16 if before else 12)
+    assert max(taken) < 1, str(taken)  # half a second, and as much for a busy machine
 
 
 def test_a_handler_may_call_attention():

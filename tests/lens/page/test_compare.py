@@ -150,14 +150,14 @@ def test_an_edge_lays_one_run_over_the_other(home):
     assert [drawn(*cell) for cell in cells] == [0, 0, 1]
     first.tab.focus(".edge")
     first.view.press("PageDown", "PageDown")
-    first.tab.wait_for_function("document.querySelector('.edge').getAttribute('aria-valuenow') === '10'")
+    first.tab.wait_for_selector(".edge[aria-valuenow='10']")
     assert [drawn(*cell) for cell in cells] == [1, 1, 1]
     box = first.tab.query_selector(".edge").bounding_box()
     first.tab.mouse.move(box["x"] + 11, box["y"] + 40)
     first.tab.mouse.down()
     first.tab.mouse.move(first.at(10, 11)[0], box["y"] + 40)
     first.tab.mouse.up()
-    first.tab.wait_for_function("document.querySelector('.edge').getAttribute('aria-valuenow') > 90")
+    first.tab.wait_for_function("() => document.querySelector('.edge').getAttribute('aria-valuenow') > 90")
     assert [drawn(*cell) for cell in cells] == [0, 0, 0]
     assert first.tab.get_attribute(".edge", "role") == "slider"
 
@@ -168,7 +168,7 @@ def test_the_heads_that_differ_most_come_first_with_their_rows(home):
     """
     first, _, exact, other = home
     first.view.choose(query=9)
-    first.tab.wait_for_function("!document.querySelector('#compare-heads').hasAttribute('aria-busy')")
+    first.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
     lines = first.tab.eval_on_selector_all(
         "#compare-heads tbody tr", "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
     )

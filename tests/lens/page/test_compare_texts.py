@@ -236,3 +236,61 @@ def test_faults_stay_faults_in_merged_cells(opened):
     codes = view.tab.evaluate("async () => [...(await mergedSource.head(comparison.now.names[0], 0, 0)).coarse]")
     codes = np.array(codes).reshape(3, 3)
     assert (codes[2, 0], codes[0, 1]) == (2, 5)
+
+
+def test_a_row_of_one_text_alone_has_no_difference_in_any_head(texts):
+    """The list of heads says "—" instead of waiting for a number, and is not busy."""
+    view, *_ = texts
+    only = next(a0 for a0, a1, b0, b1 in groups(view) if b0 == b1 and a1 > a0)
+    view.choose(query=only, run=0)
+    rows = view.tab.eval_on_selector_all(
+        "#compare-heads tbody td:nth-child(2)", "nodes => nodes.map((n) => n.textContent)"
+    )
+    assert rows and set(rows) == {"—"}
+    assert view.tab.get_attribute("#compare-heads", "aria-busy") is None
+
+
+def test_a_run_compared_with_itself(opened):
+    """No list of ten heads that differ by 0 %, and no table without rows."""
+    run, _ = run_of(SAME)
+    view = opened(page(run, run))
+    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    assert view.text("#compare-heads-title") == "This row has the same weights in every head"
+    assert view.text("#compare-keys-title") == "All keys of this row have the same weights"
+    assert not view.tab.is_visible("#compare-heads") and not view.tab.is_visible("#compare-keys")
+
+
+def test_a_row_that_is_equal_in_runs_that_differ(opened):
+    """The first row of a causal model has one key: the heads are in the order of the other rows."""
+    view = opened(page(run_of(SAME, mask=rg.causal())[0], run_of(SAME, mask=rg.causal(), seed=5)[0]), "#query=0")
+    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    assert view.text("#compare-heads-title").endswith("in every head; heads that differ most in other rows")
+    by = view.tab.eval_on_selector_all(
+        "#compare-heads tbody td:last-child", "nodes => nodes.map((node) => node.textContent.split(' → '))"
+    )
+    apart = [abs(float(from_.rstrip(" %")) - float(to.rstrip(" %"))) for from_, to in by]
+    assert apart[0] > 1 and all(apart[i] >= apart[i + 1] - 1 for i in range(len(apart) - 1))
+
+
+def test_two_characters_that_the_model_does_not_know(opened):
+    """They are other letters in the text, and the same token for the model: the page says why nothing differs."""
+    run, _ = run_of(["[CLS]", " [UNK]", " cat", "[SEP]"])
+    both = [
+        dataclasses.replace(
+            run, axes={"text": dataclasses.replace(run.axes["text"], unknown=((1, characters),))}, text=characters
+        )
+        for characters in ("🦊", "🐶")
+    ]
+    view = opened(page(*both))
+    assert "“🦊” → “🐶” (both are [UNK] for the model)" in view.text("#compare-tokens")
+
+
+def test_layers_of_one_model_are_compared_with_themselves(opened):
+    """A run of some layers of the same model is compared layer by layer, not by depth."""
+    run, _ = run_of(SAME, layers=4)
+    some = dataclasses.replace(run, calls=run.calls[1:3])
+    view = opened(page(run, some))
+    assert [view.tab.evaluate(f"comparison.now.heads({{ call: {call}, head: 0 }})[1].call") for call in (1, 2)] == [
+        0,
+        1,
+    ]

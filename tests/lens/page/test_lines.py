@@ -291,3 +291,23 @@ def test_the_lines_fit_the_window(opened, width):
         "#lines-keys bdi", "nodes => nodes.map((node) => node.scrollWidth - node.clientWidth)"
     )
     assert max(names) <= 1  # short words are whole
+
+
+def test_right_to_left_words_stand_at_their_lines(opened):
+    """As close to the ends of the lines as words that read from the left, on both sides, and in their own direction."""
+    run, _ = example(4, 1, 1, tokens=("[CLS]", " الحيوان!", " word", "[SEP]"))
+    view = opened(page(run))
+    view.tab.locator("#lines").scroll_into_view_if_needed()
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    gaps = view.tab.evaluate(
+        """() => {
+            const [svg, range] = [$("lines-svg").getBoundingClientRect(), document.createRange()];
+            const text = (side, i) => {
+                range.selectNodeContents($(`lines-${side}-${i}`).querySelector("bdi"));
+                return range.getBoundingClientRect();
+            };
+            return [1, 2].map((i) => [svg.left - text("rows", i).right, text("keys", i).left - svg.right]);
+        }"""
+    )
+    assert np.ptp(gaps, 0).max() <= 2 and np.max(gaps) < 24
+    assert view.tab.eval_on_selector("#lines-keys-1 bdi", "node => getComputedStyle(node).direction") == "rtl"

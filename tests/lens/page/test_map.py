@@ -466,6 +466,19 @@ def test_two_fingers_zoom_and_one_scrolls_the_page(opened):
     assert (chart.seen()["column"] - before["column"]) * before["kx"] == pytest.approx(40, abs=8)
 
 
+def test_words_say_the_mean_of_the_other_rows(home):
+    """Next to the weight of the pinned cell, and of the one under the pointer; of a masked cell nothing."""
+    chart, exact = home
+    p = exact[0][1]
+    chart.view.choose(head=1, query=9, key=4)
+    for said, (i, j) in ((chart.view.text("#map-pinned"), (9, 4)), (chart.hover(7, 2), (7, 2))):
+        others = np.delete(p[j:, j], i - j).mean()  # the other rows that may attend to the key
+        assert share(said.split("(other rows")[1].split(")")[0]) == pytest.approx(others, rel=0.06)
+    assert "other rows" not in chart.hover(3, 8)
+    chart.view.choose(query=11, key=11)  # no other row may attend to the last key
+    assert "other rows" not in chart.view.text("#map-pinned")
+
+
 def test_words_say_what_a_key_moves(opened):
     """Beside the weight of the pinned cell, and of the one under the pointer: p · ‖v‖ as a share of its row's sum."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)

@@ -320,7 +320,8 @@ def test_a_figure_that_is_no_number_stays_none(opened):
         )
         np.testing.assert_allclose(np.array(shown, float), exact, atol=1e-4 * np.nanmax(exact, initial=1))
         assert np.isnan(exact).any()
-    assert view.tab.evaluate("TRACKS.spread.words(NaN)") == "entropy — of the maximum"
+    told = view.tab.evaluate("tracksOf(0, { call: 0, head: 0 }).then((tracks) => rowWords(tracks, 2))")
+    assert told == "entropy — of the maximum possible, — on special tokens"
 
 
 @pytest.mark.parametrize("kind", ["whole", "part"])
@@ -361,6 +362,7 @@ def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
     run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
     view = opened(page(run))
     assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
+    assert "Tokens in italics have the mean of their neighborhood" in view.text("#reader-pins")
     cuts = edges(100, embed.REST)
     for i in (3, 50, 99):
         found = view.asks("row", 0, 0, 0, i)
@@ -415,6 +417,19 @@ def test_the_policy_of_the_page_blocks_foreign_script(kept_open, chromium, tmp_p
     view.context.close()
 
 
+def test_an_old_browser_is_told(kept_open, chromium, tmp_path):
+    """The script of the page is held deflated: a browser that cannot inflate it says so instead of staying empty."""
+    file = tmp_path / "page.html"
+    file.write_text(page(example()[0]), encoding="utf-8")
+    context = chromium.new_context(bypass_csp=True)
+    context.add_init_script("delete window.DecompressionStream")
+    tab = context.new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("#problem:not([hidden])")
+    assert "This browser cannot open the page: DecompressionStream is not defined." in tab.inner_text("#problem")
+    context.close()
+
+
 def test_one_token_is_enough(opened):
     """A text of one token and a model of one head have a page on which every key works."""
     run, _ = example(n=1, layers=1, heads=1)
@@ -422,6 +437,23 @@ def test_one_token_is_enough(opened):
     assert "puts 100 % of its weight on itself" in view.text("#sentence")
     view.press(*"wasd[],.nNlptm+-0", "ArrowRight", "End", "Escape")
     assert view.state("call", "head", "query") == (0, 0, 0)
+
+
+def test_a_row_that_may_attend_to_one_key_says_so(home):
+    """Its 100 % tell nothing about the model."""
+    view, *_ = home
+    assert view.text("#sentence").endswith("The mask allows it no other key.")
+    view.choose(query=1)
+    assert "no other key" not in view.text("#sentence")
+
+
+def test_the_ring_of_a_token_is_above_its_neighbors(home):
+    """The background of the next token does not cover it, where no space is between them."""
+    view, *_ = home
+    view.choose(query=3, pins=[5], key=2)
+    for token in (2, 3, 5):
+        style = "node => [getComputedStyle(node).position, getComputedStyle(node).zIndex]"
+        assert view.tab.eval_on_selector(f"#words-{token}", style) == ["relative", "1"]
 
 
 def test_calls_of_several_kinds_stand_apart(opened):

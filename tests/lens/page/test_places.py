@@ -58,6 +58,14 @@ def test_the_map_fills_the_window(home):
     assert view.state("filled") is None
 
 
+@pytest.mark.parametrize(("width", "height"), [(1000, 800), (1440, 900), (1280, 700)])
+def test_the_whole_map_fits_into_the_window_that_it_fills(opened, width, height):
+    """Nothing has to be scrolled to see its last row."""
+    view = opened(page(example(n=15)[0]), "#filled=map", viewport={"width": width, "height": height})
+    box = view.tab.locator("#map .matrix").bounding_box()
+    assert height - 30 <= box["y"] + box["height"] <= height
+
+
 def test_taps_add_rows(home):
     """With the button pressed a click adds a row, as with Shift, and another one takes it away; keys move one row."""
     view, *_ = home

@@ -485,24 +485,29 @@ def test_nothing_is_cut_off(seen):
 
 
 def test_the_list_shows_what_each_key_moves(kept_open):
-    """The share of the key in Σ p‖v‖ of the row; nothing for the rows of a key, or without values."""
+    """The share of the key in Σ p‖v‖ of the row, also for the rows of a key; nothing for several keys."""
     random = np.random.default_rng(0)
     q, k, v = random.standard_normal((3, 2, 12, 8), dtype=np.float32)
     run = rg.look(q, k=k, v=v * np.geomspace(0.1, 5, 12, dtype=np.float32)[:, None])
     opened = kept_open(page(run))
     opened.choose(call=0, head=1, query=7, scale="log")
     parts = run.calls[0].weights()[1, 7] * run.calls[0].lengths[1]
-    said = {
-        int(row["token"]): row["moves"]
-        for row in opened.tab.evaluate(
+
+    def said():
+        lines = opened.tab.evaluate(
             """() => [...document.querySelectorAll("#strongest-list .entry[data-token]")].map((row) => (
             {token: row.dataset.token, moves: row.querySelector(".moves").textContent}))"""
         )
-    }
-    assert len(said) >= 6
-    for key, words in said.items():
-        assert float(words.split()[0]) / 100 == pytest.approx(parts[key] / parts.sum(), rel=0.06, abs=2e-5)
+        assert len(lines) >= 6
+        return {int(row["token"]): float(row["moves"].lstrip("<").split()[0]) / 100 for row in lines}
+
+    for key, share in said().items():
+        assert share == pytest.approx(parts[key] / parts.sum(), rel=0.06, abs=1e-4)
     opened.choose(direction="from")
+    moved = run.calls[0].weights()[1] * run.calls[0].lengths[1]
+    for row, share in said().items():
+        assert share == pytest.approx(moved[row, 7] / moved[row].sum(), rel=0.06, abs=1e-4)
+    opened.choose(pins=[3])
     assert set(
         opened.tab.eval_on_selector_all("#strongest-list .moves", "nodes => nodes.map((n) => n.textContent)")
     ) == {"—"}

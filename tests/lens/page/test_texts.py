@@ -10,6 +10,7 @@ from regard.common import default_model
 from regard.lens.viewer import page
 from tests.support.browser import example
 from tests.support.layout import CUT_OFF
+from tests.support.page_map import Map
 
 pytestmark = [
     pytest.mark.slow,
@@ -232,6 +233,25 @@ def test_a_long_unknown_word_still_says_so(read):
         assert view.tab.evaluate("$('words-1').scrollWidth <= $('words-1').clientWidth")
     view.tab.set_viewport_size({"width": 1280, "height": 900})
     view.settled()
+
+
+def test_short_labels_of_unknown_tokens_are_explained(read):
+    """Where a label of the map has no room for what the model saw, the words under the map have it, for the pointer, a
+    chosen key and a screen reader; the lines between tokens have it in the name.
+    """
+    view, _ = read("word")
+    chart = Map(view)
+    x, y = chart.at(0, 1)
+    for aside in ((0, -chart.seen()["ky"] / 2 - 20), (-chart.seen()["kx"] - 20, chart.seen()["ky"])):
+        view.tab.mouse.move(x + aside[0], y + aside[1])
+        view.settled()
+        assert re.match(r"“Donau\w+… \(\[UNK\]\)” \(token 1\)", view.text("#map-pointer"))
+    view.choose(query=1, key=1)
+    assert "… ([UNK])” (token 1)" in view.text("#map-pinned")
+    assert "… ([UNK])” (token 1)" in view.tab.text_content("#map-table")
+    view.tab.evaluate("$('lines').scrollIntoView()")
+    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    assert view.tab.text_content("#lines-keys-1 bdi").endswith("… ([UNK])")
 
 
 def test_bytes_of_a_character_are_explained(opened):

@@ -48,6 +48,29 @@ def test_a_tap_on_the_map_chooses_the_row_and_the_key(phone):
     assert view.state("query", "key") == (4, 2)
 
 
+@pytest.mark.parametrize("measuring", [True, False])
+def test_a_finger_sums_a_block_where_it_would_scroll(phone, measuring):
+    """While “sum a block” is on, a drag that begins downwards sums a block and the page stays; otherwise it scrolls."""
+    view, exact = phone
+    if measuring:
+        tap(view, "#measure")
+    chart = Map(view)
+    (x, y), (x1, y1) = chart.at(2, 1), chart.at(9, 4)
+    before = view.tab.evaluate("scrollY")
+    finger = view.context.new_cdp_session(view.tab)
+    path = [(x, y + part * (y1 - y)) for part in np.linspace(0, 1, 8)] + [(x1, y1)]
+    for kind, (at, down) in [("touchStart", path[0]), *(("touchMove", place) for place in path)]:
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": at, "y": down}]})
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    view.settled()
+    said = view.text("#map-block")
+    if not measuring:
+        assert said == "" and view.tab.evaluate("scrollY") != before
+        return
+    assert view.tab.evaluate("scrollY") == before and said.startswith("rows 2–9 × keys 1–4")
+    assert float(said.split("weight ")[1].split()[0]) == pytest.approx(exact[0][0][2:10, 1:5].sum(), rel=1e-3)
+
+
 def test_a_tap_on_a_word_chooses_the_row_and_a_control_the_key(phone):
     """With “choose key” a tap chooses the key of the row; the hint speaks of taps."""
     view, exact = phone
@@ -123,6 +146,17 @@ def test_the_comparison_opens_by_a_tap(opened):
     assert view.state("query", "key", "run") == (8, 5, 1)
     said = view.text("#map-pinned")
     assert float(said.rsplit(":", 1)[1].split(" %")[0]) / 100 == pytest.approx(theirs[0][0, 8, 5], rel=DIGITS)
+
+
+def test_hints_speak_of_taps(phone):
+    """No hint of the page asks for a wheel, Shift or Alt, which a phone does not have."""
+    view, _ = phone
+    for place in ("beside", "lines", "pair", "walk"):
+        view.tab.evaluate("(id) => document.getElementById(id).scrollIntoView()", place)
+    view.tab.wait_for_selector("#pair-note:not(:empty)")
+    view.settled()
+    seen = view.text("main") + view.text("#beside") + view.text("#lines") + view.text("#pair") + view.text("#walk")
+    assert not [word for word in ("Shift", "Alt", "Ctrl", "wheel", "Click", "click") if word in seen]
 
 
 def test_controls_are_large_enough_to_tap(phone):

@@ -319,6 +319,39 @@ def test_a_pair_in_every_head(paired):
         assert np.abs(np.array(opened.pixel("#pair-canvas", int(x), int(y))[:3]) - want).max() <= 4
 
 
+def test_large_weights_of_a_pair_are_written_as_shares(opened):
+    """A cell of 99.6 % says 99.6, not 1.0e+2; smaller ones have two digits."""
+    run, _ = example(2, 1, 4)
+    given = np.array([[[1 - p, p], [0.5, 0.5]] for p in (0.9961, 0.99961, 0.9449, 0.0123)], np.float32)
+    call = Call("given", 0, "text", "text", given=given, **of_weights(given, np.zeros(2, bool), mask=None, start=0))
+    seen = opened(page(dataclasses.replace(run, calls=(call,)), start={}), "#query=0&key=1")
+    seen.tab.evaluate("$('pair').scrollIntoView()")
+    seen.tab.wait_for_selector("#pair-list .entry")
+    drawn = seen.tab.evaluate(
+        """() => {
+            const drawn = [], pen = CanvasRenderingContext2D.prototype, draw = pen.fillText;
+            pen.fillText = (text) => { drawn.push(String(text)); };
+            pair.paint();
+            pen.fillText = draw;
+            return drawn;
+        }"""
+    )
+    assert drawn[-4:] == ["99.6", "100", "94", "1.2"]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_title_of_a_pair_says_the_unit_of_its_numbers(width, opened):
+    """Narrow cells have no numbers, so there is no unit."""
+    run, _ = example(layers=1, heads=12, mask=rg.causal())
+    seen = opened(page(run), "#query=5", viewport={"width": width, "height": 800})
+    seen.tab.evaluate("$('pair').scrollIntoView()")
+    seen.tab.wait_for_selector("#pair-list .entry")
+    seen.settled()
+    numbers = seen.tab.evaluate("pair.cell.width >= NUMBERED")
+    assert numbers == (width == 1280)
+    assert seen.text(".pair-left h3").endswith(", in %" if numbers else "heads from left to right")
+
+
 def test_a_pair_leads_to_its_heads(paired):
     """A click in the list or in the grid, and arrows in both, choose the head; the pair stays."""
     opened, _ = paired
@@ -374,6 +407,7 @@ def test_what_was_written(opened):
     seen.press(">", "<")
     assert seen.state("step", "query") == (0, 4)
     assert shown() == [["word5", 0.5, "taken"], ["other", 0.25, ""]] and "the likeliest" in seen.text("#steps-said")
+    assert "“word5” (token 5) was predicted from “word4” (token 4)" in seen.text("#steps-said")
     seen.press("ArrowRight")
     assert seen.state("step", "query") == (1, 5) and "candidate 2" in seen.text("#steps-said")
     assert shown() == [["other", 0.75, ""], ["word6", 0.125, "taken"]]

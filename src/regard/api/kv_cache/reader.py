@@ -23,7 +23,7 @@ from .pages import PAGE
 from .state import State, shown
 from .storage import Rows
 
-__all__ = ["Reader"]
+__all__ = ["Checked", "Reader", "Ready"]
 
 # Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1
@@ -51,6 +51,20 @@ class Ready(NamedTuple):
     decoder: Any
 
 
+class Checked(NamedTuple):
+    """A call of `Reader.attend` after its checks.
+
+    rows: q as an array. start (B,): the positions of the first rows. padded: whether some rows may be padding.
+    """
+
+    state: State
+    ready: Ready
+    q: Any
+    rows: np.ndarray
+    start: np.ndarray
+    padded: bool
+
+
 def traced(arguments: Arguments) -> Arguments:
     """The arguments with callables as expressions, traced in every call, because captured values may have changed."""
     mask, score = _traced(arguments.mask, as_mask), _traced(arguments.score, as_score)
@@ -71,6 +85,10 @@ class Reader:
 
     def attend(self, state: State, q, arguments: Arguments, engine, sequences) -> tuple[Any, Any]:
         """(out (…, H, Q, E), lse (…, H, Q)) of rows of the given sequences, or of all, in the type of q."""
+        return self.computed(self.checked(state, q, arguments, engine, sequences))
+
+    def checked(self, state: State, q, arguments: Arguments, engine, sequences) -> Checked:
+        """A call with all checks; nothing is computed."""
         reasons: list[Reason] = []
         query_start = arguments.query_start
         if sequences is not None:
@@ -86,8 +104,13 @@ class Reader:
         if ready is None:
             start = first_positions(rows.shape, query_start, state, self.size, reasons)
             ready = self.prepare(state, q, start, arguments, engine, sequences=sequences, reasons=reasons)
+        return Checked(state, ready, q, rows, start, query_start is None and state.ragged)
+
+    def computed(self, call: Checked) -> tuple[Any, Any]:
+        """(out (…, H, Q, E), lse (…, H, Q)) of a checked call, in the type of its q."""
+        state, ready, q, rows, start, padded = call
         out, lse = self.answer(state, ready, rows, start)
-        if query_start is None and state.ragged:
+        if padded:
             real = state.lengths - start
             padding = np.broadcast_to((np.arange(state.width) >= real[:, None])[:, None], lse.shape)
             out[padding], lse[padding] = 0, -np.inf
@@ -129,9 +152,7 @@ class Reader:
         name, _ = choose(problem, engine)
         decoder = None
         if name == "jit" and problem.q.size:
-            from ...engines.jit.decode import Decoder
-
-            decoder = Decoder(problem, state.lengths, ahead, PAGE, quantized=state.stores.k.scales is not None)
+            decoder = self.decoder(problem, state, ahead)
         # A sequence may be behind by as many positions as there are rows, and catch up.
         until = state.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
@@ -150,6 +171,12 @@ class Reader:
         )
         self.ready = ready if steady else None
         return ready
+
+    def decoder(self, problem: Problem, state: State, ahead: int) -> Any:
+        """The kernel over pages."""
+        from ...engines.jit.decode import Decoder
+
+        return Decoder(problem, state.lengths, ahead, PAGE, quantized=state.stores.k.scales is not None)
 
     def answer(self, state: State, ready: Ready, q: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """out (B, H, Q, E), lse (B, H, Q)."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...common.arrays import as_tensor, read_array
 from ...common.interception import compiling
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, batch, head, key, lift, query
@@ -23,6 +24,7 @@ __all__ = ["recorded"]
 
 def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, lse) of the operator."""
+    k, v = (_tensor(each, name) for each, name in ((k, "k"), (v, "v")))
     tables: list[torch.Tensor] = []
     mask = _text(arguments.mask, (batch, head, query, key), tables)
     score = _text(arguments.score, (the_score, batch, head, query, key), tables)
@@ -39,6 +41,13 @@ def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, 
     whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize
     out, sums, _ = run(call) if whole else torch.ops.regard.attention(*call)
     return out, sums[0]
+
+
+def _tensor(value, name: str) -> torch.Tensor:
+    """Keys or values: an operator takes tensors only, but they may be arrays beside queries in a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value
+    return torch.as_tensor(value) if compiling() else as_tensor(read_array(value, name))
 
 
 def _number(value) -> torch.Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...common.text.counted import counted
 from ..difference import Difference, Incomparable, difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import Outputs, Subject, floats, raising, seeded
@@ -26,6 +27,7 @@ def cache(subject: Subject) -> Iterator[Result]:
     if reason:
         yield Skipped("cache", reason)
         return
+    subject = subject.without_padding
     expected = subject.rows(subject.run(_without_mask(subject)))
     start = max(1, subject.length - STEPS)
     between = difference(subject, *_steps(subject, expected, start, None))
@@ -44,7 +46,7 @@ def cache(subject: Subject) -> Iterator[Result]:
         check="cache",
         severity="fault",
         where=f"token {start + (between.rows[0] if between.rows else 0)}, the first of {len(between.rows)} that differ",
-        measured=f"between decoding with a cache of {start} tokens and one forward pass, {between}",
+        measured=f"between decoding with a cache of {counted(start, 'token')} and one forward pass, {between}",
         cause="the cache does not contain the keys of one forward pass: only one of the two applies a sliding window, "
         "keys are appended twice, in the wrong order or before their rotary positions, or the mask is not sliced to "
         "the length of the cache",
@@ -62,6 +64,7 @@ def position_offset(subject: Subject) -> Iterator[Result]:
     if reason:
         yield Skipped("position-offset", reason)
         return
+    subject = subject.without_padding
     n, measured = subject.length, {}
     for left, way in ((0, "without padding"), (PADDING, f"after {PADDING} positions of left padding")):
         text, actual = _generated(subject, left)
@@ -176,20 +179,17 @@ def _steps(subject: Subject, expected: Outputs, start: int, shift: int | None) -
 
     assert subject.sequence is not None
     tokens = subject.inputs[subject.sequence]
-    others = {
-        name: part
-        for name, part in _without_mask(subject).items()
-        if name != subject.sequence and part.shape[:2] != tokens.shape[:2]
-    }
-    result = _with_cache(subject.call({**others, subject.sequence: tokens[:, :start], "use_cache": True}))
+    inputs = _without_mask(subject)
+    by_token = {name for name, part in inputs.items() if subject.of_sequence(name, part, tokens)}
+
+    def between(first: int, end: int) -> dict[str, Any]:
+        """The inputs for these positions of the sequence."""
+        return {name: part[:, first:end] if name in by_token else part for name, part in inputs.items()}
+
+    result = _with_cache(subject.call({**between(0, start), "use_cache": True}))
     parts = []
     for at in range(start, tokens.shape[1]):
-        step = {
-            **others,
-            subject.sequence: tokens[:, at : at + 1],
-            "past_key_values": result.past_key_values,
-            "use_cache": True,
-        }
+        step = {**between(at, at + 1), "past_key_values": result.past_key_values, "use_cache": True}
         if shift is not None:
             step["position_ids"] = torch.tensor([[at + shift]], device=tokens.device)
         result = _with_cache(subject.call(step))
@@ -208,9 +208,9 @@ def _with_cache(result: Any) -> Any:
 
 
 def _without_mask(subject: Subject) -> dict[str, Any]:
-    """The inputs without the padding mask of the sequence, which would be shorter than the cache."""
-    removed = subject.mask.name if subject.mask is not None and subject.mask.of == subject.sequence else None
-    return {name: part for name, part in subject.inputs.items() if name != removed}
+    """The inputs without the padding masks of the sequence, which would be shorter than the cache."""
+    removed = {mask.name for mask in subject.masks if mask.of == subject.sequence}
+    return {name: part for name, part in subject.inputs.items() if name not in removed}
 
 
 def _untested(subject: Subject) -> str:
@@ -228,8 +228,11 @@ def _unsupported(subject: Subject) -> str | None:
         return f"not declared causal: {subject.causal_source}"
     if any("reference" in kind for kind in getattr(subject.model.config.get_text_config(), "layer_types", None) or ()):
         return "its window begins where the prompt ends, so one forward pass over all tokens computes something else"
-    if subject.sequence is None or subject.length < 4:
+    if subject.sequence is None or subject.without_padding.length < 4:
         return "no input is a sequence of at least four positions"
+    own = subject.sequence.removesuffix("input_ids").removesuffix("inputs_embeds") + "attention_mask"
+    if own in subject.inputs and own not in {mask.name for mask in subject.masks}:
+        return f"{own} is given for each pair of positions, so it fits one length only"
     return None
 
 

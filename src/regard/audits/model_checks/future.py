@@ -30,7 +30,7 @@ def future_leak(subject: Subject) -> Iterator[Result]:
         yield Skipped("future-leak", "no output has a row for each position")
         return
     ways: dict[str, Mapping[str, Any]] = {"without a mask": _without_mask(subject)}
-    if subject.mask is not None and subject.mask.of == subject.sequence:
+    if subject.mask is not None and subject.mask.of == subject.sequence and not subject.fixed_length:
         ways["with padding"] = subject.padded(right=3)
     if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
         ways["during cache prefill"] = {**_without_mask(subject), "use_cache": True}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import Difference, difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Outputs, Raised, Subject
+from ..subject import Raised, Subject
 
 __all__ = ["implementation_difference"]
 
@@ -87,17 +87,4 @@ def _differences(subject: Subject, name: str, other: str) -> dict[str, Differenc
         return None
     finally:
         subject.model.set_attn_implementation(name)
-    return {
-        way: difference(subject, _real(subject, there[way]), _real(subject, outputs)) for way, outputs in here.items()
-    }
-
-
-def _real(subject: Subject, outputs: Outputs) -> Outputs:
-    """The outputs without the rows of padding, which are unused and differ between implementations."""
-    if subject.mask is None:
-        return outputs
-    length = subject.inputs[subject.mask.of].shape[1]
-    return {
-        name: part[:, :length] if part.ndim > 1 and part.shape[1] == length + PADDING else part
-        for name, part in outputs.items()
-    }
+    return {way: difference(subject, there[way], outputs) for way, outputs in here.items()}

@@ -30,8 +30,8 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     if not expected:
         yield Skipped("padding-leak", "no output has a row for each position")
         return
-    measured: dict[str, Difference] = {}
-    for side, left, right, more in _sides(subject, same):
+    measured = _within(subject) if subject.fixed_length else {}
+    for side, left, right, more in () if subject.fixed_length else _sides(subject, same):
         real = slice(left, left + subject.length) if same else slice(None)
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real)
         if f"the content of {side}" not in measured:
@@ -72,7 +72,7 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         severity="fault",
         where=positions(worst.rows),
         measured=(
-            f"{COUNT} padding positions, masked by {mask.name}: "
+            f"{2 if subject.fixed_length else COUNT} padding positions, masked by {mask.name}: "
             f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
         ),
         cause=cause,
@@ -89,6 +89,21 @@ def _real_outputs(subject: Subject, inputs: dict[str, Any], rows: slice) -> Outp
     return {name: part[:, rows] for name, part in subject.rows(subject.run(inputs), length).items()}
 
 
+def _within(subject: Subject) -> dict[str, Difference]:
+    """The effect of the content of positions that are masked as padding, where none can be added."""
+    masked = subject.rows(subject.run(subject.padded_within()))
+    others = [subject.rows(subject.run(subject.padded_within(turn))) for turn in (0, 10)]
+    if subject.mask is not None and subject.mask.of == subject.sequence:
+        length = subject.length
+        real = [at for at in range(length) if at not in (length // 3, 2 * length // 3)]
+        masked, *others = ({name: part[:, real] for name, part in each.items()} for each in (masked, *others))
+    return {
+        "the content of padding among the tokens": min(
+            (difference(subject, other, masked) for other in others), key=lambda each: each.significant
+        )
+    }
+
+
 def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
     """(name, positions before, positions after, more inputs); left padding with the position_ids that `generate`
     passes, and without.
@@ -98,7 +113,7 @@ def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[s
     yield "right padding", 0, COUNT, {}
     if not same:
         return
-    if "position_ids" in subject.parameters and subject.sequence is not None:
+    if "position_ids" in subject.parameters.difference(subject.inputs) and subject.sequence is not None:
         counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
         yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.inputs[subject.sequence].device)}
     yield "left padding", COUNT, 0, {}

@@ -4,6 +4,7 @@ trained, have such heads too, so all findings are notes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,7 +38,9 @@ class HeadPattern(NamedTuple):
 
 
 def saturated(run: Run, module=None) -> Iterator[Result]:
-    """Heads whose softmax selects a single key, because scores are large: their gradients vanish."""
+    """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
+    position, such as the previous token, are clean on purpose and do not count.
+    """
     yield from _notes(
         "saturated",
         run,
@@ -131,15 +134,27 @@ def _saturated(call: Call) -> HeadPattern | None:
     with np.errstate(invalid="ignore"):
         wide = np.asarray(call.rows["high"], np.float64) - call.rows["low"] > LARGE
     share = (rows & wide & (np.asarray(call.rows["maximum"]) > SURE)).sum(1) / np.maximum(rows.sum(1), 1)
-    heads = np.flatnonzero(share > MOST).tolist()
+    heads = [head for head in np.flatnonzero(share > MOST).tolist() if not _by_position(call, head)]
+    missing = call.q is not None and call.q.shape[2] > 1 and math.isclose(call.scale, 1, rel_tol=1e-3)
     return HeadPattern(
         heads,
         f"in at least {share[heads].min(initial=1):.0%} of the rows (threshold: {MOST:.0%}) one key has a weight above "
         f"{SURE}, and scores differ by more than {LARGE:g} nats",
-        "large scores: a missing 1/√D scale, or q and k with large norms",
-        "check the scale; if it is right, normalize q and k or use a softcap",
+        "large scores: the scale of q·k is 1, so 1/√D may be missing, or q and k have large norms"
+        if missing
+        else f"q and k have large norms; the scale of q·k is {call.scale:.4g}",
+        "check the scale; if it is right, normalize q and k or use a softcap"
+        if missing
+        else "normalize q and k or use a softcap; no fix is needed if the head is trained to select single keys",
         {"shares": share[heads].tolist()},
     )
+
+
+def _by_position(call: Call, head: int) -> bool:
+    """Whether most rows select the key at the same distance from their own position."""
+    at = rows_to_read(call)
+    distance = call.start + at - call.weights(at, None, [head])[0].argmax(-1)
+    return bool((distance == np.bincount(distance - distance.min()).argmax() + distance.min()).mean() > MOST)
 
 
 def _uniform(call: Call) -> HeadPattern | None:

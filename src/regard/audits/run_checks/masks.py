@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...common.text.counted import counted
 from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
@@ -53,7 +54,7 @@ def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
     their scores and leave all of them a weight of 0.
     """
     if call.given is not None:
-        return np.asarray(call.weights(rows, None, [head])[0] > 0)
+        return np.asarray(call.weights(rows, None, [head])[0] != 0)
     visible = np.asarray(call.allowed(rows, None, [head])[0])
     if call.score is None or call.q is None:
         return visible
@@ -106,7 +107,7 @@ def _compared(
     if (visible == (right & used)).all():
         return True
     match = next(((words, cause) for words, cause, band in known if (visible == (band & used)).all()), None)
-    expected = "causal" + (f" with a window of {window} keys" if window is not None else "")
+    expected = "causal" + (f" with a window of {counted(window, 'key')}" if window is not None else "")
     if match is None:  # prefixes, images and packed documents may rightly have other masks
         future = visible & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0

@@ -16,6 +16,7 @@ __all__ = ["scale"]
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
+BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
@@ -110,6 +111,7 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
         or math.isclose(effective, usual, rel_tol=near)
         or not (cause or alone)
         or _is_configured(layer, effective)
+        or _by_layer(layer, effective, usual)
         or has_norms(layer)
         or (_normalized(call.q) and _normalized(call.k))
     ):
@@ -138,6 +140,15 @@ def _is_configured(layer, effective: float) -> bool:
         if isinstance(value, int | float) and value > 0 and any(word in name for word in ("scal", "multiplier", "mup"))
     ]
     return any(math.isclose(effective, number, rel_tol=CLOSE) for value in known for number in (value, value**-0.5))
+
+
+def _by_layer(layer, effective: float, usual: float) -> bool:
+    """Whether the layer or its configuration requests a scale divided by the number of the layer, counted from 1."""
+    at = setting(layer, "layer_idx")
+    owners = (layer, setting(layer, "config"))
+    asks = any(setting(owner, name) is True for owner in owners for name in BY_LAYER)
+    scaled = setting(layer, "scale_attn_weights") is not False
+    return asks and isinstance(at, int) and math.isclose(effective, (usual if scaled else 1) / (at + 1), rel_tol=CLOSE)
 
 
 def _normalized(vectors: np.ndarray) -> bool:

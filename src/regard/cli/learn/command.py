@@ -50,6 +50,25 @@ def learn(
         Path | None,
         typer.Option(help="Write each result and claim as a script, with its output.", show_default=False),
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="The course in your browser, with your files; Ctrl-C ends it.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="any free one")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page of --serve in a browser.")] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(help="Write the course as pages that need no server into a folder.", show_default=False),
+    ] = None,
+    slides: Annotated[
+        int | None,
+        typer.Option(metavar="<chapter>", help="Write a chapter as slides with speaker notes.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="<file>", help="The file of the slides.", show_default="slides-03.html in this folder"),
+    ] = None,
     grade: Annotated[bool, typer.Option("--grade", help="For teachers: grade the folders that are named.")] = False,
     only: Annotated[
         str | None,
@@ -73,21 +92,32 @@ def learn(
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
         "--reset": reset is not None, "--claim": claim is not None, "--read": preview is not None,
         "--notebooks": notebooks is not None, "--scripts": scripts is not None, "--grade": grade,
+        "--serve": serve, "--site": site is not None, "--slides": slides is not None,
     }  # fmt: skip
     chosen = [name for name, given in options.items() if given]
-    _refuse_unused(chosen, {"--only": only is not None, "--json": as_json, "--csv": as_csv})
+    used = {"--only": only is not None, "--json": as_json, "--csv": as_csv, "--port": port is not None}
+    used |= {"--out": out is not None}
+    _refuse_unused(chosen, used | {"--open": open_page})
     screen = Terminal()
-    if grade or notebooks is not None or scripts is not None:
-        from .teach import printed_grades, selected, written
+    if grade or notebooks is not None or scripts is not None or site is not None:
+        from .teach import printed_grades, selected, written, written_site
 
         if grade and len(chosen) == 1:
             form = "json" if as_json else "csv" if as_csv else "text"
             printed_grades([Path(word) for word in words or []], own, only, screen, form)
+        elif site is not None:
+            parsed(words or [], check, chosen)
+            written_site(site, selected(own, only), screen)
         else:
             parsed(words or [], check, chosen)
             written(notebooks, scripts, selected(own, only), screen)
         return
     said = parsed(words or [], check, chosen)
+    if slides is not None:
+        from .teach import written_slides
+
+        written_slides(slides, out, own, screen)
+        return
     course = Course(said.folder, screen, own)
     if said.question is not None:
         course.ask(said.question)
@@ -104,6 +134,11 @@ def learn(
         course.show(said.chapter)
     elif fast:
         course.fast(said.chapter)
+    elif serve:
+        say = "Press Ctrl-C to stop. Open in a browser on this machine: "
+        course.serve(
+            said.chapter, port=port or 0, open_browser=open_page, tell=lambda address: typer.echo(say + address)
+        )
     elif reset is not None:
         course.reset(reset)
     elif claim is not None:
@@ -118,7 +153,10 @@ def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
     from ...common.errors import Reason, Refused
 
-    uses = {"--only": ("--grade", "--notebooks", "--scripts"), "--json": ("--grade",), "--csv": ("--grade",)}
+    uses = {
+        "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
+        "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
+    }  # fmt: skip
     reasons = [
         Reason(f"{name} has no use", given=name, expected=f"{' or '.join(uses[name])} with it", fix=f"omit {name}")
         for name, wanted in given.items()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ...learn.chapter import Exercise
 from ...learn.checking.check import Checked
+from ...learn.checking.message import message
 from ...learn.screen import Stopped
 from ..terminal import Console
 
@@ -62,26 +63,22 @@ class Terminal:
 
     def checked(self, result: Checked, exercise: Exercise) -> None:
         """What came out of a check: the problem, how to see it by hand, and the likely cause."""
-        console, problem = self.console, result.problem
-        if result.printed:
+        console, found = self.console, message(result, exercise)
+        if found.printed:
             console.print(Text("your code printed", "dim"))
-            self.output(result.printed)
-        if problem is None:
-            self.right(f"{exercise.function} is right: it passes every case and every law.")
+            self.output(found.printed)
+        if found.right:
+            self.right(found.says)
             return
-        self.wrong(f"{exercise.function}: not yet")
-        console.print(Text(problem.what))
-        for line in problem.details:
-            for each in line.splitlines() or [""]:
-                console.print(Padding(Text(each), INDENT))
-        if problem.mistakes and problem.kind != "tests":
+        self.wrong(found.says)
+        console.print(Text(found.what))
+        for line in found.details:
+            console.print(Padding(Text(line), INDENT))
+        if found.mistake:
             console.print()
-            names = " and ".join(problem.mistakes)
-            others = f" (or {', '.join(problem.alike)}: no case tells them apart)" if problem.alike else ""
-            console.print(Text.assemble(("known mistake  ", "dim"), (names, "bold"), others))
-            for name, words in (("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix)):
-                if words:
-                    console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
+            console.print(Text.assemble(("known mistake  ", "dim"), (found.mistake, "bold"), found.alike))
+            for name, words in found.about:
+                console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
 
     def answer(self, how: str) -> str:
         """What the learner types; Stopped at the end of the input, or on Ctrl-C."""

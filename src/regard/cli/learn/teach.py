@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...learn.chapter import Chapter
     from .screen import Terminal
 
-__all__ = ["printed_grades", "selected", "written"]
+__all__ = ["printed_grades", "selected", "written", "written_site", "written_slides"]
 
 
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
@@ -73,3 +73,24 @@ def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter
             screen.note(str(path))
             names.append(path)
         screen.right(f"{len(names)} {'script' if len(names) == 1 else 'scripts'}, each with what it prints.")
+
+
+def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> None:
+    """Writes the course as pages, and says where."""
+    from ...learn.pages.site import write_site
+
+    size = 0
+    with Console(stderr=True).status("running the code of the chapters"):
+        for path in write_site(folder, chapters):
+            size += path.stat().st_size
+    count = "1 chapter" if len(chapters) == 1 else f"{len(chapters)} chapters"
+    screen.right(f"{count}, {size / 1e6:.1f} MB. To read them, open {folder / 'index.html'}")
+
+
+def written_slides(number: int, out: Path | None, own: Path | None, screen: Terminal) -> None:
+    """Writes a chapter's slides, and says where."""
+    from ...learn.pages.slides import write_slides
+    from ...learn.source import chapter_of, chapters
+
+    path = write_slides(chapter_of(chapters(own), number), out)
+    screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")

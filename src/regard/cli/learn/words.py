@@ -7,7 +7,8 @@ from pathlib import Path
 __all__ = ["Said", "parsed", "ranges"]
 
 ASK = "ask"
-PLACELESS = ("--claim", "--read", "--notebooks", "--scripts")  # what has no use for a learner's folder
+# What has no use for a learner's folder.
+PLACELESS = ("--claim", "--read", "--notebooks", "--scripts", "--site", "--slides")
 WHOLE = ("ask", "--check FILE", "--list", "--reset", "--grade", *PLACELESS)  # what has no use for a chapter's number
 
 

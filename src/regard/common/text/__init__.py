@@ -1,1 +1,1 @@
-"""Text for people: cut between characters, and numbers with their nouns."""
+"""Text for people: cut between characters, numbers with their nouns, signs of any terminal, unknown arguments."""

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...common.errors import Reason, did_you_mean
+from ...common.errors import Reason, did_you_mean, page
 from .parameters import Parameter
 from .schema import properties
 
 __all__ = ["WHERE", "missing_parameters", "problems"]
 
 WHERE = "adapter"
-PAGE = "docs/reference/adapters.md lists the fields"
+PAGE = page("reference/adapters")
 # Roles that one parameter may have together.
 SHARED = frozenset({"mask", "bias"})
 
@@ -44,9 +44,7 @@ def _reason(what: str, given: Any, expected: str, fix: str) -> Reason:
 
 def _near(word: str, known: Iterable[str]) -> str:
     """The closest spelling, or where the names are listed."""
-    listed = list(known)
-    words = did_you_mean(word, listed)
-    return words.replace("docs/reference/language.md lists them all", PAGE)
+    return did_you_mean(word, known, PAGE)
 
 
 def _unknown(name: str, known: Iterable[str]) -> Reason:
@@ -94,7 +92,7 @@ def _is(value: Any, kind: Mapping[str, Any]) -> bool:
 
 
 def _default(name: str) -> str:
-    return f"omit {name} for that of the laws; {PAGE}"
+    return f"omit {name} for that of the laws; {PAGE} lists the fields"
 
 
 def _items(name: str, value: Sequence[Any], choices: Sequence[Any] | None, kind: Mapping[str, Any]) -> Iterator[Reason]:
@@ -188,5 +186,5 @@ def missing_parameters(
     for what, name in declared:
         if name not in known:
             given = f"{what} is {name}" if what != "fixed" else f"fixed value of {name}"
-            fix = did_you_mean(name, known).replace("docs/reference/language.md lists them all", "use one of those")
+            fix = did_you_mean(name, known)
             yield Reason(f"no parameter {name}", given=given, expected=f"one of {', '.join(known)}", fix=fix)

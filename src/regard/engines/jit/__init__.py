@@ -12,13 +12,14 @@ run/        running a kernel on several threads
 """
 
 from .code.target import description, host
-from .engine import Recipe, Saved, keep, recipe_of, run, solve, table_places, tile_shape, why_not
+from .engine import LARGEST, Recipe, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
 from .gradients import backward_table_places, kept, pull_back
 from .gradients import recipe_of as backward_recipe
 from .gradients import run as pull_back_again
 from .run import threads
 
 __all__ = [
+    "LARGEST",
     "Recipe",
     "Saved",
     "backward_recipe",
@@ -35,5 +36,6 @@ __all__ = [
     "table_places",
     "threads",
     "tile_shape",
+    "too_large",
     "why_not",
 ]

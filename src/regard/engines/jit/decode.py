@@ -16,14 +16,15 @@ from ...common.arrays import address
 from ...language.problem import Problem
 from ..plan import Plan, plan
 from .code import build
-from .code.arguments import FIXED, NO_RUNS, pack
+from .code.arguments import FIXED, NO_RUNS, factors, pack
 from .code.emit import signature
 from .code.target import host
 from .engine import SMALL, aligned, rules, specify, work
 from .kernels import forward
 from .kernels.forward import PIECE
+from .partial import State
 from .run import threads
-from .run.launch import launch
+from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, splits, tiling
 
 __all__ = ["Decoder"]
@@ -33,6 +34,7 @@ PLACE = {name: number for number, name in enumerate(FIXED)}
 ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]
 ARRAYS = [PLACE[name] for name in ("q", "out", "k", "v", "k_scales", "v_scales")]  # address and strides
 SUMS, LEFT, COLUMNS, KEYS = (PLACE[name] for name in ("lse", "left", "pages_batch", "K"))
+TASKS, PIECES, FIRST = (PLACE[name] for name in ("tasks", "pieces", "first_piece"))
 assert FIXED[SUMS : SUMS + 3] == ("lse", "top", "total")
 
 
@@ -42,10 +44,20 @@ class Decoder:
     problem: the call, with rows at their first positions; of k and v only the shape is used, with K the largest number
     of keys.
     ends (B,): number of keys of each batch entry in the first step. ahead: how far rows and ends may advance. page:
-    positions per page. quantized: keys and values are 8-bit integers with a scale for each row.
+    positions per page. quantized: keys and values are 8-bit integers with a scale for each row. partial: the result is
+    undivided, over some of the pieces (`part`); the problem has no sinks. unit: what converts its scores to nats.
     """
 
-    def __init__(self, problem: Problem, ends: np.ndarray, ahead: int, page: int, *, quantized: bool = False):
+    def __init__(
+        self,
+        problem: Problem,
+        ends: np.ndarray,
+        ahead: int,
+        page: int,
+        *,
+        quantized: bool = False,
+        partial: bool = False,
+    ):
         B, H, Q, _ = problem.q.shape
         G, E = problem.k.shape[1], problem.v.shape[3]
         shape = tiling(problem)
@@ -53,20 +65,20 @@ class Decoder:
         heads = G if shape.folded else H
         tiles = B * heads * found.order.shape[1]
         split = splits(problem, found, tiles, threads.count())
-        self.pieces = -(-problem.dims["K"] // PIECE) if split else 1
-        self.room = tiles * self.pieces * (E + 2) * shape.rows if split else 0
-        # The number of tasks started, and of pieces left per tile.
-        self.counters = np.append(0, np.full(tiles if split else 0, self.pieces))
+        self.pieces = range(-(-problem.dims["K"] // PIECE))
+        self.tiles, self.split, self.state_size = tiles, split, (E + 2) * shape.rows
         target, (mask, score) = host(), rules(problem)
         _, constants, tables = signature(mask, score)
         unit = (problem.q.strides[3] == problem.q.itemsize, True, True, True)
-        spec = specify(problem, shape, split=split, unit=unit, paged=True, quantized=quantized)
+        spec = specify(problem, shape, split=split, unit=unit, paged=True, quantized=quantized, partial=partial)
         self.kernel = build.compiled(
             repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
         )
         self.scratch = forward.scratch_bytes(spec, target, problem.dims["K"])
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
-        self.workers = 1 if work(problem, found) < SMALL else min(threads.count(), tiles * self.pieces)
+        self.work = work(problem, found)
+        self.workers = 1 if self.work < SMALL else threads.count()
+        self.unit = factors(problem).unit
         self.found, self.problem = found, problem
         self.home = threads.count(), target
         empty = np.zeros(0, np.int64)
@@ -76,8 +88,8 @@ class Decoder:
             constants,
             tables,
             next=empty,
-            tasks=tiles * self.pieces,
-            out=np.empty(self.shape, self.dtype),
+            tasks=tiles,
+            out=np.empty(self.shape, self.real if partial else self.dtype),
             lse=empty,
             top=empty,
             total=empty,
@@ -85,7 +97,7 @@ class Decoder:
             rows=Q * H // heads,
             sinks=empty,
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
-            pieces=self.pieces,
+            pieces=1,
             parts=empty,
             left=empty,
             page=page,
@@ -102,10 +114,32 @@ class Decoder:
         their rows (pages, G, page, 1) each · table (B, columns) int32, the page of each column of positions ·
         start (B,) int64 · ends (B,) int64 · sinks (H, S) or None.
         """
-        out, sums = np.empty(self.shape, self.dtype), np.empty((3, *self.shape[:3]), self.real)
+        out = np.empty(self.shape, self.dtype)
+        return out, self._run(q, pools, out, self.pieces, table=table, start=start, ends=ends, sinks=sinks)[0]
+
+    def part(self, q, pools, pieces: range, *, table, start, ends) -> State:
+        """The state of one step over some pieces: a subtree of 2ⁿ pieces that begins at a multiple of 2ⁿ.
+
+        Of the table, only the columns of these pieces are read. All other arguments are as for a step.
+        """
+        values = np.empty(self.shape, self.real)
+        sums = self._run(q, pools, values, pieces, table=table, start=start, ends=ends, sinks=None)
+        return State(sums[1], sums[2], values)
+
+    def _run(self, q, pools, out, pieces: range, *, table, start, ends, sinks) -> np.ndarray:
+        """Fills `out` for the keys of some pieces; returns the sums (3, B, H, Q)."""
+        sums = np.empty((3, *self.shape[:3]), self.real)
+        last = np.maximum.reduce(ends)
+        if len(pieces) < len(self.pieces):
+            ends = np.minimum(ends, pieces.stop * PIECE)
         runs, offsets = self.found.until(ends)
-        counters = self.counters.copy()
-        parts = aligned(self.room, self.real) if self.room else out
+        if pieces.start:
+            runs, offsets = _later(runs, offsets, pieces.start * PIECE)
+        count = len(pieces) if self.split else 1
+        room = self.tiles * count * self.state_size if self.split else 0
+        # The number of tasks started, and of pieces left per tile.
+        counters = np.append(0, np.full(self.tiles if self.split else 0, count))
+        parts = aligned(room, self.real) if room else out
         given = q, pools, table, start, out, sums, runs, offsets, counters, parts, sinks
         block = self.block.copy()
         for place, array in zip(ADDRESSES, (start, offsets, runs if len(runs) else NO_RUNS, table, parts, counters)):
@@ -115,12 +149,23 @@ class Decoder:
         top = address(sums)
         block[SUMS : SUMS + 3] = top, top + sums.strides[0], top + 2 * sums.strides[0]
         block[LEFT], block[COLUMNS] = address(counters) + 8, table.shape[1]
-        block[KEYS] = np.maximum.reduce(ends)  # the table may end there: nothing past it is prefetched
+        block[KEYS] = last  # the table may end there: nothing past it is prefetched
+        block[TASKS], block[PIECES], block[FIRST] = self.tiles * count, count, pieces.start
         if sinks is not None:
             sinks = np.ascontiguousarray(sinks, self.real)
             block[PLACE["sinks"]] = address(sinks)
-        launch(self.kernel, block, self.scratch, self.workers, (self, given, sinks))
-        return out, sums[0]
+        workers = min(self.workers, self.tiles * count)
+        slow = is_slow(self.work, self.tiles * count)
+        launch(self.kernel, block, self.scratch, workers, (self, given, sinks), slow=slow)
+        return sums
+
+
+def _later(runs: np.ndarray, offsets: np.ndarray, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """The runs without the keys before `first`, and their offsets."""
+    some = runs[:, 1] > first
+    runs, offsets = runs[some], np.append(0, np.cumsum(some))[offsets]
+    np.maximum(runs[:, 0], first, out=runs[:, 0])
+    return runs, offsets
 
 
 def _for_each_entry(found: Plan) -> Plan:

@@ -9,9 +9,10 @@ import numpy as np
 from ...common.arrays import address
 from ...common.caching import Memo
 from ...language import analysis
-from ...language.expr import Const, Table, walk
+from ...language.expr import Const, Expr, Op, Table, walk
 from ...language.expr import score as the_score
 from ...language.intervals import Interval
+from ...language.operators import OPERATORS
 from ...language.problem import Problem
 from ..plan import Plan, Summaries, plan, plan_step
 from .code import build
@@ -26,7 +27,7 @@ from .kernels.parts import dropout, few_rows
 from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
 from .run import threads
-from .run.launch import launch
+from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "aligned",
     "block_of",
     "fill",
+    "LARGEST",
     "keep",
     "least_work",
     "needs_64_bits",
@@ -45,6 +47,7 @@ __all__ = [
     "run",
     "solve",
     "table_places",
+    "too_large",
     "specify",
     "tile_shape",
     "why_not",
@@ -54,6 +57,7 @@ __all__ = [
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster
+LARGEST = 8192  # floating-point operations per pair of a mask and a score together
 SHARE = 75_000  # the same per thread, where torch's threads poll for work (about 3 µs for two of them)
 
 
@@ -85,7 +89,8 @@ class Recipe(NamedTuple):
 
     block: the argument block, in which addresses are filled in, followed by the counters of tasks started and of pieces
     left per tile. slots: its length without the counters. room: numbers in the working memory for pieces. plan, start:
-    owners of the other addresses in the block.
+    owners of the other addresses in the block. small: one thread is enough, however many there are.
+    slow: see `launch.is_slow`.
     """
 
     ready: Prepared
@@ -95,8 +100,11 @@ class Recipe(NamedTuple):
     slots: int
     room: int
     workers: int
+    small: bool
+    slow: bool
 
 
+_operations: Memo[int] = Memo(256, of_contents=False)
 _prepared: Memo[Prepared] = Memo(256)
 _recipes: Memo[Recipe] = Memo(64)
 
@@ -106,8 +114,24 @@ _SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and tota
 
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
-    empty = 0 in (problem.q.shape[3], problem.v.shape[3])
-    return ["the compiled engine has no kernels for arrays of depth 0"] if empty else []
+    against = too_large(problem)
+    if build.unavailable():
+        against.append(build.unavailable())
+    if 0 in (problem.q.shape[3], problem.v.shape[3]):
+        against.append("the compiled engine has no kernels for arrays of depth 0")
+    return against
+
+
+def too_large(problem: Problem) -> list[str]:
+    """Why a rule is too large to compile: compilation takes time in proportion, about 10 s at this limit."""
+    found = _operations((problem.mask, problem.score), (), lambda: operations(problem.mask, problem.score))
+    return [f"a mask and a score of {found:,} operations per pair"] if found > LARGEST else []
+
+
+def operations(*rules: Expr | None) -> int:
+    """Floating-point operations of the rules per pair, each node once."""
+    nodes = walk(*(rule for rule in rules if rule is not None))
+    return sum(OPERATORS[node.name].cost if isinstance(node, Op) else 1 for node in nodes)
 
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
@@ -184,7 +208,8 @@ def run(
         block[FIXED.index(name)] = slot(value)
     for place, where in tables:
         block[place] = where
-    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, (recipe, sums, parts, held))
+    kept = recipe, sums, parts, held
+    launch(recipe.ready.kernel, block, recipe.ready.scratch, recipe.workers, kept, slow=recipe.slow)
 
 
 def block_of(recipe: Recipe, sums: np.ndarray) -> np.ndarray:
@@ -238,6 +263,8 @@ def recipe_of(
         pieces=pieces,
     )
     counters = np.append(0, np.full(tiles if split else 0, pieces))
+    total = work(problem, found)
+    small = total < least_work(tensors)
     return Recipe(
         ready,
         found,
@@ -245,7 +272,9 @@ def recipe_of(
         np.append(block, counters),
         len(block),
         room=tiles * pieces * (problem.v.shape[3] + 2) * shape.rows if split else 0,
-        workers=1 if work(problem, found) < least_work(tensors) else min(threads.count(), tiles * pieces),
+        workers=1 if small else min(threads.count(), tiles * pieces),
+        small=small,
+        slow=is_slow(total, tiles * pieces),
     )
 
 

@@ -58,6 +58,7 @@ class Recipe(NamedTuple):
     queries, and blocks of positions. tasks: of each phase.
     room: the bytes of a call's working memory, which is zero before the call; within: the offset of each part of it;
     inside: the slots of these parts, whose contents in `block` are offsets. outside: the slots of `OUTSIDE`.
+    small: one thread is enough, however many there are.
     apart: tables whose gradients are accumulated in one copy per thread. held: owners of the addresses in the block.
     """
 
@@ -71,6 +72,7 @@ class Recipe(NamedTuple):
     inside: np.ndarray
     outside: np.ndarray
     workers: int
+    small: bool
     apart: list[Table]
     held: tuple
 
@@ -87,28 +89,43 @@ def kept(problem: Problem, out: np.ndarray, lse: np.ndarray) -> Saved:
 
 
 def pull_back(
-    problem: Problem, saved: Saved, dout: np.ndarray, dlse: np.ndarray | None, wanted: list[Table]
+    problem: Problem,
+    saved: Saved,
+    dout: np.ndarray,
+    dlse: np.ndarray | None,
+    wanted: list[Table],
+    into: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Gradients:
     """The gradients of Σ out · dout + Σ lse · dlse; those of tables and sinks are float64.
 
-    wanted: the float tables of the score whose gradients are computed.
+    wanted: the float tables of the score whose gradients are computed. into: arrays for dk and dv, in the dtype of
+    sums. They are then sums over these rows, to be merged with those over others in the order of law 11, and keys that
+    no row visits are not written.
     """
     B, H, G, Q, K, D, E = (problem.dims[name] for name in "BHGQKDE")
     real = problem.real
     some = 0 not in (B, H, Q)
-    found = {
-        name: (np.empty if some else np.zeros)(shape, problem.dtype)
-        for name, shape in (("dq", (B, H, Q, D)), ("dk", (B, G, K, D)), ("dv", (B, G, K, E)))
-    }
+    shapes = {"dq": (B, H, Q, D)} | ({"dk": (B, G, K, D), "dv": (B, G, K, E)} if into is None else {})
+    found = {name: (np.empty if some else np.zeros)(shape, problem.dtype) for name, shape in shapes.items()}
+    if into is not None:
+        found |= zip(("dk", "dv"), into, strict=True)
     tables = {table: _spaced(table.array.shape) for table in wanted}
     rest = np.zeros((B, H, Q), real)
     if some:
-        _run(problem, saved, dout, dlse, tables=tables, rest=rest, found=found)
+        _run(problem, saved, dout, dlse, into is not None, tables=tables, rest=rest, found=found)
     return Gradients(found["dq"], found["dk"], found["dv"], tables, sinks(problem, saved, rest))
 
 
 def _run(
-    problem: Problem, saved: Saved, dout, dlse, *, tables: dict[Table, np.ndarray], rest: np.ndarray, found: dict
+    problem: Problem,
+    saved: Saved,
+    dout,
+    dlse,
+    partial: bool,
+    *,
+    tables: dict[Table, np.ndarray],
+    rest: np.ndarray,
+    found: dict,
 ) -> None:
     """Runs the kernel, phase by phase; the gradients of tables are added to `tables`; `rest` and `found` are filled."""
     arrays = {"q": problem.q, "k": problem.k, "v": problem.v, "out": saved.out, "dout": dout, **found}
@@ -119,10 +136,13 @@ def _run(
         problem.query_start.tobytes(),
         problem.dropout is None,
         tuple(map(id, tables)),
+        partial,
         threads.count(),
         host(),
     )
-    recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, arrays, list(tables)))
+    recipe = _recipes(
+        (problem.mask, problem.score), kind, lambda: recipe_of(problem, arrays, list(tables), partial=partial)
+    )
     ready, numbers = recipe.ready, sum(table.array.size for table in recipe.apart)
     given: dict[str, Any] = {"rest": rest}
     if dlse is not None:
@@ -174,15 +194,23 @@ def backward_table_places(recipe: Recipe) -> list[tuple[Table, int]]:
     return table_places(recipe.ready, len(recipe.place))
 
 
-def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Table], *, tensors: bool = False) -> Recipe:
-    """The recipe for all calls of the same kind as this one."""
+def recipe_of(
+    problem: Problem,
+    arrays: dict[str, np.ndarray],
+    wanted: list[Table],
+    *,
+    tensors: bool = False,
+    partial: bool = False,
+) -> Recipe:
+    """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows."""
     B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
     rows = _rows(problem, wanted)
     laid = grid(problem, rows)
     seen = plan(from_tile(as_planned(problem), laid.lead), rows, PLAN_KEYS)
-    ready = _prepare(problem, rows, arrays, wanted)
+    ready = _prepare(problem, rows, arrays, wanted, partial)
     units = -(-K // KEYS)
-    workers = 1 if _work(problem, seen) < least_work(tensors) else min(threads.count(), B * G * units)
+    small = _work(problem, seen) < least_work(tensors)
+    workers = 1 if small else min(threads.count(), B * G * units)
     apart = [
         table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct
     ]
@@ -232,6 +260,7 @@ def recipe_of(problem: Problem, arrays: dict[str, np.ndarray], wanted: list[Tabl
         inside=np.array([place[name] for name in within if name in place]),
         outside=np.array([place[name] for name in OUTSIDE]),
         workers=workers,
+        small=small,
         apart=apart,
         held=tuple(given.values()),
     )
@@ -315,7 +344,7 @@ def _few(problem: Problem, laid: Grid, target: Target) -> int:
     return Q if Q <= MOST and laid.tiles == 1 and not Format(problem.dtype.name, target).pairs else 0
 
 
-def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> Prepared:
+def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table], partial: bool) -> Prepared:
     """The kernel for a problem, compiled or cached."""
     unit = tuple(arrays[name].strides[3] == arrays[name].itemsize for name in ARRAYS)
     start = problem.query_start
@@ -330,12 +359,17 @@ def _prepare(problem: Problem, rows: int, arrays: dict, wanted: list[Table]) -> 
         problem.dropout is None,
         tuple(map(id, wanted)),
         start.tobytes(),
+        partial,
         host(),
     )
-    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, host()))
+    return _prepared(
+        (problem.mask, problem.score), rest, lambda: _compiled(problem, rows, unit, wanted, partial, host())
+    )
 
 
-def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], target: Target) -> Prepared:
+def _compiled(
+    problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[Table], partial: bool, target: Target
+) -> Prepared:
     mask, score = rules(problem)
     laid, partials = grid(problem, rows), partials_of(score, wanted)
     reads = reads_of(problem, wanted)
@@ -354,6 +388,7 @@ def _compiled(problem: Problem, rows: int, unit: tuple[bool, ...], wanted: list[
             (number, all_direct(problem, reads[table])) for number, table in enumerate(tables) if table in wanted
         ),
         few=_few(problem, laid, target),
+        partial=partial,
         squares=element_bytes(*roots(mask, score, partials)),
     )
 

@@ -44,7 +44,7 @@ from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
 from .kernels.statistics_rows import rows_kernel, rows_memory
 from .run import threads
-from .run.launch import launch
+from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
 __all__ = ["Cells", "Runner", "pooled_by_lse", "statistics"]
@@ -116,7 +116,8 @@ class Runner(NamedTuple):
         B, H, _, D = problem.q.shape
         work = B * H // len(self.plan.order) * visited(self.plan) * self.plan.rows * D
         workers = 1 if work < engine.SMALL else min(threads.count(), tasks)
-        launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own))
+        slow = is_slow(work, tasks)
+        launch(kernel, block, Memory.total(memory), workers, (self, frame, counter, own), slow=slow)
 
 
 def statistics(request: Request) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def weights(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
         for some in blocks(len(rows), ROWS):
             below_BHR = denominator(np.empty((B, H, len(rows[some]), 0)))
             for block in blocks(K, KEYS):
-                s_BHRK, _ = logits(problem, rows[some], np.arange(K)[block])
+                s_BHRK, _ = logits(problem, rows[some], np.arange(block.start, min(block.stop, K)))
                 below_BHR = below_BHR.joined(denominator(s_BHRK))
             below_BHR = with_sinks(problem, below_BHR)
             for block in blocks(len(keys), KEYS):
@@ -136,8 +136,8 @@ def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
     """
     B, H = problem.q.shape[:2]
     shape = (B, H, len(rows), len(keys))
-    q_BHQD = problem.q[:, :, rows].astype(np.float64)
-    k_BHKD = per_query_head(problem, problem.k[:, :, keys])
+    q_BHQD = picked(problem.q, rows).astype(np.float64)
+    k_BHKD = per_query_head(problem, picked(problem.k, keys))
     values = {
         "batch": np.arange(B)[:, None, None, None],
         "head": np.arange(H)[:, None, None],
@@ -151,6 +151,14 @@ def logits(problem: Problem, rows: np.ndarray, keys: np.ndarray) -> tuple[np.nda
     if problem.mask is not None:
         s_BHQK = np.where(evaluate(problem.mask, values), s_BHQK, -np.inf)
     return s_BHQK, values
+
+
+def picked(x_BHND: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Some rows; a view where they are consecutive, because NumPy would copy them with Python's lock."""
+    first, last = (places[0], places[-1] + 1) if len(places) else (0, 0)
+    if np.array_equal(places, np.arange(first, last)):
+        return x_BHND[:, :, first:last]
+    return x_BHND[:, :, places]
 
 
 def denominator(s: np.ndarray) -> Denominator:

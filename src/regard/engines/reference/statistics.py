@@ -44,7 +44,7 @@ class Rows:
     def __init__(self, problem: Problem, rows: np.ndarray):
         self.rows = rows
         self.s, self.values = logits(problem, rows, np.arange(problem.dims["K"]))
-        self.attended = self.s != -np.inf
+        self.attended, self.sinks = self.s != -np.inf, problem.sinks is not None
         self.below = with_sinks(problem, denominator(self.s))
         self.p = shares(self.s, self.below)
 
@@ -113,8 +113,8 @@ def entropy(seen: Rows, _: Measure) -> np.ndarray:
 
 def distance(seen: Rows, _: Measure) -> Distance:
     """Mean and variance of query − key, without sinks: a mean needs weights that sum to 1."""
-    below = denominator(seen.s)
-    p, away = shares(seen.s, below), seen.values["query"] - seen.values["key"]
+    below = denominator(seen.s) if seen.sinks else seen.below
+    p, away = shares(seen.s, below) if seen.sinks else seen.p, seen.values["query"] - seen.values["key"]
     mean = seen.weighed(p, below, away)
     return Distance(mean, seen.weighed(p, below, (away - mean[..., None]) ** 2))
 
@@ -125,7 +125,9 @@ def within(seen: Rows, measure: Mass) -> np.ndarray:
 
 def best(seen: Rows, measure: TopKeys) -> Top:
     """The keys of the largest scores, the first key where two are equal."""
-    order = np.argsort(np.where(seen.attended, -seen.s, np.inf), -1, kind="stable")[..., : measure.count]
+    below = np.where(seen.attended, -seen.s, np.inf)
+    one = measure.count == 1 and below.shape[-1]  # much faster than sorting all keys
+    order = below.argmin(-1)[..., None] if one else np.argsort(below, -1, kind="stable")[..., : measure.count]
     room = [(0, 0)] * (order.ndim - 1) + [(0, measure.count - order.shape[-1])]
     there = np.pad(np.take_along_axis(seen.attended, order, -1), room)
     nan = np.isnan(seen.below.total)[..., None]

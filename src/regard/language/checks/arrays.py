@@ -55,12 +55,14 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.extend(replace(reason, what=f"{name}: {reason.what}") for reason in refused.reasons)
         return None
     if row_of(array.dtype) is None:
+        numbers = array.dtype.kind in "biufc"
+        convert = f"convert it: {name}.astype(np.float32)" if hasattr(value, "astype") else f"np.asarray({name}, float)"
         reasons.append(
             Reason(
                 f"{name} has an unsupported dtype",
                 given=f"{array.dtype} {shape_text(array)}",
                 expected=LISTED,
-                fix=f"convert it: {name}.astype(np.float32)",
+                fix=convert if numbers else "pass an array of numbers",
             )
         )
         return None

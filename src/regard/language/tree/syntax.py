@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import did_you_mean, refuse
+from ...common.errors import did_you_mean, page, refuse
 
 __all__ = ["METHODS", "SPELLINGS", "Syntax", "spelled"]
 
@@ -122,7 +122,15 @@ class Syntax:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return spelled(function.__name__, args, kwargs or {})
+        if type(function).__name__.startswith("OpOverload") and not str(function).startswith("aten."):
+            raise refuse(
+                "expression",
+                f"the operator {function} cannot be read",
+                given=f"{function}({', '.join(map(str, args))})",
+                expected="functions of the language; torch does not know what a custom operator computes",
+                fix=f"write out what it computes: {page('reference/language')} lists the functions",
+            )
+        return spelled(function.__name__.split(".")[0], args, kwargs or {})
 
     @property
     def dtype(self) -> np.dtype:
@@ -144,6 +152,6 @@ def spelled(name: str, args, kwargs):
             f"{name} cannot be used in an expression",
             given=f"{name}({', '.join(map(str, args))})",
             expected="a function of the language",
-            fix=did_you_mean(name, known),
+            fix=did_you_mean(name, known, page("reference/language")),
         )
     return SPELLINGS[name](*args, **kwargs)

@@ -10,7 +10,7 @@ from ...common.arrays import is_float, is_tensor, outline
 from ...common.errors import refuse
 from .interning import name_of_array
 
-__all__ = ["Array", "readable"]
+__all__ = ["Array", "number_of", "readable"]
 
 
 class Array:
@@ -40,6 +40,18 @@ class Array:
     def __len__(self):
         return len(self.array)
 
+    def __iter__(self):
+        # Without it, Python would read the elements 0, 1, 2 … until one is missing, and indices are clamped: none is.
+        raise TypeError(
+            f"{self} is read at positions, as in {self.name}[key], and cannot be iterated: iterate its array"
+        )
+
+    __contains__ = __iter__
+
+    def __array__(self, dtype=None, copy=None):
+        """The numbers, in the same memory if possible, as NumPy's protocol has it."""
+        return np.array(self.array, dtype, copy=True) if copy else np.asarray(self.array, dtype)
+
     @property
     def shape(self):
         return self.array.shape
@@ -65,3 +77,12 @@ def readable(array) -> np.ndarray:
             fix="convert it with .astype(…), or leave out a table that has no element",
         )
     return numbers
+
+
+def number_of(value) -> bool | int | float | None:
+    """The number of a scalar of NumPy or torch; None if it is not a real one, such as a date or a complex number."""
+    number = value.item()
+    if isinstance(number, np.longdouble):  # which NumPy does not convert, as Python has no such number
+        return float(number)
+    is_date = getattr(getattr(value, "dtype", None), "kind", "f") in "Mm"
+    return number if isinstance(number, bool | int | float) and not is_date else None

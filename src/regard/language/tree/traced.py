@@ -14,6 +14,7 @@ import numpy as np
 
 from ...common.arrays import is_tensor
 from ...common.interception import compiling, intercepted
+from ...common.text.keywords import known_keywords
 from ...common.types import Function
 from ..operators import CALL, OPERATORS
 from .interning import known
@@ -119,12 +120,12 @@ def read(table: tuple, index) -> Traced:
 
 def recorded(function: Function) -> Function:
     """Decorates a function that builds rules: if a program records it, the call is made when the program runs."""
-    name = function.__name__
+    name, plain = function.__name__, known_keywords(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
         traced = tracing(*args, *kwargs.values())
-        return called(name, *args, **kwargs) if traced else function(*args, **kwargs)
+        return called(name, *args, **kwargs) if traced else plain(*args, **kwargs)
 
     return call  # type: ignore[return-value] # it takes what `function` takes
 

@@ -8,6 +8,7 @@ x0, x1, … are the tensors. `rule_text` reads it.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +20,11 @@ from .interning import walk
 from .printing import written
 from .tables import Array
 
-__all__ = ["frozen_at", "operand", "pieces", "write"]
+__all__ = ["evaluable", "frozen_at", "operand", "pieces", "write"]
 
 DEEP = 20  # levels of an expression in one statement: Python cannot parse parentheses that are nested too deeply
+DEEPEST = 90  # nested parentheses in the text of a whole expression
+EACH = 200  # characters per node beyond which shared nodes are written once
 
 
 def write(rule: Any, tensors: list, tensor_of: Callable[[Any], Any] | None = None) -> str:
@@ -44,27 +47,43 @@ def pieces(rule: Any) -> tuple[str | int, ...]:
     """The text of a rule as strings, and the numbers of tensors between them."""
     number = {id(found): place for place, found in enumerate(rule.tables)}
     names = {id(found): f"table(\0{number[id(found)]}\0, {found.name!r})" for found in rule.tables}
-    lines = [f"{name} = {written(node, inner, float('inf'))}" for node, name, inner in _statements(rule, names)]
+    lines = [f"{name} = {written(node, names, float('inf'))}" for node, name in _statements(rule, names)]
     parts = "; ".join([*lines, written(rule, names, float("inf"))]).split("\0")
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
-def _statements(rule: Any, names: dict[int, str]):
-    """(node, name, names before it) of each node that has a statement of its own; its name is added to `names`."""
+def evaluable(rule: Any, names: dict[int, str]) -> str:
+    """The text of a rule that `eval` reads; names: those of its tables, by id. Where shared nodes make it much longer
+    than the rule, or it is too deep, they have names: (n0 := key + key, n1 := n0 + n0, n1 * n1)[-1].
+    """
+    limit = EACH * sum(1 for _ in walk(rule)) + sum(map(len, names.values()))
+    plain = written(rule, names, limit)
+    steps = ((sign in "([") - (sign in ")]") for sign in plain)
+    if len(plain) <= limit and max(itertools.accumulate(steps), default=0) <= DEEPEST:
+        return plain
+    prefix = "n"
+    while any(name.startswith(prefix) and name[len(prefix) :].isdigit() for name in names.values()):
+        prefix += "_"
+    named = dict(names)
+    parts = [f"{name} := {written(node, named, float('inf'))}" for node, name in _statements(rule, named, prefix)]
+    return f"({', '.join([*parts, written(rule, named, float('inf'))])})[-1]"
+
+
+def _statements(rule: Any, names: dict[int, str], prefix: str = "n"):
+    """Yields (node, name) of each node that has a statement of its own; its name is added to `names` afterwards."""
     parents: dict[int, int] = {}
     for node in walk(rule):
         for child in node.children:
             parents[id(child)] = parents.get(id(child), 0) + 1
     depth: dict[int, int] = {}
-    found: list[tuple[Any, str, dict[int, str]]] = []
+    count = 0
     for node in walk(rule):
         depth[id(node)] = 1 + max((depth[id(child)] for child in node.children), default=0)
         apart = node is not rule and bool(node.children) and (parents[id(node)] > 1 or depth[id(node)] > DEEP)
         if apart:
-            found.append((node, f"n{len(found)}", dict(names)))
-            names[id(node)] = found[-1][1]
-            depth[id(node)] = 0
-    return found
+            yield node, f"{prefix}{count}"
+            names[id(node)] = f"{prefix}{count}"
+            depth[id(node)], count = 0, count + 1
 
 
 _memory: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # frozen tables by their address

@@ -18,11 +18,14 @@ from ..chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
 from ..folder import writing
 from ..forms import FORMS
 from ..running import NEEDS
+from .question_text import given, whys
 
 __all__ = ["FOLDER", "notebook", "write_notebooks"]
 
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
 STEPS = re.compile(r"^steps = \d+", re.M)  # how long a reveal trains
+
+MATH = re.compile(r"^```math$", re.M)  # some viewers read TeX in such a block; formulas of the course are plain text
 
 Cell = dict[str, Any]
 
@@ -49,7 +52,7 @@ def notebook(chapter: Chapter, steps: int | None = None) -> dict[str, Any]:
     """
     cells = [*_head(chapter), *(cell for part in chapter.parts for cell in _cells(chapter, part))]
     for number, cell in enumerate(cells):
-        text = "".join(cell["source"])
+        text = MATH.sub("```text", "".join(cell["source"]))
         if steps is not None and cell["cell_type"] == "code":
             text = STEPS.sub(f"steps = {steps}", text)
         cell["source"] = text.strip("\n").splitlines(keepends=True)
@@ -103,46 +106,12 @@ def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
 def _question(question: Question) -> Iterator[Cell]:
     form, fields = FORMS[question.form], question.fields
     kind = "Predict" if question.predicts else "Question"
-    yield _markdown(f"**{kind}.** {question.ask}\n\n{_given(question)}".rstrip())
+    yield _markdown(f"**{kind}.** {question.ask}\n\n{given(question)}".rstrip())
     yield _code(f"my_answer = ...  # {form.how(fields)}")
     if question.reveal:
         yield _code(question.reveal.code)
-    whys = [f"The answer is {form.shown(fields)}.", fields.get("right", ""), *_whys(question)]
-    yield _markdown(_folded("The answer", "\n\n".join(each for each in whys if each)))
-
-
-def _given(question: Question) -> str:
-    """What a question shows to choose from."""
-    fields = question.fields
-    match question.form:
-        case "choice":
-            return "\n".join(f"{at}. {each['text']}" for at, each in enumerate(fields["choices"], 1))
-        case "pairs":
-            left = "\n".join(f"- **{chr(65 + at)}** {text}" for at, text in enumerate(fields["left"]))
-            return left + "\n\n" + "\n".join(f"{at}. {text}" for at, text in enumerate(fields["right_side"], 1))
-        case "table":
-            return f"Rows: {', '.join(map(str, fields['rows']))}. Columns: {', '.join(map(str, fields['columns']))}."
-        case "line":
-            lines = fields["code"].strip("\n").splitlines()
-            width = len(str(len(lines)))
-            return "```text\n" + "\n".join(f"{at:{width}} {line}" for at, line in enumerate(lines, 1)) + "\n```"
-    return ""
-
-
-def _whys(question: Question) -> Iterator[str]:
-    """Why the other answers are wrong."""
-    fields = question.fields
-    match question.form:
-        case "choice":
-            for at, each in enumerate(fields["choices"], 1):
-                if each.get("why"):
-                    yield f"{at}: {each['why']}"
-        case "pairs" | "table":
-            for name, why in zip(fields["left" if question.form == "pairs" else "rows"], fields["why"]):
-                yield f"{name}: {why}"
-        case _:
-            for each in fields.get("wrong", ()):
-                yield f"{each['answer']}: {each['why']}"
+    answers = [f"The answer is {form.shown(fields)}.", fields.get("right", ""), *whys(question)]
+    yield _markdown(_folded("The answer", "\n\n".join(each for each in answers if each)))
 
 
 def _claim(claim: Claim) -> Iterator[Cell]:

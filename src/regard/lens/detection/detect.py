@@ -11,6 +11,7 @@ from typing import Any
 from ...common.errors import Reason, Refused, refuse
 from ...common.module_settings import is_transformers_model
 from ...common.optional import requires_extra
+from ...common.text.keywords import known_keywords
 from ...language.expr import text as text_of
 from ..look import layer_selection
 from ..open_model import OpenModel
@@ -29,6 +30,7 @@ SHOWN = 200  # characters of an own measure in the result
 
 
 @requires_extra("detect_heads", "look")
+@known_keywords
 def detect_heads(
     what: Any,
     texts: Iterable[str | Path | tuple[str, str]],

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import refuse
+from ...common.text.counted import counted
 
 __all__ = ["KINDS", "HeadScore", "HeadScores"]
 
@@ -94,8 +95,8 @@ class HeadScores:
     left_out: tuple[tuple[str, str], ...]
 
     def __repr__(self) -> str:
-        heads = len(next(iter(self.scores.values()), ()))
-        return f"<HeadScores of {self.model}: {heads} heads, {self.texts} texts, {', '.join(self.detectors)}>"
+        heads = counted(len(next(iter(self.scores.values()), ())), "head")
+        return f"<HeadScores of {self.model}: {heads}, {counted(self.texts, 'text')}, {', '.join(self.detectors)}>"
 
     def best(self, detector: str, count: int = 3) -> tuple[HeadScore, ...]:
         """The heads with the largest mean.

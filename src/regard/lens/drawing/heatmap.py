@@ -12,6 +12,7 @@ from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
 from ...common.text.counted import counted
+from ...common.text.keywords import known_keywords
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
 from ..runs.axis import Axis
@@ -41,6 +42,7 @@ SIGNS = {
 
 
 @requires_extra("heatmap", "look")
+@known_keywords
 def heatmap(
     what: Run | Call | ArrayLike,
     call: int | str = 0,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["matrix", "summary"]
 
 BLOCKS = {
-    "spread": "entropy, % of the maximum",
+    "spread": "entropy, % of the maximum possible",
     "special": "weight on special tokens, %",
     "first": "weight on the first key, %",
     "distance": "distance, tokens",
@@ -94,9 +94,10 @@ def _answer(console: Console, run: Run, choice: Choice) -> None:
         console.print(row)
         console.print()
         console.print(shown)
-    figures = [
-        f"{TITLES[name]} {_figure(name, call.figures[name][choice.head])}" for name in TITLES if name in call.figures
-    ]
+    shown_figures = [name for name in TITLES if name in call.figures and ("special" not in name or _marked(run))]
+    figures = [f"{TITLES[name]} {_figure(name, call.figures[name][choice.head])}" for name in shown_figures]
+    if call.lengths is not None:
+        figures.append(f"moves: the key’s share of Σ p·{call.notes.get('lengths', '‖v‖')}")
     console.print(_line(" · ".join(figures), dim=True))
 
 
@@ -243,7 +244,9 @@ def _detectors(run: Run) -> Table:
         ]
         if found:
             most = sorted(found, key=lambda each: -each[0])[:BEST]
-            table.add_row(title, " · ".join(f"{layer}.{head} {value:.0%}" for value, layer, head in most))
+            rows = max(np.isfinite(call.rows[name]).sum(-1).max() for call in run.calls if name in call.rows)
+            some = "" if name in ROWS else f" ({counted(int(rows), 'row')})"  # a mean of few rows says little
+            table.add_row(f"{title}{some}", " · ".join(f"{layer}.{head} {value:.0%}" for value, layer, head in most))
     return table
 
 

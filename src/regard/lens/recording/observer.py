@@ -243,6 +243,8 @@ def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recor
     call, (_, Q, K) = recorded.call, recorded.call.shape
     start = 0 if recorded.cross else K - Q
     weights = layout.cut(trail.weights)[..., :K].copy()
+    if trail.combined is not None:
+        call = dataclasses.replace(call, notes={**call.notes, "combined": trail.combined})
     rules = read_steps(trail, layout.beside, layout.heads, start)
     if rules is None:
         notes = {**call.notes, "unread": "a step between product and softmax is not known"}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...common.errors import Reason, Refused
 from ...common.text.counted import counted
+from ...language.expr import Table, frozen_table
 
 __all__ = ["Axis", "Segment"]
 
@@ -161,6 +165,22 @@ class Axis:
         flags = (False,) * len(words) if special is None else tuple(map(bool, special))
         known = None if ids is None else tuple(map(int, ids))
         return cls(name, words, flags, ids=known, unknown=tuple(unknown))
+
+    @functools.cached_property
+    def token(self) -> Table:
+        """The tokens as a table for rules: equal tokens have equal numbers, each special token has a number of its own.
+
+        Examples:
+            >>> from regard.lens import Axis
+            >>> token = Axis.of(["a", "b", "a"]).token
+            >>> import regard as rg
+            >>> token[rg.query] == token[rg.key]
+            token[query] == token[key]
+        """
+        # Some models have one token for a word with and without a space before it, others have two.
+        known = self.tokens if self.ids is None else self.ids
+        words = [f"special {i}" if self.special[i] else f"token {word}" for i, word in enumerate(known)]
+        return frozen_table(np.unique(words, return_inverse=True)[1].astype(np.int64), "token")
 
     def __len__(self) -> int:
         return len(self.tokens)

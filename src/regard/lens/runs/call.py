@@ -17,8 +17,9 @@ from ...common.dtypes import real_of
 from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
-from ...language.measures import Measure
+from ...language.measures import Mass, Measure
 from ..projections.layer import LayerProjections
+from .detectors import reads_token
 from .readers import readers
 from .row_figures import means
 
@@ -238,13 +239,14 @@ class Call:
 
         Args:
             of: the measures, as for `attention_stats`: names, and `rg.mass(keys)`, `rg.top(n)`, `rg.pooled(rows,
-                columns)`.
+                columns)`. Rules over tokens read `run.axes[call.keys].token`.
 
         Returns:
             What `attention_stats` returns, for one batch entry.
 
         Raises:
-            Refused: a call with given weights, and measures that `attention_stats` refuses.
+            Refused: a call with given weights, rules over `regard.lens.token`, which belongs to no run, and measures
+                that `attention_stats` refuses.
 
         Examples:
             >>> import numpy as np, regard as rg
@@ -254,8 +256,17 @@ class Call:
         """
         if self.given is not None:
             raise self._only_weights("stats")
+        measures = tuple(of) if isinstance(of, Iterable) and not isinstance(of, str) else (of,)
+        if any(isinstance(each, Mass) and reads_token(each.keys) for each in measures):
+            raise refuse(
+                "stats",
+                "a rule over the tokens of no run",
+                given="regard.lens.token",
+                expected=f"the tokens of the {self.keys!r} axis of the run",
+                fix=f"write the rule with token = run.axes[{self.keys!r}].token, or pass it to look(measures=)",
+            )
         rules = {name: getattr(self, name) for name in ("mask", "score", "scale", "sinks")}
-        return attention_stats(self.q, self.k, of=of, query_start=self.start, **rules)
+        return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules)
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax: `logits` after the score rule.

@@ -22,7 +22,7 @@ from ...language.masks import everything
 from ...language.tree.interning import walk
 from .axis import Axis
 
-__all__ = ["DETECTORS", "checked", "of_tokens", "token"]
+__all__ = ["DETECTORS", "checked", "of_tokens", "reads_token", "token"]
 
 token = frozen_table(np.array([-(2**62)]), "token")
 
@@ -70,21 +70,21 @@ def of_tokens(axis: Axis, measures: Mapping[str, Expr]) -> dict[str, Expr]:
     >>> evaluate(found["induction"], at).astype(int).tolist()
     [[0, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     """
-    # Some models have one token for a word with and without a space before it, others have two.
-    known = axis.tokens if axis.ids is None else axis.ids
-    words = [f"special {i}" if axis.special[i] else f"token {word}" for i, word in enumerate(known)]
-    numbers = np.unique(words, return_inverse=True)[1]
-    rules = dict(measures) if len(set(words)) == len(words) else DETECTORS | dict(measures)
-    if not rules:
-        return {}
-    table = frozen_table(numbers.astype(np.int64), "token")
+    table = axis.token
+    rules = dict(measures) if len(np.unique(table.array)) == len(axis) else DETECTORS | dict(measures)
 
     def read(node, *index):
         return Read(table if node.table is token else node.table, *index)
 
     return {
         name: fold(rule, lambda node: node, lambda node: node, read, lambda node, *args: Op(node.name, *args))
-        if any(isinstance(node, Read) and node.table is token for node in walk(rule))
+        if reads_token(rule)
         else rule
         for name, rule in rules.items()
     }
+
+
+def reads_token(rule: Any) -> bool:
+    """Whether a rule, as an expression or a callable, reads `token`, for which a table of a run has to be put."""
+    read = as_mask(rule) if callable(rule) else rule
+    return isinstance(read, Expr) and any(isinstance(node, Read) and node.table is token for node in walk(read))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.counted import counted
 from .axis import Axis
 from .call import Call
 from .figures import with_figures
@@ -105,13 +106,20 @@ def choose(
         why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
     elif token is None:
         mean = own.sum() / max(1, _ordinary(run, chosen).sum())
-        why = f"{among}, its rows attend most to distant tokens of their own: on average {mean:.0%} above other rows"
+        why = (
+            f"{among}, its rows attend most to distant tokens of their own: on average {points(mean)} above other rows"
+        )
     else:
         more = own[rows[chosen.queries]]
-        why = f"{among}, this token attends most to a distant token of its own here: {more:.0%} above other rows"
+        why = f"{among}, this token attends most to a distant token of its own here: {points(more)} above other rows"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
     return Choice(at, number, _row(run, chosen, telling[at].far[number]), why)
+
+
+def points(share: float) -> str:
+    """A difference of two shares, in percentage points."""
+    return counted(round(100 * share), "point")
 
 
 def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping[str, Any]]) -> Choice | None:
@@ -130,8 +138,11 @@ def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping
 
 
 def _row(run: Run, call: Call, far: np.ndarray) -> int:
-    """The row that tells most, or the first ordinary one."""
-    return int(far.argmax() if far.any() else _ordinary(run, call).argmax())
+    """The row that tells most; if none does, the first of the ordinary ones that may attend to the most keys."""
+    if far.any():
+        return int(far.argmax())
+    keys = call.rows["attended"].max(0) if "attended" in call.rows else 0
+    return int(np.where(_ordinary(run, call), keys, -1).argmax())
 
 
 def _ordinary(run: Run, call: Call) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...common.errors import Reason, Refused, did_you_mean
+from ...common.errors import Reason, Refused, did_you_mean, page
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold_all
 from ...language.operators import OPERATORS
 
@@ -101,7 +101,7 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
                         "an unknown operator",
                         given=f"{at}: {str(node['op'])[:80]}",
                         expected="an operator of regard",
-                        fix=did_you_mean(str(node["op"])[:80], OPERATORS),
+                        fix=did_you_mean(str(node["op"])[:80], OPERATORS, page("reference/language")),
                     )
                 ],
             )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...common.text.counted import counted
 from ...models.training.checkpoint import Saved
 from ...torch.cache import cache_for
 from ..recording.keeper import Keeper
@@ -43,7 +44,7 @@ class Generation:
         steps = tuple(Step(len(self.ids) + i, self._candidates(logits[i])) for i in range(len(new)))
         facts = known | {"generated": len(new)}
         if len(new) < self.tokens:
-            facts["stopped"] = f"the model generated an end token after {len(new)} tokens"
+            facts["stopped"] = f"the model generated an end token after {counted(len(new), 'token')}"
         return steps, facts
 
     def _cache(self) -> list[Any]:

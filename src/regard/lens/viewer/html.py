@@ -13,6 +13,7 @@ import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.counted import counted
+from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, packed, percent
@@ -21,7 +22,7 @@ from ..runs.labels import visible
 from ..runs.run import Run
 from . import embed, matrices
 from .live import described
-from .views import SCRIPTS, STYLES, sections
+from .views import SCRIPTS, STYLES, VISUALS, sections
 
 __all__ = ["page", "policy"]
 
@@ -96,18 +97,20 @@ def page(
         "main": sections("main"),
         "below": sections("below"),
         "style": _style(),
-        "script": _script(),
+        "script": packed(np.frombuffer(_script().encode(), np.uint8)),
+        "opener": _part("opener.js"),
         "data": "\n".join(_blocks(data, () if served else runs)),
     }
     return filled(_part("page.html"), parts)
 
 
 def policy(served: bool) -> str:
-    """The content security policy of the page: its own script and style, images that it draws, and its server."""
+    """The content security policy of the page: its own scripts and style, images that it draws, and its server."""
     server = "'self'" if served else "'none'"
+    scripts = f"{hashed(_part('opener.js'))} {hashed(_script())}"
     return (
-        f"default-src 'none'; script-src {hashed(_script())}; style-src {hashed(_style())}; img-src data: blob:; "
-        f"connect-src {server}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {scripts}; style-src {hashed(_style())}; "
+        f"img-src data: blob:; connect-src {server}; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -179,9 +182,9 @@ def _part(name: str) -> str:
 
 @functools.cache
 def _script() -> str:
-    return "\n".join(stripped(_part(f"{name}.js")) for name in SCRIPTS)
+    return "\n".join(['"use strict";', visuals.script(VISUALS), *(_part(f"{name}.js") for name in SCRIPTS)])
 
 
 @functools.cache
 def _style() -> str:
-    return "\n".join(stripped(_part(f"{name}.css")) for name in STYLES)
+    return "\n".join([*(stripped(_part(f"{name}.css")) for name in STYLES), visuals.style(VISUALS)])

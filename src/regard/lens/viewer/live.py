@@ -15,7 +15,7 @@ from ..runs.first_view import choose
 from ..runs.run import Run
 from .held_runs import HeldRuns
 from .python_source import origin
-from .queries import about, plain
+from .queries import about, calls_of, plain
 from .routes import ROUTES, Responder
 
 __all__ = ["LONGEST", "Live", "described"]
@@ -47,11 +47,16 @@ class Live:
     def answer(self, what: str, body: bytes) -> bytes:
         """The JSON of a new run: its number, what the page knows about it, and the frames that it will request next.
 
-        what: "text" or "rules". Refused: anything that is not understood.
+        what: "text" or "rules", of which the page already knows the rest. Refused: anything that is not understood.
         """
         given = _read(body)
         next_requests = _requests(given.get("ahead", []))
-        run, findings = self._text(given) if what == "text" else (self._rules(given), ())
+        if what == "text":
+            run, findings = self._text(given)
+            known = described(run, findings)
+        else:
+            run = self._rules(given)
+            known = of_rules(run)
         number = self.runs.add(run)
         ahead = {
             "/".join((route, str(number), *words)): self.responder.answer(route, str(number), *words)
@@ -59,7 +64,7 @@ class Live:
         }
         made = {
             "number": number,
-            "run": described(run, findings),
+            "run": known,
             "ahead": {path: base64.b64encode(frame).decode() for path, frame in ahead.items()},
         }
         return json.dumps(made, allow_nan=False).encode()
@@ -102,6 +107,11 @@ def described(run: Run, findings: Findings, start: Mapping[str, int] | None = No
         first = choose(run, findings=findings)
         start = {"call": first.call, "head": first.head, "query": first.query}
     return {**about(run), "findings": plain(list(findings)), "start": dict(start), "python": origin(run)}
+
+
+def of_rules(run: Run) -> dict[str, Any]:
+    """What the page knows otherwise about a run whose rules were changed: the text, and what is shown, stay."""
+    return {**calls_of(run), "findings": [], "python": origin(run)}
 
 
 def _requests(given: Any) -> list[list[str]]:

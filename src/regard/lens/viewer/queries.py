@@ -14,12 +14,13 @@ from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import encode
 from ..runs.labels import visible, words
+from ..runs.row_figures import ROWS
 from ..runs.run import Run
 from ..runs.tiles import Weights
 from .matrices import about as matrices
 from .row_walk import walk
 
-__all__ = ["about", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
+__all__ = ["about", "calls_of", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
 
 TRACKS = ("entropy", "spread", "special", "maximum", "attended", "moved")
 
@@ -29,14 +30,18 @@ def about(run: Run) -> dict[str, Any]:
     return {
         "model": words(run.model),
         "text": words(clipped(run.text, 200)),
-        "facts": plain(run.facts),
         "axes": {words(name): _axis(axis) for name, axis in run.axes.items()},
-        "calls": [_call(call) for call in run.calls],
+        **calls_of(run),
         "steps": [
             {"position": step.position, "candidates": [[visible(word), plain(p)] for word, p in step.candidates]}
             for step in run.steps
         ],
     }
+
+
+def calls_of(run: Run) -> dict[str, Any]:
+    """The part of `about` that depends on the rules of the calls."""
+    return {"facts": plain(run.facts), "calls": [_call(run, call) for call in run.calls]}
 
 
 def row(call: Weights, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -129,8 +134,9 @@ def _five_digits(values: np.ndarray) -> list[float | None]:
     return [float(f"{value:.5g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(run: Run, call: Call) -> dict[str, Any]:
     H, Q, K = call.shape
+    marked = any(run.axes[call.keys].special)  # without special tokens their share says nothing
     return {
         "name": words(call.name),
         "layer": call.layer,
@@ -149,7 +155,13 @@ def _call(call: Call) -> dict[str, Any]:
             "scale": plain(call.scale),
             "sinks": call.sinks is not None,
         },
-        "figures": {name: _five_digits(values) for name, values in call.figures.items()},
+        "figures": {
+            name: _five_digits(values)
+            for name, values in call.figures.items()
+            if marked or name not in ("special", "moved_special")
+        },
+        # Of how many rows the figure of a measure is the mean, by head.
+        "rows": {name: np.isfinite(values).sum(-1).tolist() for name, values in call.rows.items() if name not in ROWS},
         "kept": {name: getattr(call, name) is not None for name in ("v", "x", "out")},
         "matrices": plain(matrices(call)),
         "notes": plain(call.notes),

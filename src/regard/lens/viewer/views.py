@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["SCRIPTS", "STYLES", "VIEWS", "sections"]
+__all__ = ["SCRIPTS", "STYLES", "VIEWS", "VISUALS", "sections"]
 
 
 class View(NamedTuple):
     """A section of the page.
 
     place: above, main or below · hidden: hidden until its script shows it · parts: further scripts, which other views
-    may use as well.
+    may use as well · visuals: kinds of visuals of common/web, which the course uses as well.
     """
 
     name: str
     place: str
     hidden: bool = False
     parts: tuple[str, ...] = ()
+    visuals: tuple[str, ...] = ()
 
 
 VIEWS = (
@@ -79,7 +80,9 @@ VIEWS = (
             "walk/oneelement",
             "walk/layeroutput",
             "walk/numbers",
+            "walk/plots",
         ),
+        visuals=("dot-product", "softmax"),
     ),
 )
 
@@ -90,6 +93,7 @@ SCRIPTS = (
     *(f"views/{view.name}" for view in VIEWS),
     *("places", "figure", "share", "keys", "main"),
 )
+VISUALS = tuple(kind for view in VIEWS for kind in view.visuals)
 STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
 from ...language.masks import count, whole
 from ..encoder_decoder import Reading
 from ..language_model import LanguageModel
@@ -31,7 +31,7 @@ def generate(model: Model, prompts: Iterable[Prompt], *, tokens: int, **how: Any
         model: a `LanguageModel` in evaluation mode, or the result of `EncoderDecoder.reading`.
         prompts: sequences of token ids, which may differ in length.
         tokens: maximum number of new tokens per prompt.
-        how: `temperature`, `top_k`, `top_p`, `min_p`, `greedy`, `stop`, `decode` and `seed`, as for `stream`.
+        how: `temperature`, `top_k`, `top_p`, `min_p`, `greedy`, `stop`, `decode`, `seed` and `cache`, as for `stream`.
 
     Returns:
         The new tokens of each prompt, without the prompt.
@@ -67,6 +67,7 @@ def stream(
     stop: str | Iterable[str | Sequence[int]] = (),
     decode: Callable[[list[int]], str] | None = None,
     seed: int | None = None,
+    cache: list[Any] | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Generates continuations as `generate` does, and yields each token immediately.
 
@@ -83,6 +84,8 @@ def stream(
         decode: function from tokens to text; required for strings in `stop`.
         seed: prompt i is sampled with its own generator, seeded with seed + i, so its tokens do not depend on the
             other prompts. None: the seed is drawn from torch's global generator.
+        cache: empty caches with a sequence for each prompt, such as rp.spread(model.cache(len(prompts))), whose
+            positions are spread over processes. None: model.cache(len(prompts)).
 
     Returns:
         An iterator over pairs (index of the prompt, token).
@@ -110,13 +113,15 @@ def stream(
     most = checked(count, tokens, "generate", "tokens")
     first = None if seed is None else checked(whole, seed, "generate", "seed")
     texts = checked(_read, model, prompts, most or 0)
+    if cache is not None and texts is not None:
+        checked(_check_cache, cache, len(texts))
     if reasons:
         raise Refused("generate", reasons)
     if greedy:
-        return _decode(model, texts, most, sampling, ends, [])
+        return _decode(model, texts, most, sampling, ends, [], cache=cache)
     first = int(torch.randint(1 << 62, ())) if first is None else first
     generators = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
-    return _decode(model, texts, most, sampling, ends, generators)
+    return _decode(model, texts, most, sampling, ends, generators, cache=cache)
 
 
 def _decode(
@@ -126,13 +131,15 @@ def _decode(
     sampling: Sampling,
     ends: Stops,
     generators: list[torch.Generator],
+    *,
+    cache: list[Any] | None,
 ) -> Iterator[tuple[int, int]]:
     """The decoding loop: chooses a token for each active sequence, drops finished ones, and calls the model."""
     if not prompts or not most:
         return
     active = list(range(len(prompts)))
     texts: list[list[int]] = [[] for _ in prompts]
-    cache = model.cache(len(prompts))
+    cache = model.cache(len(prompts)) if cache is None else cache
     logits = _prefill(model, prompts, cache)
     for step in range(most):
         uniform = None if sampling.greedy else torch.stack([_uniform(generators[number]) for number in active])
@@ -170,6 +177,22 @@ def _next(model: Model, newest: torch.Tensor, cache: list[Any]) -> torch.Tensor:
 
 def _uniform(generator: torch.Generator) -> torch.Tensor:
     return torch.rand((), generator=generator, dtype=torch.float64)
+
+
+def _check_cache(cache: list[Any], prompts: int) -> None:
+    """Rejects caches that do not begin with these prompts."""
+    growing = [each for each in cache if hasattr(each, "append")]  # not those of the sources of an encoder
+    counts, filled = {len(each) for each in growing}, any(each.lengths.any() for each in growing)
+    if filled or counts != {prompts}:
+        raise refuse(
+            "generate",
+            "the caches do not fit the prompts",
+            given="caches that hold positions already"
+            if filled
+            else f"caches for {', '.join(map(str, sorted(counts)))} sequences, {prompts} prompts",
+            expected="empty caches with a sequence for each prompt",
+            fix="make new ones: model.cache(len(prompts))",
+        )
 
 
 def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:

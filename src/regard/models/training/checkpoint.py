@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.tensor_files import system_error
 from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config
 from ..data import vocabulary as vocabularies
@@ -232,17 +233,18 @@ def check_free(folder: Path, where: str, fix: str) -> None:
 @contextmanager
 def claim(folder: Path, where: str) -> Iterator[None]:
     """Locks a folder for this process while the `with` block runs; the lock ends with the process."""
-    with (folder / LOCK).open("a") as lock:
+    try:
+        opened = (folder / LOCK).open("a")
+    except OSError as error:
+        what, given = "the folder cannot be written", f"{folder}: {error.strerror}"
+        raise refuse(where, what, given=given, expected="a writable folder", fix="change its permissions") from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise refuse(
-                where,
-                "the folder is in use",
-                given=f"another process is training in {folder}",
-                expected="one process per folder",
-                fix="wait for it or stop it, or choose another folder with --out",
-            ) from error
+            given, expected = f"another process is training in {folder}", "one process per folder"
+            fix = "wait for it or stop it, or choose another folder with --out"
+            raise refuse(where, "the folder is in use", given=given, expected=expected, fix=fix) from error
         yield
 
 
@@ -304,6 +306,7 @@ def write(path: Path, tensors: dict[str, torch.Tensor], described: dict[str, Any
         tensors: the tensors by name.
         described: the model class, configuration, vocabulary and metadata.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -311,7 +314,10 @@ def write(path: Path, tensors: dict[str, torch.Tensor], described: dict[str, Any
     metadata = {"format": "pt", MARK: str(VERSION), "described": text, "sum": str(zlib.crc32(text.encode()))}
     draft = path.with_name(f".{path.name}.part")
     try:
-        save_file(contiguous, draft, metadata)
+        try:
+            save_file(contiguous, draft, metadata)
+        except SafetensorError as error:
+            raise system_error(str(error), path) from error
         _to_disk(draft)
         draft.replace(path)
         _to_disk(path.parent)

@@ -150,6 +150,8 @@ class Training:
         model: the model to train, in place.
         recipe: the hyperparameters.
         loss: function from a batch number, from 0, to the loss of the model on that batch.
+        add: function that replaces tensors by their sums over several processes, each of which computes a part of the
+            loss. None: this process computes all of it.
 
     Examples:
         >>> model = nn.Linear(1, 1)
@@ -161,8 +163,14 @@ class Training:
         True
     """
 
-    def __init__(self, model: nn.Module, recipe: Recipe, loss: Callable[[int], torch.Tensor]):
-        self.model, self.recipe, self.loss = model, recipe, loss
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        loss: Callable[[int], torch.Tensor],
+        add: Callable[[list[torch.Tensor]], None] | None = None,
+    ):
+        self.model, self.recipe, self.loss, self.add = model, recipe, loss, add
         self.done = 0
         weights = list(model.parameters())
         groups = [
@@ -185,6 +193,10 @@ class Training:
                     loss = self.loss(step * recipe.accumulate + part)
                 (loss / recipe.accumulate).backward()
                 total += loss.item() / recipe.accumulate
+            if self.add is not None:
+                whole = torch.tensor(total, dtype=torch.float64)
+                self.add([whole, *(weight.grad for weight in self.model.parameters() if weight.grad is not None)])
+                total = whole.item()
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip).item()
             if not math.isfinite(total + norm):
                 raise refuse(

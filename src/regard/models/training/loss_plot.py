@@ -35,8 +35,11 @@ def plot(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> No
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     draft = path.with_name(f".{path.name}.part")
-    figure.savefig(draft, format="png", dpi=130)
-    draft.replace(path)
+    try:
+        figure.savefig(draft, format="png", dpi=130)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def smooth(losses: Sequence[float], memory: float) -> list[float]:

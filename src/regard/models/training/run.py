@@ -11,105 +11,28 @@ import math
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...common.errors import Reason, Refused, refuse
-from ..config import Config
 from ..data import text
 from ..data.batches import Windows, tokens_of
 from ..data.vocabulary import Bytes, Pairs, Vocabulary
-from ..language_model import LanguageModel
 from . import checkpoint
-from .loop import Recipe, Training, check_device, precision_of
+from .loop import Training, check_device, precision_of
+from .over_ranks import Alone, checksum
+from .settings import Settings
 
 __all__ = ["LOG", "Run", "Settings", "begin", "resume"]
 
 LOG = "metrics.jsonl"
 EVALUATED = 128  # windows per evaluation: cheap compared with a hundred steps
+ALONE = Alone()
 FREE = ("steps", "eval_every", "device")  # settings that may change when a run is resumed
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a training run: the vocabulary, the model and the recipe.
-
-    Args:
-        tokenizer: "bytes" or "bpe".
-        vocabulary: maximum number of tokens of a "bpe" vocabulary.
-        style: "llama" (rotary positions, RMSNorm, SwiGLU) or "gpt" (learned positions, LayerNorm, GELU).
-        layers: number of blocks.
-        width: model width.
-        heads: number of query heads.
-        kv_heads: number of key/value heads. None: as many as `heads`.
-        context: number of tokens per window.
-        window: sliding window of the attention. None: no limit.
-        dropout: dropout probability.
-        recipe: the hyperparameters of the training.
-
-    Raises:
-        Refused: invalid values, listing every problem.
-
-    Examples:
-        >>> Settings().changed({"layers": 2, "steps": 500}).recipe.steps
-        500
-    """
-
-    tokenizer: str = "bytes"
-    vocabulary: int = 2048
-    style: str = "llama"
-    layers: int = 4
-    width: int = 256
-    heads: int = 4
-    kv_heads: int | None = None
-    context: int = 256
-    window: int | None = None
-    dropout: float = 0.0
-    recipe: Recipe = field(default_factory=Recipe)
-
-    def __post_init__(self) -> None:
-        reasons = [
-            Reason(
-                f"unknown {name}",
-                given=repr(getattr(self, name)),
-                expected=" or ".join(map(repr, known)),
-                fix="choose one of them",
-            )
-            for name, known in {"tokenizer": ("bytes", "bpe"), "style": ("llama", "gpt")}.items()
-            if getattr(self, name) not in known
-        ]
-        if self.tokenizer == "bpe" and self.vocabulary < Bytes.size:
-            reasons.append(
-                Reason(
-                    "the vocabulary is too small",
-                    given=f"{self.vocabulary} tokens",
-                    expected=f"{Bytes.size} or more: every byte, and the end-of-document token",
-                    fix="increase --vocabulary, or use --tokenizer bytes",
-                )
-            )
-        if reasons:
-            raise Refused("train", reasons)
-
-    def changed(self, wishes: Mapping[str, Any]) -> Settings:
-        """Returns a copy with other values; fields of the recipe are named directly."""
-        own = {name: value for name, value in wishes.items() if name in {field.name for field in fields(self)}}
-        rest = {name: value for name, value in wishes.items() if name not in own}
-        return replace(self, **own, recipe=replace(self.recipe, **rest))
-
-    def flat(self) -> dict[str, Any]:
-        """Returns all settings as one dict, including the fields of the recipe."""
-        own = asdict(self)
-        return own | own.pop("recipe")
-
-    def model(self, vocabulary: Vocabulary) -> LanguageModel:
-        """Creates a model with weights initialized from the seed."""
-        make = {"llama": Config.llama, "gpt": Config.gpt}[self.style]
-        torch.manual_seed(self.recipe.seed)
-        same = {name: getattr(self, name) for name in ("layers", "heads", "kv_heads", "context", "window", "dropout")}
-        return LanguageModel(make(vocabulary=vocabulary.size, d_model=self.width, **same))
 
 
 class Run:
@@ -125,6 +48,7 @@ class Run:
         tokens: the training tokens, the held-out tokens, and the number of bytes per held-out token.
         model: the model.
         vocabulary: the vocabulary.
+        ranks: the processes that train together.
     """
 
     def __init__(
@@ -135,30 +59,46 @@ class Run:
         tokens: tuple[torch.Tensor, torch.Tensor, float],
         model: Any,
         vocabulary: Vocabulary,
+        *,
+        ranks: Alone,
     ):
         recipe = settings.recipe
+        ranks.check(settings)
         self.folder, self.settings, self.files, self.vocabulary = folder, settings, list(files), vocabulary
         self.learned, self.held, self.bytes_per_token = tokens
-        self.model = model.to(recipe.device)
+        self.ranks, self.model = ranks, model.to(recipe.device)
+        ranks.divide(self.model, settings)
         self.windows = Windows(self.learned, settings.context, recipe.batch, recipe.seed)
         self.held_windows = Windows(self.held, settings.context, recipe.batch)
-        self.training = Training(self.model, recipe, lambda number: self._loss(*self.windows.batch(number)))
+        self.training = Training(
+            self.model,
+            recipe,
+            lambda number: self._loss(*self.windows.batch(number)),
+            ranks.add if ranks.many else None,
+        )
         self.metrics: list[dict[str, Any]] = []
         self.saved = 0
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Performs the remaining steps; evaluates and saves a checkpoint every `eval_every` steps and at the end."""
-        with checkpoint.claim(self.folder, "train"):
-            newest = checkpoint.read(self.folder / checkpoint.NAME, "no tensors", "train")[1]["about"]["done"]
-            if newest != self.saved:
-                raise refuse(
-                    "train",
-                    "the run was continued by another process",
-                    given=f"step {self.saved} here, {newest} in {self.folder}",
-                    expected="the newest checkpoint",
-                    fix="start again with --resume",
-                )
+        with ExitStack() as claims:
+            self.ranks.agreed("the folder", lambda: self._claim(claims))
             yield from self._steps()
+
+    def _claim(self, claims: ExitStack) -> None:
+        """Locks the folder until `claims` ends, in one process; refuses a run that another has continued."""
+        if not self.ranks.first:
+            return
+        claims.enter_context(checkpoint.claim(self.folder, "train"))
+        newest = checkpoint.read(self.folder / checkpoint.NAME, "no tensors", "train")[1]["about"]["done"]
+        if newest != self.saved:
+            raise refuse(
+                "train",
+                "the run was continued by another process",
+                given=f"step {self.saved} here, {newest} in {self.folder}",
+                expected="the newest checkpoint",
+                fix="start again with --resume",
+            )
 
     def _steps(self) -> Iterator[dict[str, Any]]:
         recipe = self.settings.recipe
@@ -177,7 +117,8 @@ class Run:
                 held = self.evaluate()
                 line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
                 before = time.monotonic()
-            self._log(line)
+            self.metrics.append(line)
+            self.ranks.agreed("the log", partial(self._log, line))
             if "held_out" in line:
                 self.save()
             yield line
@@ -193,8 +134,29 @@ class Run:
         recipe = self.settings.recipe
         return recipe.batch * recipe.accumulate * self.settings.context
 
+    def create_folder(self) -> None:
+        """Creates the folder of a new run, on one of the ranks."""
+        if not self.ranks.first:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise refuse(
+                "train",
+                "the folder cannot be created",
+                given=f"{self.folder}: {error.strerror}",
+                expected="a writable location",
+                fix="choose another folder with --out",
+            ) from error
+
     def save(self) -> None:
-        """Saves a checkpoint; it replaces the previous one once it is complete."""
+        """Saves a checkpoint; it replaces the previous one once it is complete. Every rank calls it, and one writes."""
+        self.ranks.agreed("the checkpoint", self._write)
+        self.saved = self.done
+
+    def _write(self) -> None:
+        if not self.ranks.first:
+            return
         try:
             checkpoint.save(
                 self.folder,
@@ -208,7 +170,6 @@ class Run:
             )
         except OSError as error:
             raise self._write_error("checkpoint", error) from error
-        self.saved = self.done
 
     @torch.no_grad()
     def evaluate(self) -> float:
@@ -219,14 +180,17 @@ class Run:
             with precision_of(self.settings.recipe):
                 total += self._loss(tokens, targets).item() * len(tokens)
             count += len(tokens)
-        return total / count
+        whole = torch.tensor(total, dtype=torch.float64)
+        self.ranks.add([whole])
+        return whole.item() / count
 
     def _loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         device = self.settings.recipe.device
-        return self.model(tokens.to(device), targets.to(device))[1]
+        return self.ranks.loss(self.model, tokens.to(device), targets.to(device))
 
     def _log(self, line: dict[str, Any]) -> None:
-        self.metrics.append(line)
+        if not self.ranks.first:
+            return
         try:
             with (self.folder / LOG).open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
@@ -246,6 +210,11 @@ class Run:
         """Checksums of the tokens, to detect changed texts."""
         return [zlib.crc32(tokens.numpy()) for tokens in (self.learned, self.held)]
 
+    def _terms(self) -> dict[str, str]:
+        """What has to be equal on all ranks, by name."""
+        found = {"the settings": json.dumps(self.settings.flat()), "the texts": str(self._fingerprint())}
+        return found | {"the completed steps": str(self.done), "the weights": checksum(self.model)}
+
     def _restore(self, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
         """Restores the state of the checkpoint and removes later lines of the log; their steps are repeated."""
         self.training.restore(tensors, about["done"])
@@ -262,18 +231,26 @@ class Run:
                 expected="the lines that regard train wrote",
                 fix="move the log away: the checkpoint does not need it",
             ) from error
+        if not self.ranks.first:
+            return
         draft = self.folder / f".{LOG}.part"
-        draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
-        draft.replace(self.folder / LOG)
+        try:
+            draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
+            draft.replace(self.folder / LOG)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise self._write_error("log", error) from error
 
 
-def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
+def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
     """Starts a new run and saves its first checkpoint.
 
     Args:
         folder: a new or empty folder.
         places: text files, folders and patterns, as for `regard.models.data.text.read`.
         wishes: fields of `Settings` and `Recipe`, and their values.
+        ranks: the processes that train together; each of them calls this. By default, there is one.
 
     Returns:
         The run.
@@ -281,6 +258,14 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any])
     Raises:
         Refused: invalid settings, texts that cannot be read or are too short, or a folder that is not empty.
     """
+    run = ranks.agreed("the new run", lambda: _begun(folder, places, wishes, ranks), Run._terms)
+    ranks.agreed("the folder", run.create_folder)
+    run.save()
+    return run
+
+
+def _begun(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone) -> Run:
+    """A new run; nothing is written."""
     checkpoint.check_free(folder, "train", "continue with --resume, or choose another folder with --out")
     settings = Settings().changed(wishes)
     check_device(settings.recipe.device, "train")
@@ -291,28 +276,17 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any])
         vocabulary = Pairs.train((document.text for document in learn), settings.vocabulary)
     model = settings.model(vocabulary)
     files = [str(Path(document.name).resolve()) for document in documents]
-    run = Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refuse(
-            "train",
-            "the folder cannot be created",
-            given=f"{folder}: {error.strerror}",
-            expected="a writable location",
-            fix="choose another folder with --out",
-        ) from error
-    run.save()
-    return run
+    return Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
 
 
-def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]) -> Run:
+def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
     """Resumes a run from its last checkpoint.
 
     Args:
         folder: the folder of the run.
         places: the texts of the run, if they have moved. Empty: their original paths.
         wishes: fields of `Settings` and `Recipe`, and their values. Only `steps`, `eval_every` and `device` may change.
+        ranks: the processes that train together, of any number; each of them calls this. By default, there is one.
 
     Returns:
         The run.
@@ -320,6 +294,11 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     Raises:
         Refused: not a run folder, other settings or texts than those of the run, or no remaining steps.
     """
+    return ranks.agreed("the run", lambda: _resumed(folder, places, wishes, ranks), Run._terms)
+
+
+def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone) -> Run:
+    """The run in a folder."""
     path = checkpoint.find(folder, "train")
     tensors, described = checkpoint.read(path, "", "train")
     about = described["about"]
@@ -358,7 +337,7 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     saved = checkpoint.build(tensors, described, path, "train")
     tokens = _tokens(*text.split(documents, settings.recipe.seed), saved.vocabulary, settings)
     files = [str(Path(document.name).resolve()) for document in documents]
-    run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary)
+    run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary, ranks=ranks)
     if run._fingerprint() != about["texts"]:
         raise refuse(
             "train",

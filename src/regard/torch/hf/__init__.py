@@ -1,6 +1,7 @@
 """Transformers models on regard: call `register()` once, then use `attn_implementation="regard"`.
 
 attention       the attention function that transformers calls; lazy_mask: its masks as expressions
+divided         the same inside regard.parallel.sequence, where ranks hold parts of a sequence
 call_arguments  which arguments of a model reach its attention; collected_weights: whether the weights are wanted
 readiness       checks that a model can run on regard
 recorder        records the attention calls of a model
@@ -9,9 +10,12 @@ comparison      how far two runs of a model are apart, next to what rounding doe
 architectures   compares every architecture of transformers with its own code; tiny_models: small random models
 """
 
+from ...common.optional import requires_extra
 from ...common.public import belong
-from .attention import attend, check, register
-from .recorder import RecordedCall, record
+
+with requires_extra("regard.torch.hf", "hf"):
+    from .attention import attend, check, register
+    from .recorder import RecordedCall, record
 
 Call = RecordedCall  # the former name
 

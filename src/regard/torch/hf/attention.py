@@ -30,9 +30,11 @@ from ...language.scores import softcap as capped
 from ..functional import attention
 from .call_arguments import unsupported
 from .collected_weights import wanted
-from .lazy_mask import LazyMask, between_graphs, lazy_mask
+from .divided import DividedMask, current, divided_reasons, mask_for
+from .lazy_mask import LazyMask, between_graphs
 from .readiness import check
 from .recorder import NAME, listened, note, record
+from .tensor_parallel import divided, head_start, problems
 
 __all__ = ["attend", "check", "record", "register"]
 
@@ -66,7 +68,7 @@ def register(*, engine: Engine = "auto") -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, functools.partial(attend, engine=engine))
-    AttentionMaskInterface.register(NAME, lazy_mask)
+    AttentionMaskInterface.register(NAME, mask_for)
 
 
 @watched("regard, for transformers")
@@ -136,14 +138,27 @@ def attend(
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
     weights_wanted = wanted(module, output_attentions)
+    mesh = divided(module)
+    sequence = current.get()
+    if sequence is not None:
+        uncomputed = {"output_attentions": weights_wanted, "position_bias": position_bias, "s_aux": s_aux}
+        uncomputed |= {"recording": listened(), "tensor parallel": mesh}
+        reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+        reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
+        rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
+        if dropout and module.training:
+            rules = rules._replace(dropout=dropout, seed=_seed())
+        return sequence.attention(_in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
     special = weights_wanted or (dropout and module.training) or (attention_mask is None and _causal(module, is_causal))
-    if not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
+    if mesh is None and not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
             return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
     reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+    if mesh is not None:
+        reasons += problems(module, query, key)
     if reasons:
         raise Refused(NAME, reasons)
     grid = (*query.shape[:3], key.shape[2])
@@ -175,6 +190,10 @@ def attend(
     )
     if dropout and module.training:
         arguments = arguments._replace(dropout=dropout, seed=_seed())
+    if mesh is not None:
+        rule = mask if isinstance(attention_mask, LazyMask) else None
+        first = head_start(mesh, module, grid[1], rule, arguments.dropout, attention_mask, position_bias)
+        arguments, rules = (each._replace(head_start=first) for each in (arguments, rules))
     sources = (query, key, value, sinks, position_bias, attention_mask)
     needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     # Models view the result as (B, Q, H · E).
@@ -275,6 +294,16 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
                 )
             )
         return (causal(), score, 0) if is_causal and Q > 1 else (None, score, K - Q)
+    if isinstance(mask, DividedMask):
+        reasons.append(
+            Reason(
+                "a part of a divided sequence outside rp.sequence",
+                given=f"a mask of the whole sequence, for {Q} of its tokens",
+                expected="the model's call, and recomputation in its backward pass, inside rp.sequence",
+                fix="call loss.backward() inside it too",
+            )
+        )
+        return None, score, K - Q
     if isinstance(mask, LazyMask):
         if (
             mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)

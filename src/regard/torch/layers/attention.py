@@ -133,9 +133,9 @@ class Attention(Placed):
         """
         self._check(x, memory, cache, positions)
         places = self.places(x, cache, positions)
-        k, v = memory if isinstance(memory, tuple) else self.remember(x if memory is None else memory)
+        k, v = memory if isinstance(memory, tuple) else self._projected(x if memory is None else memory)
         q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "sinks": self.sinks}
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "sinks": self.sinks} | self.counted()
         if cache is None:
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
@@ -152,7 +152,11 @@ class Attention(Placed):
         Returns:
             Keys (B, G, m, D) and values (B, G, m, E), to be passed as `memory`.
         """
-        return self.k_norm(split_heads(self.k(memory), self.kv_heads)), split_heads(self.v(memory), self.kv_heads)
+        return self._projected(memory)
+
+    def _projected(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The keys and values of rows, before rotation."""
+        return self.k_norm(split_heads(self.k(rows), self.kv_heads)), split_heads(self.v(rows), self.kv_heads)
 
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
         """Raises `Refused` for shapes that do not fit and for arguments without effect."""

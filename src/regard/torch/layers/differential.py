@@ -129,7 +129,11 @@ class DifferentialAttention(Placed):
             self._halves(split_heads(part(x), heads), places)
             for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
         )
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": 1 / math.sqrt(self.head_dim)}
+        rules: dict[str, Any] = {
+            "mask": mask,
+            "score": self.rule(),
+            "scale": 1 / math.sqrt(self.head_dim),
+        } | self.counted()
         if cache is None:
             first, second = (
                 self.attend(own_q, own_k, v, **rules, **dropped(self.dropout, self.training))

@@ -179,7 +179,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         elif not self.batch_first:
             q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
         masks = self._masks(k, key_padding_mask, attn_mask, is_causal)
-        q, k, v = (split_heads(part, self.num_heads) for part in (q, *self._extended(k, v)))
+        q, k, v = (split_heads(part, part.shape[-1] // self.head_dim) for part in (q, *self._extended(k, v)))
         joined = join_heads(self.attend(q, k, v, **masks.rules(), **dropped(self.dropout, self.training)))
         out = self.out_proj(joined if self.batch_first or not batched else joined.transpose(0, 1))
         if not need_weights:

@@ -20,8 +20,10 @@ class Placed(torch.nn.Module):
     """Base class of layers with a position encoding.
 
     positions: a `Position`, or None. score: the expression for the logits before `positions` modifies it, or None.
+    head_start: the number of the first query head, in a layer that has some heads of a larger one.
     """
 
+    head_start: int | None = None
     positions: Position | None
     score: Expr | None
     _rule: Expr | None
@@ -77,6 +79,10 @@ class Placed(torch.nn.Module):
         if not torch.compiler.is_compiling() or not self._current():
             self._build()
         return self._rule
+
+    def counted(self) -> dict[str, int]:
+        """The argument `head_start` of attention; empty in a layer that has all heads."""
+        return {} if self.head_start is None else {"head_start": self.head_start}
 
     def places(
         self, x: torch.Tensor, cache: KVCache | TensorCache | None, positions: torch.Tensor | None

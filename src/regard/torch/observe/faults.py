@@ -11,6 +11,7 @@ import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
 from ...common.module_settings import number_of_heads
+from ...common.text.terminal_text import printable
 from ...engines.dispatch import solve
 from ...language.expr import tables_of
 from ...language.problem import Problem
@@ -21,6 +22,7 @@ __all__ = ["Finding", "empty_rows", "non_finite", "swapped_axes", "wrong_numbers
 KINDS = ("shape", "number", "row")
 
 
+@printable
 @dataclass(frozen=True)
 class Finding:
     """A fault. kind: "shape", "number" (NaN or infinity) or "row" (fully masked). call: the call's index, if any."""

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 __all__ = ["Ended", "Products", "Step", "Trail", "tensors_in"]
 
 PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # the index of the first factor in the arguments
+OVER_HEADS = ("einsum", "linear", "conv1d", "conv2d", "tensordot")  # of weights: a linear map of their heads
 
 
 class Ended(NamedTuple):
@@ -38,7 +39,9 @@ class Trail:
     """The operations on a product q kᵀ. q (…, Q, D) · k (…, K, D). outside: the other inputs, such as a mask or a bias.
 
     seconds: the time of all operations so far. scores: the input of the softmax; None before it. steps: the operations
-    in order, the product itself first. weights: the factor of the values; None before that product.
+    in order, the product itself first. weights: the factor of the values; None before that product. combined: the
+    operation after the softmax that combined its weights with those of other heads, or of another softmax; None without
+    one.
     """
 
     q: torch.Tensor
@@ -48,6 +51,7 @@ class Trail:
     scores: torch.Tensor | None = None
     steps: list[Step] = field(default_factory=list)
     weights: torch.Tensor | None = None
+    combined: str | None = None
 
 
 class Products:
@@ -84,8 +88,15 @@ class Products:
         trail.steps.append(Step(name, _without(source, args), _without(source, kwargs), tuple(out.shape)))
         if name in ("softmax", "_softmax"):
             trail.scores = source
+        elif trail.scores is not None and (name in OVER_HEADS or self._second_softmax(trail, given)):
+            trail.combined = name
         self.trails[out] = trail
         return None
+
+    def _second_softmax(self, trail: Trail, given: list[torch.Tensor]) -> bool:
+        """Whether the weights of another attention are among these arguments."""
+        others = [self.trails[part] for part in given if part in self.trails]
+        return any(other is not trail and other.scores is not None for other in others)
 
     def forget(self, trail: Trail) -> None:
         """Removes a complete attention with all its tensors."""

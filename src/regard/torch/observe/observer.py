@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import CausalBias
 from torch.overrides import TorchFunctionMode
 
 from ...common.call_hooks import watchers
@@ -237,6 +238,9 @@ def _named(kind: str, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     given = dict(zip(ARGUMENTS[kind], args)) | kwargs
     arguments = given.pop("arguments", None)
     rules = {} if arguments is None else arguments._asdict()
+    if isinstance(mask := given.get("attn_mask"), CausalBias):  # a tensor without contents
+        first = next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        given["attn_mask"] = mask._materialize(first.device)
     return {WORDS.get(name, name): value for name, value in given.items()} | rules
 
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from ...common.text.terminal_text import printable
 from .observed_call import ObservedCall
 from .timeline import Timeline
 
@@ -21,6 +22,7 @@ __all__ = ["Profile"]
 LISTED = 40  # the maximum number of rows in the table; of more calls, the slowest are listed
 
 
+@printable
 @dataclass(frozen=True, eq=False, repr=False)
 class Profile:
     """The result of `regard.torch.profile`; print it, read its fields, or save its timeline.

@@ -6,6 +6,7 @@ import html
 from dataclasses import dataclass
 from itertools import groupby
 
+from ...common.text.terminal_text import printable
 from .faults import KINDS, Finding
 from .observed_call import ObservedCall
 
@@ -18,6 +19,7 @@ FIRST = {
 }
 
 
+@printable
 @dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """The result of `regard.torch.trace`; print it, or read its fields. findings: the faults, in order of detection."""

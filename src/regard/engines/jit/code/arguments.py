@@ -33,6 +33,7 @@ FIXED = (
     "offsets", "runs", "order", "tiles", "plan_batch", "plan_head",
     "sinks", "sink_count", "pieces", "parts", "left", "pages", "pages_batch", "page",
     "dropout_seed", "dropout_threshold", "dropout_scale", "dropout_batch", "dropout_head",
+    "first_piece",
 )  # fmt: skip
 
 NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel reads the first run before it tests whether there is one

@@ -8,18 +8,20 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
+import numpy as np
 from llvmlite import ir
 
 from ....common.caching import lock
 from . import disk, special
 from .target import Target
 
-__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_functions", "sources"]
+__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_functions", "sources", "unavailable"]
 
 # C library functions that machine code may call besides those of special.py: for threads that wait
 # (run/pool.py), and for direct calls (direct/).
@@ -35,6 +37,9 @@ SYSTEM = (
     "pthread_mutex_unlock",
     "syscall",
 )
+
+ROOM = 64 << 20  # bytes that LLVM may need besides those of a kernel
+EACH = 32  # bytes per character of a kernel's IR: twice what is measured
 
 _lock = lock()
 _kernels: dict[str, Kernel] = {}
@@ -56,6 +61,16 @@ def python_functions(names: tuple[str, ...]) -> None:
     initialize()
     for name in names:
         llvm.add_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value)
+
+
+@functools.cache
+def unavailable() -> str:
+    """Why this system cannot run kernels; empty if it can."""
+    try:
+        ctypes.CDLL(None)
+    except (TypeError, OSError):  # Windows has no library of the process itself
+        return f"compiled kernels call functions of POSIX, which {platform.system() or 'this system'} does not have"
+    return ""
 
 
 @functools.cache
@@ -92,6 +107,7 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
     digest = hashlib.sha256(_source() + repr((specification, target)).encode()).hexdigest()
     with _lock:
         if digest not in _kernels:
+            _check_memory(ROOM)
             initialize()
             code = disk.fetch(digest)
             if code is None:
@@ -99,6 +115,14 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
                 disk.store(digest, code)
             _kernels[digest] = _loaded(code, target, name)
         return _kernels[digest]
+
+
+def _check_memory(size: int) -> None:
+    """Raises MemoryError where so many bytes cannot be allocated: LLVM would end the process."""
+    try:
+        np.empty(size, np.uint8)  # which is not written to, so it takes no memory
+    except MemoryError as error:
+        raise MemoryError(f"compiling a kernel may take {size >> 20} MiB, which this process cannot have") from error
 
 
 def _machine(target: Target, jit: bool = True):
@@ -115,7 +139,9 @@ def _machine(target: Target, jit: bool = True):
 def _optimized(module: ir.Module, target: Target, machine) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
-    parsed = llvm.parse_assembly(str(module))
+    text = str(module)
+    _check_memory(ROOM + EACH * len(text))
+    parsed = llvm.parse_assembly(text)
     # Loops are unrolled, vectors laid out and invariants hoisted in the IR, so two cleanup passes suffice. LLVM's
     # default pipeline takes twice as long and makes kernels no faster (bench/LOG.md).
     passes = llvm.create_new_module_pass_manager()

@@ -19,14 +19,17 @@ from pathlib import Path
 __all__ = ["fetch", "place", "store"]
 
 SEAL = 32  # bytes of a SHA-256
+LARGEST = 64 << 20  # bytes of a file that is read: hundreds of times the largest kernels
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def place() -> tuple[Path | None, str]:
     """($XDG_CACHE_HOME/regard or ~/.cache/regard, status), created if missing; (None, reason) if it is not trusted."""
     named = os.environ.get("XDG_CACHE_HOME", "")
-    base = named if os.path.isabs(named) else os.path.expanduser("~/.cache")
-    if not os.path.isabs(base):
+    home = os.path.expanduser("~")
+    base = named if os.path.isabs(named) else os.path.join(home, ".cache")
+    # HOME is "" or "/" where a service has no home: what is kept there would be in the root folder.
+    if not os.path.isabs(base) or (base != named and not home.rstrip(os.sep)):
         return None, "the home folder is unknown"
     folder = Path(os.path.realpath(base)) / "regard"
     try:
@@ -71,10 +74,11 @@ def fetch(digest: str) -> bytes | None:
     except OSError:
         return None
     try:
-        if not _ours(os.fstat(handle)):
+        found = os.fstat(handle)
+        if not _ours(found):
             return None
         with open(handle, "rb", closefd=False) as file:
-            content = file.read()
+            content = file.read(found.st_size)  # without a size, a file that others lengthen would be read to its end
     except OSError:
         return None
     finally:
@@ -84,9 +88,10 @@ def fetch(digest: str) -> bytes | None:
 
 
 def _ours(found: os.stat_result) -> bool:
-    """Whether it is a regular file of this user, with a single link, that no other user can write."""
+    """Whether it is a regular file of this user, not too large, with a single link, that no other user can write."""
     mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return mine and stat.S_ISREG(found.st_mode) and not found.st_mode & OTHERS and found.st_nlink == 1
+    small = found.st_size <= LARGEST  # also where a file system claims more than it holds
+    return mine and small and stat.S_ISREG(found.st_mode) and not found.st_mode & OTHERS and found.st_nlink == 1
 
 
 def store(digest: str, code: bytes) -> None:

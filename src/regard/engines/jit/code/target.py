@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from ....common.errors import did_you_mean, refuse
 
-__all__ = ["ISAS", "Isa", "Target", "VARIABLE", "description", "host", "limited", "offered"]
+__all__ = ["ISAS", "Isa", "Target", "VARIABLE", "description", "host", "is_forced", "limited", "offered"]
 
 VARIABLE = "REGARD_TARGET"
 
@@ -148,6 +148,11 @@ def _target(name: str) -> Target:
 def host() -> Target:
     """The target that kernels are compiled for: the widest of `offered()`, or the one set by `limited`."""
     return _target(_forced or offered()[0])
+
+
+def is_forced() -> bool:
+    """Whether `limited` is in force."""
+    return _forced is not None
 
 
 class limited:

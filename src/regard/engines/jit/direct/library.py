@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....common import thread_count
 from ....common.call_hooks import watchers
 from ....common.dtypes import FLOATS
 from ..code import target
@@ -21,7 +22,7 @@ __all__ = ["Library", "of_numpy", "of_torch"]
 # or a call of the object, has to have.
 CONDITIONS = (
     (target, "_forced", None),
-    (threads, "limits", 0),
+    (thread_count, "limits", 0),
     (watchers.__len__, None, 0),
 )
 
@@ -67,7 +68,7 @@ def of_torch(torch) -> Library | None:
         "empty": torch.Tensor.new_empty,
         "dtype": ("dtype",),
         "int16": torch.int16,
-        "get_threads": torch.get_num_threads,
+        "get_threads": threads.count,
     }
     return Library(code.OF_TENSORS, "describe", objects, conditions, read, False, lambda name: FLOATS[name].torch)
 

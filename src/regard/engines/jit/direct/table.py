@@ -96,7 +96,7 @@ class Table:
         Only a score may be a tensor, and it may not require gradients.
         """
         keys = self.describe(*call)
-        if keys is None:
+        if keys is None or target.is_forced():  # kernels for another machine are not those of later calls
             return
         key, step = keys[: 8 * KEY], keys[8 * KEY :]
         rules, score = call[3:], None
@@ -109,7 +109,8 @@ class Table:
                 held = held, (again := functools.partial(differentiate, kind))
                 values["differentiate"] = id(again)
             self._enter(self.calls, key, values, (rules, held))
-            if step != key and "launch" not in values:
+            # Several rows may take several tiles, where registers are narrow; the machine code writes the end of one.
+            if step != key and "launch" not in values and kind.recipe.plan.runs.shape == (1, 3):
                 values, held = self._step(kind, *(self._unit(array) for array in (call[0], score)))
                 self._enter(self.calls, step, values, (rules, held))
 
@@ -121,7 +122,6 @@ class Table:
         """The entry of a step of decoding: its runs of keys are its own, because the machine code writes their end."""
         values, held = self._entry(kind)
         runs, block = kind.recipe.plan.runs.copy(), held[1]
-        assert runs.shape == (1, 3), "a call without a mask, in one tile"
         block[FIXED.index("runs")] = address(runs)
         values |= {"kind": 0, "runs": address(runs), "bytes": size, "score_bytes": score_size}
         values["score"] = kind.tables[0] if kind.tables else 0
@@ -150,7 +150,7 @@ class Table:
         values |= {name: id(shape) for name, shape in zip(("dq", "dk", "dv"), shapes, strict=True)}
         values |= {f"{phase}_tasks": tasks for phase, tasks in zip(PHASES, recipe.tasks, strict=True)}
         with self.lock:
-            threads, more = self._threads(recipe, block, alone=recipe.workers == 1)
+            threads, more = self._threads(recipe, block, alone=recipe.small)
             key = id(kind).to_bytes(8, sys.byteorder) + layouts
             self._enter(self.backs, key, values | threads, (kind, recipe, room, block, shapes, more))
 
@@ -171,11 +171,12 @@ class Table:
     def _entry(self, kind) -> tuple[dict[str, int], tuple]:
         """The words of a call, and the owners of what they point to."""
         recipe, real = kind.recipe, self.library.dtype(kind.real.name)
-        alone = recipe.workers == 1 and not recipe.room
+        alone = recipe.small and not recipe.room
         values = {"kind": id(kind), "shape": id(kind.out), "sums_shape": id(kind.sums), "real": id(real)}
         values["narrow"] = int(kind.narrow)
         size = math.prod(kind.sums) * kind.real.itemsize
-        if not alone and size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE:
+        large = size + recipe.room * kind.real.itemsize + recipe.workers * recipe.ready.scratch > LARGE
+        if recipe.slow or (large and not alone):
             launch = functools.partial(_launch, kind)
             return values | {"launch": id(launch)}, (kind, launch)
         sums = self._room("sums", size) if alone else np.empty(size, np.uint8)

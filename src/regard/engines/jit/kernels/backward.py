@@ -19,6 +19,7 @@ The kernel runs three times, in phases: `rows` computes rest = dlse - Σ dO · O
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -183,18 +184,15 @@ class _Backward:
             )
             nothing = code.fcmp_ordered("==", top, code.number(float("-inf"), top))
             empty = code.or_(code.fcmp_ordered("==", total, zero), code.not_(exists))
-            delta = staging.dot(*parts, row.index, self.E)
-            rest = code.fsub(dlse, delta)
+            rest = code.fsub(dlse, staging.dot(*parts, row.index, self.E))
             values = (
                 code.select(nothing, zero, top),
                 code.select(empty, zero, code.fdiv(one, total)),
                 code.select(exists, rest, zero),
             )
             for step, value in enumerate(values):
-                place = code.at(
-                    found, code.mul(code.add(row.index, code.index(step * spec.rows)), code.index(self.size))
-                )
-                code.put(value, place, self.size)
+                place = code.mul(code.add(row.index, code.index(step * spec.rows)), code.index(self.size))
+                code.put(value, code.at(found, place), self.size)
             with code.when(exists):
                 code.put(rest, self._place("rest", at, 1), self.size)
 
@@ -227,8 +225,10 @@ class _Backward:
         self.adds.enter(unit, pair)
         self.sums.begin(some)
         self._visits(b, g, unit, first)
-        for name, matrix, depth in zip(("dk", "dv"), self.sums.finish(), (spec.D, spec.E), strict=True):
-            staging.store(name, self._row(name, b, g, first), matrix, exist, depth, None)
+        sums = zip(("dk", "dv"), self.sums.finish(), (spec.D, spec.E), strict=True)
+        with code.when(self.sums.any()) if spec.partial else contextlib.nullcontext():
+            for name, matrix, depth in sums:
+                staging.store(name, self._row(name, b, g, first), matrix, exist, depth, None, exact=spec.partial)
         self.adds.leave()
 
     def _task_place(self, number):

@@ -42,6 +42,9 @@ class Specification:
     # The tables that need a gradient: their numbers, and whether tasks add to the gradients directly.
     tables: tuple[tuple[int, bool], ...]
     few: int  # the rows of the only tile, if they are few: keys and depths are in the lanes of its products
+    partial: (
+        bool  # dk and dv are sums over some of the rows: in the dtype of sums; keys that no row visits are not written
+    )
     squares: tuple[int, ...]  # bytes of an element of each table that is read in squares (parts/table_tiles.py)
 
 

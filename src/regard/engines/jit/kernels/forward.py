@@ -35,7 +35,7 @@ from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
 from .parts.rules import Rules
 from .parts.softmax import Running, merged
-from .parts.tasks import begun, each_task
+from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
 from .parts.tree import END, merge_all, merge_complete, stack_entries
 
@@ -116,7 +116,7 @@ class _Forward:
 
     def all_pieces(self, runs) -> None:
         """All pieces of a tile that have keys to visit, merged as soon as a subtree of them is complete."""
-        code, tile = self.code, self.tile
+        code, arg, tile = self.code, self.arg, self.tile
         stack, piece = tile.memory["stack"], code.index(PIECE)
 
         def exists(run):
@@ -135,7 +135,7 @@ class _Forward:
             self.keep_softmax()
         first = self.read_run(code.select(exists(runs[0]), runs[0], code.index(0)))[0]
         carry = [runs[0], code.sdiv(first, piece), code.index(0)]
-        with code.repeat(lambda run, number, levels: exists(run), carry) as loop:
+        with code.repeat(lambda run, number, levels: code.and_(exists(run), going_on(code, arg)), carry) as loop:
             run, number, levels = loop.carried
             tile.o = entry(code.intrinsic("ctpop", levels))
             run = self.piece((run, runs[1]), code.mul(number, piece))
@@ -178,7 +178,7 @@ class _Forward:
             return code.at(parts, code.mul(place, code.index(tile.state_bytes)))
 
         tile.o = entry(part)
-        self.piece(runs, code.mul(part, code.index(PIECE)))
+        self.piece(runs, code.mul(code.add(arg["first_piece"], part), code.index(PIECE)))
         self.keep_softmax()
         left = code.at(arg.address("left"), code.mul(number, code.index(8)))
         before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")

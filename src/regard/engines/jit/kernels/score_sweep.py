@@ -20,7 +20,7 @@ from .parts.panels import Keys
 from .parts.plan_by_key import visited_keys
 from .parts.rules import Rules
 from .parts.softmax import Running
-from .parts.tasks import begun, each_task
+from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile
 from .parts.tree import END, merge_complete
 
@@ -98,7 +98,11 @@ class Sweep:
         offsets = code.at(arg.address("offsets"), place)
         first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
         carry = [*self.visited(first_run, last_run, code.index(0)), code.index(0)]
-        with code.repeat(lambda run, key, levels: code.icmp_signed("<", key, code.index(END)), carry) as pieces:
+
+        def continues(run, key, levels):
+            return code.and_(code.icmp_signed("<", key, code.index(END)), going_on(code, arg))
+
+        with code.repeat(continues, carry) as pieces:
             run, key, levels = pieces.carried
             piece, end = code.sdiv(key, code.index(PIECE)), self.border(key, PIECE)
             begin(code.intrinsic("ctpop", levels))

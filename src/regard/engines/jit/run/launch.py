@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from struct import Struct
 
 import numpy as np
@@ -11,11 +12,12 @@ from ....common.arrays import address
 from ..code.build import Kernel
 from . import pool, threads
 
-__all__ = ["Arena", "launch"]
+__all__ = ["Arena", "is_slow", "launch"]
 
 JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
 LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))
-PAST = 2**62  # a counter beyond every task
+PAST = pool.PAST
+SLOW = 1 << 30  # multiply-adds of a task, about 50 ms: beyond them, signals would have to wait
 
 
 class Arena:
@@ -45,25 +47,62 @@ _free: list[Arena] = []  # most recently used last, because it is likely to be i
 _busy: set[Arena] = set()  # the arena of an interrupted call stays here, because a worker may still write to it
 
 
-def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, kept: tuple) -> None:
-    """Runs the kernel with an argument block until all its tasks are done.
+class _Apart:
+    """A caller of its own for slow tasks: the main thread waits for it, and handles signals meanwhile."""
+
+    def __init__(self, arena: Arena, crew: threads.Crew | threads.Team):
+        self.arena, self.crew = arena, crew
+        self.turn, self.over, self.done = threading.Lock(), False, threading.Event()
+
+    def wait(self) -> None:
+        """Starts it, and waits until all tasks are done."""
+        threading.Thread(target=self._run, daemon=True, name="regard-caller").start()
+        while not self.done.wait(0.05):  # with a limit, because a wait may hide signals
+            pass
+
+    def _run(self) -> None:
+        with self.turn:
+            if not self.over:  # otherwise the call has ended before this thread began
+                _share(self.arena, self.crew)
+        self.done.set()
+
+    def end(self) -> None:
+        """Waits for it, or takes its place where it has not begun."""
+        with self.turn:
+            self.over = True
+            _share(self.arena, self.crew)
+
+
+def is_slow(work: float, tasks: int) -> bool:
+    """Whether the tasks of a call with so many multiply-adds take so long that signals would have to wait."""
+    return work > SLOW * max(tasks, 1)
+
+
+def launch(
+    kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, kept: tuple, *, slow: bool = False
+) -> None:
+    """Runs the kernel with an argument block until all its tasks are done. slow: see `is_slow`.
 
     The first two slots of every block are the address of a counter (int64, initially 0) and the number of tasks. The
     block contains addresses; the memory is kept alive by `kept` until no worker can access it, even if the call is
     interrupted.
     """
     arena = _arena(pool.JOB + workers * _stride(scratch_bytes))
-    crew = threads.crew(workers - 1)
+    slow = slow and threading.current_thread() is threading.main_thread()
+    crew = threads.crew(workers - 1, own=slow)
+    apart = _Apart(arena, crew) if slow else None
     arena.kept = kernel, block, kept
     arena.fill(kernel, block, scratch_bytes, workers)
     try:
         _busy.add(arena)
-        while arena.job[LEFT]:
-            crew.share(arena.address, crew.first, crew.bell)
+        if apart is None:
+            _share(arena, crew)
+        else:
+            apart.wait()
     except BaseException:  # an interrupt, or another exception raised by a signal handler
         while True:
             try:
-                _stop(arena, crew)
+                _stop(arena, crew, apart)
                 break
             except BaseException:  # another interrupt during this loop has no effect
                 continue
@@ -75,13 +114,22 @@ def launch(kernel: Kernel, block: np.ndarray, scratch_bytes: int, workers: int, 
             _free.append(arena)
 
 
-def _stop(arena: Arena, crew: threads.Crew | threads.Team) -> None:
-    """Ends a call early: no thread starts a further task, and all are awaited, because they write to the caller's
-    arrays.
-    """
+def _share(arena: Arena, crew: threads.Crew | threads.Team) -> None:
+    """Runs the tasks of a job until none is left."""
     while arena.job[LEFT]:
-        ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST
         crew.share(arena.address, crew.first, crew.bell)
+
+
+def _stop(arena: Arena, crew: threads.Crew | threads.Team, apart: _Apart | None) -> None:
+    """Ends a call early: no thread starts a further task, slow tasks end early, and all are awaited, because they write
+    to the caller's arrays.
+    """
+    if arena.job[LEFT]:
+        ctypes.c_int64.from_address(int(arena.kept[1][0])).value = PAST
+    if apart is None:
+        _share(arena, crew)
+    else:
+        apart.end()
 
 
 def _stride(scratch_bytes: int) -> int:

@@ -22,12 +22,13 @@ from llvmlite import ir
 
 from ..code.ir import I32, I64, PTR, Code
 
-__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "MAILBOX", "SLEEPS", "sleep_here", "write"]
+__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "MAILBOX", "PAST", "SLEEPS", "sleep_here", "write"]
 
 SPIN = 50_000  # ns that a worker polls for the next job: about the time between two small calls in Python
 PATIENCE = 20_000  # ns that a caller polls for the last worker before it sleeps
 SLICE = 20_000_000  # ns after which a caller returns to Python
 ENDLESS = 2**62  # a budget of tasks that is never used up
+PAST = 2**62  # a counter of tasks beyond all of them: the call is to end
 
 LINE = 128  # bytes: two cache lines, because they are fetched in pairs
 MAILBOX, JOB, BELL = LINE, 2 * LINE, 4 * LINE  # bytes

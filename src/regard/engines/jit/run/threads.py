@@ -1,4 +1,4 @@
-"""Threads: how many a call may use, and which.
+"""Threads: which ones a call uses; `common.thread_count` says how many.
 
 If torch has OpenMP threads, they are used: they are polling for work already, and additional threads would compete with
 them for the same cores. Otherwise workers are started on first use and wait in machine code (pool.py). They are daemon
@@ -18,44 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from ....common.caching import lock
+from ....common.thread_count import count, limit
 from ..code import build
 from ..code.target import host
 from . import pool
 
 __all__ = ["Crew", "Team", "count", "crew", "limit", "team_size"]
-
-_limit = threading.local()
-limits = 0  # in force, in any thread
-
-
-def count() -> int:
-    """The number of threads that a call may use: the cores that this process may run on, unless limited."""
-    allowed = getattr(_limit, "threads", None)
-    return _cores() if allowed is None else allowed
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class limit:
-    """`with limit(1):` calls made in this thread use at most that many threads."""
-
-    def __init__(self, threads: int):
-        if threads < 1:
-            raise ValueError(f"at least one thread is needed, not {threads}")
-        self.threads = threads
-
-    def __enter__(self):
-        global limits
-        limits += 1
-        self.before = getattr(_limit, "threads", None)
-        _limit.threads = self.threads
-
-    def __exit__(self, *exc):
-        global limits
-        limits -= 1
-        _limit.threads = self.before
 
 
 def _machine_code(sleep: str) -> build.Kernel:
@@ -117,10 +85,12 @@ _forked = False  # a forked child has no OpenMP threads, and OpenMP does not det
 _growing = lock()
 
 
-def crew(wanted: int) -> Crew | Team:
-    """The threads of this process: at least `wanted` besides the calling one."""
+def crew(wanted: int, *, own: bool = False) -> Crew | Team:
+    """The threads of this process: at least `wanted` besides the calling one. own: not those of torch, of which a
+    thread that is not the main one would start others.
+    """
     global _crew
-    if wanted and (team := _of_torch()) is not None and team.bell > wanted:
+    if wanted and not own and (team := _of_torch()) is not None and team.bell > wanted:
         return team
     if _crew is None or _crew.size < wanted:
         with _growing:

@@ -1,4 +1,3 @@
-"use strict";
 // Common definitions: the embedded data, decoding of weights, color scales, and small helpers.
 
 const $ = (id) => document.getElementById(id);
@@ -72,6 +71,9 @@ function css(name) {
   if (!cssValues.has(key)) cssValues.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
   return cssValues.get(key);
 }
+let family = null;
+/** The font of the page, for text on canvases; cached for the same reason. */
+const fontFamily = () => (family ??= getComputedStyle(document.body).fontFamily);
 const step = (p, scale, row) => Math.round(255 * Math.min(1, Math.max(0, SCALES[scale].place(p, row))));
 const rgb = (at, scale) => RAMPS[`${SCALES[scale]?.diverging ? "diverging-" : ""}${theme()}`].subarray(3 * at, 3 * at + 3);
 const color = (at, scale) => `rgb(${rgb(at, scale).join(" ")})`;

@@ -49,22 +49,30 @@ class HeadList {
     });
   }
 
-  /** Lists the heads of the run that is shown. */
+  /** Lists the heads of the run that is shown; nothing is built if they are those that are listed. */
   fill() {
     const n = state.run, missing = noMeans(n);
-    const option = (call, head, text) => element("option", isMean(head) && missing ? `${text} (not in this file)` : text, { value: `${call}.${head}`, disabled: isMean(head) && Boolean(missing), title: isMean(head) ? missing : "" });
-    const every = new Set(), found = [];
+    const entry = (call, head) => (isMean(head) && missing
+      ? { text: `${headTitle(call, head, n)} (not in this file)`, value: `${call}.${head}`, disabled: true, title: missing }
+      : { text: headTitle(call, head, n), value: `${call}.${head}` });
+    const every = new Set(), groups = []; // [label, entries]; null: no group
     runs[n].calls.forEach((call, number) => {
       if (!this.fits(call)) return;
       const first = callsOf(n, number, "all")[0];
-      if (countOf(n, number, "all") > call.heads && !every.has(first)) found.push(option(first, "all", headTitle(first, "all", n)));
+      if (countOf(n, number, "all") > call.heads && !every.has(first)) groups.push([null, [entry(first, "all")]]);
       every.add(first);
-      const heads = Array.from({ length: call.heads }, (_, head) => option(number, head, headTitle(number, head, n)));
-      if (call.heads > 1) heads.push(option(number, "mean", headTitle(number, "mean", n)));
-      found.push(element("optgroup", undefined, { label: capital(callTitle(number, n)) }, ...heads));
+      const heads = Array.from({ length: call.heads }, (_, head) => entry(number, head));
+      if (call.heads > 1) heads.push(entry(number, "mean"));
+      groups.push([capital(callTitle(number, n)), heads]);
     });
-    if (this.none !== null) found.unshift(element("option", this.none, { value: "" }));
-    this.node.replaceChildren(...found);
+    if (this.none !== null) groups.unshift([null, [{ text: this.none, value: "" }]]);
+    const listed = JSON.stringify(groups);
+    if (listed === this.listed) return;
+    this.listed = listed;
+    this.node.replaceChildren(...groups.flatMap(([label, entries]) => {
+      const options = entries.map(({ text, ...properties }) => element("option", text, properties));
+      return label === null ? options : [element("optgroup", undefined, { label }, ...options)];
+    }));
   }
 
   show(call, head) { this.node.value = call === null ? "" : `${head === "all" ? callsOf(state.run, call, head)[0] : call}.${head}`; }

@@ -170,13 +170,18 @@ class Embedded {
   }
 }
 
+/** The reply of the server. */
+function requested(path, options) {
+  return fetch(path, options).catch(() => { throw new Error("the server does not answer: it was stopped. Start it again with regard look … --serve"); });
+}
+
 /** Data that the server computes from q, k and lse on request. */
 class Served {
   constructor() { this.answers = new Memory(600); }
 
   request(path) {
     return this.answers.get(path, async () => {
-      const reply = await fetch(path);
+      const reply = await requested(path);
       const json = reply.headers.get("content-type")?.startsWith("application/json") ? await reply.json() : null;
       if (!reply.ok) throw new Error(json?.error ?? `the server responded with status ${reply.status}`);
       return json ?? unframed(await reply.arrayBuffer());

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ....common.text.terminal_text import printable
 from ....language.expr import Expr
 from ...functional import attention
 from ..parts import Checks, join_heads, split_heads
@@ -208,6 +209,7 @@ class ApproximateAttention(torch.nn.Module):
         )
 
 
+@printable
 @dataclass(frozen=True)
 class Deviation:
     """The error of an approximation, relative to the norm of the exact result.

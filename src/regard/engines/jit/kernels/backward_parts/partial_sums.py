@@ -64,6 +64,10 @@ class PartialSums:
                 self._clear(code.index(0))
         return self.entry(code.index(0))
 
+    def any(self):
+        """Whether a block was opened; once all of them are closed."""
+        return self.code.icmp_signed("!=", self.code.get(self.levels, I64, 8), self.code.index(0))
+
     def _depth(self):
         """The number of partial sums below the open block."""
         return self.code.intrinsic("ctpop", self.code.get(self.levels, I64, 8))

@@ -72,9 +72,12 @@ class Staging:
                     total = code.fadd(code.get(place, kind, lanes * self.size), widen_brain(code, lost))
                     code.put(total, place, lanes * self.size)
 
-    def store(self, name: str, target, source: Matrix, exist, depth: int, factor) -> None:
-        """Stores the rows that exist, row 0 to an address, times a factor (in every lane; None is 1)."""
+    def store(self, name: str, target, source: Matrix, exist, depth: int, factor, *, exact: bool = False) -> None:
+        """Stores the rows that exist, row 0 to an address, times a factor (in every lane; None is 1). exact: in the
+        dtype of sums.
+        """
         code, tools = self.code, self.tools
+        step = code.index(self.size) if exact and self.unit[name] else self._step(name)
         entire = depth // self.lanes * self.lanes if self.unit[name] else 0
         with code.loop(*exist) as row:
             to = code.at(target, code.mul(row.index, self.arg[f"{name}_row"]))
@@ -85,7 +88,11 @@ class Staging:
                     value = code.get(place, self.type if lanes > 1 else self.real, lanes * self.size)
                     if factor is not None:
                         value = code.fmul(value, factor if lanes > 1 else code.lane(factor, 0))
-                    self.form.store(code, value, code.at(to, code.mul(column.index, self._step(name))))
+                    place = code.at(to, code.mul(column.index, step))
+                    if exact:
+                        code.put(value, place)
+                    else:
+                        self.form.store(code, value, place)
 
     def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
         """Transposes a matrix of numbers (or words), square by square."""

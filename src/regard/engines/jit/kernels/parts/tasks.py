@@ -8,8 +8,9 @@ from llvmlite import ir
 
 from ...code.arguments import Block
 from ...code.ir import I64, PTR, Code
+from ...run.pool import PAST
 
-__all__ = ["begun", "each_task"]
+__all__ = ["begun", "each_task", "going_on"]
 
 
 def begun(name: str) -> tuple[ir.Module, Code, tuple]:
@@ -20,6 +21,12 @@ def begun(name: str) -> tuple[ir.Module, Code, tuple]:
     for argument in function.args[:2]:
         argument.add_attribute("noalias")
     return module, Code(function.append_basic_block("entry")), function.args
+
+
+def going_on(code: Code, arg: Block):
+    """Whether the call is not to end: an interrupt sets the counter to PAST. For loops over many keys in a task."""
+    counter = code.load_atomic(arg.address("next"), "monotonic", 8, typ=I64)
+    return code.icmp_signed("<", counter, code.index(PAST))
 
 
 @contextmanager

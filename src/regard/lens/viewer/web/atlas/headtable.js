@@ -31,7 +31,7 @@ const headTable = {
     };
     const lines = heads.slice(0, this.most).map(([call, at]) => element("tr", undefined, {},
       element("th", undefined, { scope: "row" }, element("button", `${callTitle(call)}, head ${at}`, { type: "button", onclick: () => choose({ call, head: at }) })),
-      ...this.names().map((name) => element("td", metrics.words(name, metrics.value(name, call, at))))));
+      ...this.names().map((name) => element("td", metrics.said(name, call, at)))));
     const table = element("table", undefined, {}, element("thead", undefined, {}, element("tr", undefined, {}, head("order", "head"), ...this.names().map((name) => head(name, METRICS[name].title)))), element("tbody", undefined, {}, ...lines));
     const count = heads.length > this.most ? `the first ${this.most} of ${heads.length} heads` : counted(heads.length, "head");
     $("atlas-table").replaceChildren(

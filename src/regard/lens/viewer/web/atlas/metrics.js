@@ -2,17 +2,17 @@
 
 const METRICS = {
   matrix: { title: "attention matrix", note: "Each cell is the attention matrix of a head: rows are queries, columns are keys, colors are weights as in the legend." },
-  spread: { title: "entropy", note: "Entropy of a row’s weights, −Σ p ln p, as a share of its maximum, ln(number of visible keys). 0 %: all weight on one key; 100 %: equal weights." },
+  spread: { title: "entropy", note: "Entropy of a row’s weights, −Σ p ln p, as a share of its maximum, ln(number of visible keys). 0 %: all weight on one key; 100 %: equal weights, at any length. Mean over the rows with more than one visible key." },
   sink: { title: "weight on an attention sink", note: "Mean weight of a row on special tokens or on the first key, whichever is larger. Many heads put unneeded weight there: an attention sink." },
-  special: { title: "weight on special tokens", note: "Mean weight of a row on special tokens, such as [CLS] and [SEP]." },
   first: { title: "weight on the first key", note: "Mean weight of a row on the first key." },
   distant: { title: "weight on distant tokens", note: "Mean weight of a row on ordinary tokens at least two positions away." },
-  previous: { title: "weight on the previous token", note: "Mean weight of a row on the key before its own position. A head near 100 % is a previous-token head." },
+  previous: { title: "weight on the previous token", note: "Mean weight of a row on the key before its own position. Rows without a visible previous key do not count. A head near 100 % is a previous-token head." },
   itself: { title: "weight on the token itself", note: "Mean weight of a row on the key at its own position." },
   maximum: { title: "largest weight", note: "Largest weight of a row, mean over the rows." },
   distance: { title: "distance", note: "Attention distance of a row: √ Σ p (query − key)², in tokens, mean over the rows.", unit: "tokens" },
 };
-const FURTHER = { // figures that only some runs have: with values, with repeated tokens
+const FURTHER = { // figures that only some runs have: with special tokens, with values, with repeated tokens
+  special: { title: "weight on special tokens", note: "Mean weight of a row on special tokens, such as [CLS] and [SEP]." },
   moved_special: { title: "special tokens in what moves", note: "Share of special tokens in Σ p·‖v‖, or Σ p·‖v W_o‖ if W_o is known; mean over the rows. Heads that attend mostly to special tokens often add little to the output, because the values of these tokens are short." },
   duplicate: { title: "weight on duplicates", note: "Mean weight of a row on earlier keys with the same token, over the rows that have one." },
   induction: { title: "weight on induction keys", note: "Mean weight of a row on the keys after earlier occurrences of its token: what followed it before. A head near 100 % is an induction head, which repeats what it has read. A measure of this name replaces it." },
@@ -53,6 +53,18 @@ const metrics = {
     return `${value < 1000 ? value.toPrecision(3) : Math.round(value).toLocaleString("en")} ${unit}`;
   },
 
+  /** Of how many rows a measure is the mean; undefined for figures of all rows. */
+  rows(metric, call, head) {
+    const counts = callsOf(state.run, call, head).map((number) => runs[state.run].calls[number].rows[metric]);
+    return isMean(head) ? counts[0] && Math.max(...counts.flatMap((each) => each ?? [])) : counts[0]?.[head];
+  },
+
+  /** The value of a head as text; of a measure also its number of rows, since a mean of few rows says little: "98 % (1 row)". */
+  said(metric, call, head, value = this.value(metric, call, head)) {
+    const rows = this.rows(metric, call, head);
+    return `${this.words(metric, value)}${value !== null && rows !== undefined ? ` (${counted(rows, "row")})` : ""}`;
+  },
+
   /** The value as short text, without unit. */
   short(metric, value) {
     if (value === null) return "—";
@@ -66,12 +78,12 @@ const metrics = {
       const heads = callsOf(state.run, call, head).flatMap((number) => Array.from({ length: runs[state.run].calls[number].heads }, (_, each) => [number, each]));
       const mean = (name) => heads.reduce((sum, place) => sum + (this.value(name, ...place) ?? NaN), 0) / heads.length;
       const found = Object.keys(METRICS).filter((name) => METRICS[name].title.startsWith("weight on") && name !== "sink");
-      return [["shown", headTitle(call, head)], ...found.map((name) => [METRICS[name].title, this.words(name, Number.isNaN(mean(name)) ? null : mean(name))])];
+      return [["shown", headTitle(call, head)], ...found.map((name) => [METRICS[name].title, this.said(name, call, head, Number.isNaN(mean(name)) ? null : mean(name))])];
     }
     const { figures, heads, groups } = runs[state.run].calls[call];
     const entropy = figures.entropy?.[head] ?? null;
     const found = Object.keys(METRICS).filter((name) => !["matrix", "findings", "spread", "sink"].includes(name))
-      .map((name) => [METRICS[name].title, this.words(name, this.value(name, call, head))]);
+      .map((name) => [METRICS[name].title, this.said(name, call, head)]);
     found.unshift(["entropy", entropy === null ? "—" : `${entropy.toFixed(2)} nats · ${this.words("spread", this.value("spread", call, head))}`]);
     if (groups < heads) found.push(["key/value head", `${Math.floor((head * groups) / heads)} · shared by ${heads / groups}`]);
     return found;

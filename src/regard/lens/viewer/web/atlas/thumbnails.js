@@ -55,8 +55,9 @@ const thumbnails = {
     const image = new ImageData(heads * columns, rows);
     const pixels = new Uint32Array(image.data.buffer);
     const palettes = new Map(), wrong = new Uint8Array(heads);
-    const colored = (attended, most) => {
-      const name = SCALES[scale].perRow ? (scale === "lift" ? attended : -most) : 0;
+    const colored = (line) => {
+      const [attended, most] = SCALES[scale].perRow ? [line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line)] : [1, 255];
+      const name = scale === "lift" ? attended : most;
       if (!palettes.has(name)) palettes.set(name, palette(scale, { attended, maximum: COARSE[most] || 1 }));
       return palettes.get(name);
     };
@@ -64,7 +65,7 @@ const thumbnails = {
       const tracks = SCALES[scale].perCell ? receivedBy(codes.subarray(head * rows * columns, (head + 1) * rows * columns), rows, columns) : null;
       for (let row = 0; row < rows; row++) {
         const line = codes.subarray((head * rows + row) * columns, (head * rows + row + 1) * columns);
-        const colors = colored(line.reduce((count, code) => count + (code !== MASKED), 0), Math.max(...line));
+        const colors = colored(line);
         for (let column = 0; column < columns; column++) {
           const code = line[column];
           const plain = !tracks || (code < FIRST && code !== TINY);

@@ -42,6 +42,7 @@ function listKeys(comparison, axis, found, [ours, theirs]) {
     return element("tr", undefined, {}, element("td", undefined, {}, go), ...weights, element("td", pointsOf(found.by[j]), { className: "number" }));
   });
   tableOf("compare-keys", ["key", "first", "second", "difference"], lines);
+  $("compare-keys").hidden = !lines.length;
   $("compare-keys-title").textContent = lines.length ? "Keys that differ most in this row" : "All keys of this row have the same weights";
 }
 
@@ -58,24 +59,27 @@ async function differencesOfHeads(comparison, query, overtaken) {
   return found;
 }
 
-/** The heads that differ most: in the chosen row if that is known (differences), otherwise in a figure. */
-function listHeads(comparison, differences) {
+/** The heads that differ most: in the chosen row if that is known (differences), otherwise in a figure. unknown: the text in place of its difference. */
+function listHeads(comparison, differences, unknown = "…") {
   const run = comparison.both[comparison.lead];
   const heads = run.calls.flatMap((call, number) => Array.from({ length: call.heads }, (_, head) => ({ call: number, head })));
   const all = heads.map((place, at) => ({ ...place, pair: comparison.heads(place), total: differences?.[at].total ?? null }));
   for (const each of all) each.figure = mostDifferent(each.pair, comparison);
-  const order = (each) => (each.total === null || Number.isNaN(each.total) ? each.figure.by : each.total);
   const known = differences?.some(({ total }) => !Number.isNaN(total));
+  const equal = known && differences.every(({ total }) => total === 0);
+  const order = (each) => (each.total === null || Number.isNaN(each.total) || equal ? each.figure.by : each.total);
   const lines = all.sort((a, b) => order(b) - order(a)).slice(0, LISTED).map(({ call, head, pair, total, figure }) => {
     const other = pair[1 - comparison.lead];
     const same = other.call === call && other.head === head;
     const go = element("button", `${placeTitle(run, { call, head })}${same ? "" : ` / ${placeTitle(comparison.both[1 - comparison.lead], other)}`}`, { type: "button", title: run.calls[call].name });
     go.addEventListener("click", () => choose({ call, head }));
-    const line = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", total === null ? "…" : roughly(total), { className: "number" }),
+    const line = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", total === null ? unknown : roughly(total), { className: "number" }),
       element("td", figure.from === null ? "—" : METRICS[figure.name].title.replace(/^weight on (the )?/, "")), element("td", figure.from === null ? "—" : `${roughly(figure.from)} → ${roughly(figure.to)}`, { className: "number" }));
     line.toggleAttribute("aria-current", call === state.call && head === state.head);
     return line;
   });
   tableOf("compare-heads", ["head", "chosen row", "largest difference in", "first → second"], lines);
-  $("compare-heads-title").textContent = known ? "Heads in which this row differs most" : "Heads that differ most";
+  const others = all.some(({ figure }) => figure.by > 0);
+  $("compare-heads").hidden = equal && !others;
+  $("compare-heads-title").textContent = equal ? `This row has the same weights in every head${others ? "; heads that differ most in other rows" : ""}` : known ? "Heads in which this row differs most" : "Heads that differ most";
 }

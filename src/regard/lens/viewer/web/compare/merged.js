@@ -18,10 +18,13 @@ function groupsOf(ours, theirs) {
 /** Whether every token has its counterpart at the same position. */
 const sameCells = (groups) => groups.every(([a0, a1, b0, b1]) => a0 === b0 && a1 === b1 && a1 - a0 === 1);
 
-/** The head of another run that a head is compared with: the same one, or in a model of another size the one at the same depth. */
+/** The head of another run that a head is compared with: the same one, or in a model of another size the one at the same depth. Of one
+    model, runs of some layers have the same layer. */
 function partnerOf(from, to, { call, head }) {
   const along = (at, count, other) => (count === other ? at : Math.round((at * (other - 1)) / Math.max(1, count - 1)));
-  const other = along(call, from.calls.length, to.calls.length);
+  const { layer, queries, keys } = from.calls[call];
+  const alike = from.model === to.model && layer !== null ? to.calls.findIndex((each) => each.layer === layer && each.queries === queries && each.keys === keys) : -1;
+  const other = alike < 0 ? along(call, from.calls.length, to.calls.length) : alike;
   return { call: other, head: isMean(head) ? head : along(head, from.calls[call].heads, to.calls[other].heads) };
 }
 

@@ -10,9 +10,18 @@ function gutters(outer, kind) {
 const TRACKS = {
   received: { title: "received (log)", place: (value, call) => (value > 0 ? 1 + Math.log10(value / call.Q) / 6 : 0),
               words: (value, call) => `receives ${percent(value / call.Q, 2)} of all weight` },
-  spread: { title: "entropy", place: (value) => value, words: (value) => `entropy ${percent(value, 2)} of the maximum` },
-  special: { title: "special", place: (value) => value, words: (value) => `${percent(value, 2)} on special tokens` },
+  spread: { title: "entropy", place: (value) => value },
+  special: { title: "special", place: (value) => value },
 };
+
+/** The figures of some rows as text: their mean entropy, without rows of one key, and their weight on special tokens, if there are any. */
+function rowWords(tracks, first, count = 1) {
+  const rows = Array.from({ length: count }, (_, at) => first + at);
+  const mean = (values, some = rows) => some.reduce((sum, i) => sum + values[i], 0) / some.length;
+  const [some, several] = [1, 2].map((least) => rows.filter((i) => Math.round(tracks.attended[i]) >= least));
+  const entropy = several.length ? `entropy ${percent(mean(tracks.spread, several), 2)} of the maximum possible` : some.length ? "one key: nothing to spread" : "no key is allowed";
+  return [entropy, ...(keyAxis().special.includes(true) ? [`${percent(mean(tracks.special), 2)} on special tokens`] : [])].join(", ");
+}
 
 const trackShelf = new Shelf(12);
 /** The figures of rows and keys of a head in run n, by default of the chosen one, if they are loaded, otherwise undefined. */
@@ -51,7 +60,7 @@ function drawMargins(plot, context, at) {
   if (!plot.track) return;
   trackBars(plot, context, keys, "received", tracks, 0);
   trackBars(plot, context, rows, "spread", tracks, 0);
-  trackBars(plot, context, rows, "special", tracks, plot.track + 4);
+  if (keys.of.special.includes(true)) trackBars(plot, context, rows, "special", tracks, plot.track + 4);
 }
 
 /** Drawing along an axis: fill(from, to, near, far) in pixels along the axis and away from the outer edge. */

@@ -1,7 +1,7 @@
 // Input handling of a plot: mouse, touch and keyboard.
 //
 // Dragging pans. Ctrl and wheel, or two fingers, zoom; the wheel alone zooms only while the plot has the focus, so that a page can
-// be scrolled past it. With Shift, or while measuring, dragging measures a block. One finger scrolls the page up and down.
+// be scrolled past it. With Shift, or while measuring, dragging measures a block. Otherwise one finger scrolls the page up and down.
 
 /** Adds the event listeners of a plot. */
 function drive(plot) {
@@ -43,7 +43,7 @@ function drive(plot) {
     }
     if (!begun) return;
     const [dx, dy] = [Math.abs(x - begun.x), Math.abs(y - begun.y)];
-    if (!begun.moved && (Math.hypot(dx, dy) < 4 || (event.pointerType === "touch" && dy > dx))) return; // the page scrolls
+    if (!begun.moved && (Math.hypot(dx, dy) < 4 || (event.pointerType === "touch" && dy > dx && !begun.measure))) return; // the page scrolls
     begun.moved = true;
     if (begun.measure) {
       const to = plot.under(clamp(x, plot.left, plot.left + plot.width - 1), clamp(y, plot.top, plot.top + plot.height - 1));

@@ -97,6 +97,12 @@ function movesWords(tracks, { i, j, high, wide, code, fine }) {
   return Number.isFinite(share) ? `, ${percent(share, 2)} of what the row moves` : "";
 }
 
+/** The mean weight of the other rows on the key, next to one weight; "" for a cell of several pairs. */
+function othersWords(n, tracks, { j, high, wide, code, fine }) {
+  const others = high * wide > 1 || code < FIRST || hiding(n) ? NaN : othersOf(tracks, weight(code, fine), [j]);
+  return Number.isNaN(others) ? "" : ` (other rows ${percent(others, 2)})`;
+}
+
 /** One cell as text: row → key: weight. */
 function cellWords(n, { i, j, high, wide, code, fine }) {
   const { queries, keys } = runs[n].calls[state.call];

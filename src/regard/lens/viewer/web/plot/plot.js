@@ -46,7 +46,8 @@ class Plot {
     if (outer === this.outer && dpr === this.dpr) return;
     const room = gutters(outer, this.margins);
     const width = Math.max(40, outer - room.left - room.right);
-    const most = state.filled ? innerHeight - 230 : innerHeight * 0.72;
+    const above = this.holder.getBoundingClientRect().top + scrollY;
+    const most = state.filled ? innerHeight - above - room.top - room.bottom - 8 : innerHeight * 0.72;
     const height = Math.round(clamp(width, 160, Math.max(300, most)));
     Object.assign(this, { outer, dpr, width, height, ...room });
     for (const canvas of [this.canvas, this.over]) {
@@ -170,6 +171,7 @@ class Plot {
     Object.assign(this, { frame: null, dirty: all });
     if (!this.shown) return this.settle(true);
     this.measure();
+    this.canvas.classList.toggle("measuring", measuring.on && this.place === pagePlace); // then a finger does not scroll the page
     this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();

@@ -87,7 +87,7 @@ class Cells {
     [this.canvas.style.width, this.canvas.style.height] = [`${width * across}px`, `${Cells.size.height * lines}px`];
     const context = this.canvas.getContext("2d");
     context.scale(density, density);
-    context.font = `${width < 42 ? 10 : 11}px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.font = `${width < 42 ? 10 : 11}px ${fontFamily()}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     const gap = width > 8 ? 1 : 0;

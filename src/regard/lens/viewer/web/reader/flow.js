@@ -41,8 +41,7 @@ class Flow {
     if (!this.of || !this.room) return;
     const { top } = this;
     if (this.room !== this.width) this.show(this.of, this.name);
-    this.box.scrollTop = this.lineOf(top) * Flow.line;
-    this.lines.draw();
+    this.lines.scroll(this.lineOf(top) * Flow.line);
   }
 
   /** The width of the margin with the position of the first token of each line, for long texts. */

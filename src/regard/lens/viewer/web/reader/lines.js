@@ -3,16 +3,18 @@
 class Lines {
   /** box is the scrolling element, height that of a row in pixels, make(number) creates the element of a row. */
   constructor(box, height, make) {
-    Object.assign(this, { box, height, make, count: 0, shown: new Map() });
+    // room and top: the height and the scroll position of the box, remembered since reading them triggers layout.
+    Object.assign(this, { box, height, make, count: 0, shown: new Map(), room: 0, top: 0 });
     this.sheet = element("div", null, { className: "lines" });
     this.sheet.setAttribute("role", "presentation");
     box.append(this.sheet);
-    box.addEventListener("scroll", () => this.draw(), { passive: true });
-    new ResizeObserver(() => this.draw()).observe(box);
+    box.addEventListener("scroll", () => this.look(), { passive: true });
+    new ResizeObserver(() => this.look()).observe(box);
   }
 
   /** Sets the number of rows, and creates the visible ones again. */
   reset(count) {
+    if (count !== this.count) this.room = 0; // the box may become higher or lower
     this.count = count;
     this.sheet.style.height = `${count * this.height}px`;
     this.sheet.replaceChildren();
@@ -20,10 +22,17 @@ class Lines {
     this.draw();
   }
 
+  /** Draws what is in sight now. */
+  look() {
+    this.room = 0;
+    this.draw();
+  }
+
   draw() {
-    if (!this.box.clientHeight) return; // hidden: it is drawn when it is shown again
-    const first = Math.max(0, Math.floor(this.box.scrollTop / this.height) - 3);
-    const last = Math.min(this.count, Math.ceil((this.box.scrollTop + this.box.clientHeight) / this.height) + 3);
+    if (!this.room) [this.room, this.top] = [this.box.clientHeight, this.box.scrollTop];
+    if (!this.room) return; // hidden: it is drawn when it is shown again
+    const first = Math.max(0, Math.floor(this.top / this.height) - 3);
+    const last = Math.min(this.count, Math.ceil((this.top + this.room) / this.height) + 3);
     for (const [number, node] of this.shown) {
       if (number >= first && number < last) continue;
       node.remove();
@@ -44,27 +53,47 @@ class Lines {
 
   /** Scrolls a row into view; rows outside the view are centered. */
   reveal(number) {
-    const [top, room] = [number * this.height, this.box.clientHeight];
-    if (top >= this.box.scrollTop && top + this.height <= this.box.scrollTop + room) return;
-    this.box.scrollTop = top - (room - this.height) / 2;
-    this.draw();
+    this.draw(); // so that the room is known
+    const top = number * this.height;
+    if (top < this.top || top + this.height > this.top + this.room) this.scroll(top - (this.room - this.height) / 2);
+  }
+
+  scroll(top) {
+    if (top === this.top) return;
+    this.box.scrollTop = top;
+    this.look();
   }
 }
 
-/** Fetches the data of a part of the page when it becomes visible, and again after its content has changed. */
+/** Fetches the data of a part of the page when it comes near the window, and again after its content has changed. */
 class Lazily {
+  static near = 250; // pixels from the window
+  static following = new Set(); // those that will be drawn in a moment
+
   constructor(node, fetch) {
-    Object.assign(this, { fetch, seen: false, stale: true });
-    new IntersectionObserver(([entry]) => {
-      this.seen = entry.isIntersecting;
-      if (this.seen && this.stale) this.go();
-    }, { rootMargin: "250px" }).observe(node);
+    Object.assign(this, { fetch, seen: false, near: false, stale: true });
+    const watch = (what, rootMargin) => new IntersectionObserver(([entry]) => {
+      this[what] = entry.isIntersecting;
+      if (this[what] && this.stale) this.go();
+    }, { rootMargin }).observe(node);
+    watch("seen", "0px");
+    watch("near", `${Lazily.near}px`);
   }
 
-  /** Marks the shown data as outdated. */
+  /** Marks the shown data as outdated. What is near the window follows a moment after what is in sight. */
   again() {
     this.stale = true;
-    return this.seen ? this.go() : undefined;
+    clearTimeout(this.timer);
+    Lazily.following.delete(this);
+    if (this.seen) return this.go();
+    Lazily.following.add(this);
+    this.timer = setTimeout(() => this.follow(), 100);
+    return undefined;
+  }
+  async follow() {
+    try {
+      if (this.near && this.stale) await this.go();
+    } finally { Lazily.following.delete(this); }
   }
   go() {
     this.stale = false;

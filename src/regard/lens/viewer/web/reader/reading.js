@@ -69,9 +69,16 @@ async function reading() {
   const sorted = kept.subarray(0, many).sort().reverse();
   // Without special tokens, each row is renormalized by a factor of its own.
   const others = (j) => (renormalizing ? NaN : othersOf(tracks, p[j], to ? [j] : places, to ? places.length : 1));
-  const moves = to && tracks.lengths && !renormalizing ? Float64Array.from(p, (weight, j) => (code[j] < FIRST ? 0 : weight * tracks.lengths[j])) : null;
-  const moved = moves?.reduce((total, part) => total + part, 0);
-  return { ...line, of, to, places, others, moves: (j) => (moves ? moves[j] / moved : NaN), hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+  const moves = tracks.lengths && !renormalizing ? movesOf(tracks, to, places, code, p) : () => NaN;
+  return { ...line, of, to, places, others, moves, hidden: (j) => out[j] === 1, total, sorted, wrong, leaks: counts[LEAK], row: { attended: Math.max(1, attended), maximum: sorted[0] || 1 } };
+}
+
+/** What each key moves as a share of the row, or what the key moves in each row: p · length / Σ p · length. */
+function movesOf(tracks, to, places, code, p) {
+  if (!to) return (i) => (places.length > 1 || !tracks.moved || code[i] < FIRST ? NaN : (p[i] * tracks.lengths[places[0]]) / tracks.moved[i]);
+  const parts = Float64Array.from(p, (weight, j) => (code[j] < FIRST ? 0 : weight * tracks.lengths[j]));
+  const whole = parts.reduce((sum, part) => sum + part, 0);
+  return (j) => parts[j] / whole;
 }
 
 /** The positions of the largest weights in descending order, at most so many. */

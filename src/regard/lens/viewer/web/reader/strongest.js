@@ -1,7 +1,7 @@
 // The list of the strongest tokens with bars and numbers, and the curve of their cumulative weight.
 
 const strongest = {
-  line: null, order: [], share: 0.8,
+  line: null, order: [], share: 0.8, size: [0, 0],
   most: 1000, // the most tokens in the list
   shares: [0.5, 0.8, 0.9, 0.95, 0.99],
 
@@ -43,7 +43,10 @@ const strongest = {
       const at = 1 - (event.clientY - top) / height;
       this.mark(this.shares.reduce((best, share) => (Math.abs(share - at) < Math.abs(best - at) ? share : best)));
     });
-    new ResizeObserver(() => this.line && this.drawCurve()).observe(this.curve);
+    new ResizeObserver(() => {
+      this.size = [this.curve.clientWidth, this.curve.clientHeight]; // read only when it changes, since reading it triggers layout
+      if (this.line) this.drawCurve();
+    }).observe(this.curve);
   },
 
   /** The chosen token of the list: a key of the pinned row. */
@@ -66,13 +69,13 @@ const strongest = {
     const same = this.line && this.line.p === line.p;
     this.line = line;
     this.order = ranked(line, this.most);
-    if (!same) this.list.scrollTop = 0;
+    if (!same) this.lines.scroll(0);
     this.lines.reset(this.order.length + (line.sorted.length > this.order.length ? 1 : 0));
     const what = line.to ? "keys" : "rows";
     this.title.textContent = this.order.length ? `strongest ${what}` : `no ${what} with weight`;
     this.columns.hidden = !this.order.length;
     const length = !isMean(state.head) && callNow().notes.lengths;
-    $("strongest-moves").title = length ? `the share of the key in Σ p·${length}: what it adds to the output` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
+    $("strongest-moves").title = length ? `the share of the key in Σ p·${length} of its row: what it adds to the output` : isMean(state.head) ? "a mean of heads has no values of its own" : "the values of this call are not known";
     this.back.disabled = this.on.disabled = !this.order.length || !line.to;
     const at = this.order.indexOf(this.chosen());
     if (at >= 0) {
@@ -114,7 +117,7 @@ const strongest = {
   /** The cumulative weight of the n strongest, with n on a logarithmic scale. */
   drawCurve() {
     const { sorted, total, to } = this.line;
-    const [width, height, density] = [this.curve.clientWidth, this.curve.clientHeight, devicePixelRatio];
+    const [[width, height], density] = [this.size, devicePixelRatio];
     const count = needed(this.line, this.share);
     const [what, share] = [to ? "the weight" : "the received weight", Math.round(100 * this.share)];
     const one = to ? "key" : "row";
@@ -135,7 +138,7 @@ const strongest = {
     const most = Math.max(2, sorted.length);
     const x = (n) => left + ((width - left - 8) * Math.log(Math.max(1, n))) / Math.log(most);
     const y = (p) => bottom - (bottom - 6) * Math.min(1, p);
-    context.font = `11px ${getComputedStyle(this.curve).fontFamily}`;
+    context.font = `11px ${fontFamily()}`;
     context.fillStyle = soft;
     context.strokeStyle = line;
     context.textBaseline = "middle";

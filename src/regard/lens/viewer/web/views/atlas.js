@@ -93,7 +93,7 @@ const atlas = {
         this.rows.push({ call, label });
         const row = element("div", undefined, { role: "row", ariaLabel: callTitle(call) }, label);
         for (let head = 0; head < runs[state.run].calls[call].heads; head++) {
-          const button = element("button", undefined, { type: "button", tabIndex: -1, role: "gridcell", title: `${callTitle(call)}, head ${head}` });
+          const button = element("button", undefined, { type: "button", tabIndex: -1, role: "gridcell" });
           Object.assign(button.dataset, { call, head });
           this.cells.push({ call, head, button, x: 0, y: 0 });
           row.append(button);
@@ -177,6 +177,9 @@ const atlas = {
       $("filter-words").textContent = `${METRICS[metric].title} ${metrics.words(metric, low)} to ${metrics.words(metric, high)}`;
     }
     const notes = [METRICS[state.metric].note];
+    const counts = this.cells.map(({ call, head }) => metrics.rows(state.metric, call, head)).filter((count) => count !== undefined);
+    const [least, most] = [Math.min(...counts), Math.max(...counts)];
+    if (counts.length) notes.push(`Here: ${least < most ? `${least.toLocaleString("en")} to ` : ""}${counted(most, "row")}.`); // a mean of few rows says little
     if (state.metric === "distance") notes.push(`Linear colors from 0 to ${metrics.top("distance")} tokens.`);
     else if (state.metric !== "matrix") notes.push("Linear colors from 0 to 100 %.");
     if (state.filter) notes.push(`${metrics.all().length} of ${counted(this.cells.length, "head")} ${metrics.all().length === 1 ? "passes" : "pass"} the filter; the others are dimmed and skipped.`);
@@ -185,8 +188,9 @@ const atlas = {
     for (const { call, head, button } of this.cells) {
       const found = badges.at(call, head);
       const value = state.metric === "matrix" ? ["spread", "sink"] : [state.metric];
-      const values = value.map((name) => `${METRICS[name].title} ${metrics.words(name, metrics.value(name, call, head))}`);
-      button.ariaLabel = [`${callTitle(call)}, head ${head}: ${values.join(", ")}`, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["excluded by the filter"])].join("; ");
+      const values = value.map((name) => `${METRICS[name].title} ${metrics.said(name, call, head)}`);
+      button.title = `${callTitle(call)}, head ${head}: ${values.join(", ")}`;
+      button.ariaLabel = [button.title, ...found.map(({ severity, check }) => `${severity}: ${check}`), ...(metrics.kept(call, head) ? [] : ["excluded by the filter"])].join("; ");
     }
   },
 

@@ -74,7 +74,7 @@ const beside = {
     this.lists[0].show(state.call, state.head);
     this.lists[1].show(second?.call ?? null, second?.head);
     this.swap.hidden = this.body.hidden = !second;
-    this.note.textContent = second ? "Both maps have the same colors, rows and keys. A row or key that is chosen in one is chosen in the other." : "Choose a second head in the list, or among all heads with Shift and a click or Enter.";
+    this.note.textContent = second ? "Both maps have the same colors, rows and keys. A row or key that is chosen in one is chosen in the other." : `Choose a second head in the list${touching() ? "." : ", or among all heads with Shift and a click or Enter."}`;
     for (const { call, head, button } of atlas.cells) {
       const marked = call === second?.call && head === second?.head;
       button.classList.toggle("second", marked);
@@ -112,7 +112,7 @@ const beside = {
     let total = 0;
     for (let j = 0; j < ours.coarse.length; j++) total += Math.abs(weight(ours.coarse[j], ours.fine?.[j]) - weight(theirs.coarse[j], theirs.fine?.[j])) / 2;
     const exact = [...new Set([ours.exact, theirs.exact])].filter((each) => each !== "exact");
-    this.row.replaceChildren("The rows of ", ...named(queryAxis(), place.query), " differ by ", element("b", percent(total)), ` (half the sum of the absolute differences of their weights)${exact.length ? `; ${exact.join("; ")}` : ""}.`);
+    this.row.replaceChildren("The rows of ", ...named(queryAxis(), place.query), " differ by ", element("b", percent(total)), ` (total variation distance: half the sum of the absolute differences of their weights)${exact.length ? `; ${exact.join("; ")}` : ""}.`);
   },
 
   /** Chooses the second head, and goes to the two maps. */

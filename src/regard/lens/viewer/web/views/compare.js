@@ -238,14 +238,15 @@ const comparison = {
     if (turn !== this.turn) return;
     $("compare-keys").hidden = $("compare-keys-title").hidden = !rows;
     if (!rows) {
+      $("compare-heads").removeAttribute("aria-busy");
       $("compare-row").replaceChildren(...named(queryAxis(), query), ` is only in the ${now.lead ? "second" : "first"} run, so that its row cannot be compared.`);
-      listHeads(now, null);
+      listHeads(now, null, "—");
       return;
     }
     const found = rowDifference(rows);
     const exact = rows[0].exact === rows[1].exact ? rows[0].exact : `first: ${rows[0].exact}, second: ${rows[1].exact}`;
     const most = found.order[0];
-    $("compare-row").replaceChildren("The row of ", ...named(axis("queries"), group), " differs by ", element("b", percent(found.total)), " (half the sum of the absolute differences of its weights: total variation distance)", ...(most === undefined ? [] : ["; most at ", ...named(axis("keys"), most), `, ${pointsOf(found.by[most])}`]), exact === "exact" ? "." : `; ${exact}.`);
+    $("compare-row").replaceChildren("The row of ", ...named(axis("queries"), group), " differs by ", element("b", percent(found.total)), " (total variation distance: half the sum of the absolute differences of its weights)", ...(most === undefined ? [] : ["; most at ", ...named(axis("keys"), most), `, ${pointsOf(found.by[most])}`]), exact === "exact" ? "." : `; ${exact}.`);
     listKeys(now, axis("keys"), found, rows);
     this.rest(now, query, () => turn !== this.turn);
   },
@@ -280,6 +281,12 @@ const textOf = ({ text }, same) => (same || !text ? [] : [element("bdi", `“${c
 /** The rules of a run that were changed on the page. */
 const ruleOf = ({ facts: { changed } }) => (changed ? [element("span", "with changed rules", { className: "soft" })] : []);
 
+/** A remark if two tokens are the same for the model, since its vocabulary has neither. */
+function seenAlike(ours, a0, a1, theirs, b0, b1) {
+  const [saw, also] = [ours.unknown?.[a0], theirs.unknown?.[b0]];
+  return saw && saw === also && a1 - a0 === 1 && b1 - b0 === 1 ? ` (both are ${saw.trim()} for the model)` : "";
+}
+
 const NAMED_DIFFERENCES = 4;
 /** The differences of two lists of tokens as nodes. */
 function differenceWords(ours, theirs, groups, what) {
@@ -295,7 +302,7 @@ function differenceWords(ours, theirs, groups, what) {
   const list = (found, make) => found.slice(0, NAMED_DIFFERENCES).flatMap((group, at) => [at ? ", " : "", ...make(group)]).concat(found.length > NAMED_DIFFERENCES ? [", …"] : []);
   const count = (found, text) => `${found.length.toLocaleString("en")} ${found.length === 1 ? "token" : "tokens"} ${text}: `;
   const parts = [
-    kinds.replaced.length && [count(kinds.replaced, "replaced"), ...list(kinds.replaced, ([a0, a1, b0, b1]) => [word(ours, a0, a1), " → ", word(theirs, b0, b1)])],
+    kinds.replaced.length && [count(kinds.replaced, "replaced"), ...list(kinds.replaced, ([a0, a1, b0, b1]) => [word(ours, a0, a1), " → ", word(theirs, b0, b1), seenAlike(ours, a0, a1, theirs, b0, b1)])],
     kinds.first.length && [count(kinds.first, "only in the first"), ...list(kinds.first, ([a0, a1]) => [word(ours, a0, a1)])],
     kinds.second.length && [count(kinds.second, "only in the second"), ...list(kinds.second, ([, , b0, b1]) => [word(theirs, b0, b1)])],
     kinds.cut.length && [`${kinds.cut.length.toLocaleString("en")} cut into other pieces: `, ...list(kinds.cut, ([a0, a1, b0, b1]) => [element("bdi", clip(ours.tokens.slice(a0, a1).map((each) => each.trim()).join("·"), 28)), " → ", element("bdi", clip(theirs.tokens.slice(b0, b1).map((each) => each.trim()).join("·"), 28))])],

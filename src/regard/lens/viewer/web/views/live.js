@@ -42,12 +42,25 @@ const live = {
       this.timer = setTimeout(() => choose({ text: this.text.value.trim() && this.text.value !== data.live ? this.text.value : null }), 150);
     });
     this.slider.addEventListener("input", () => choose({ temperature: Number((2 ** Number(this.slider.value)).toPrecision(3)) }));
-    this.number.addEventListener("change", () => choose({ temperature: positive(this.number.value) ?? state.temperature }));
+    this.number.addEventListener("change", () => this.take(this.number, "temperature", positive(this.number.value), "a temperature is a number above 0"));
     this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
     this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
-    this.width.addEventListener("change", () => choose({ width: Math.max(1, Math.round(Number(this.width.value)) || 1) }));
+    this.width.addEventListener("change", () => this.take(this.width, "width", positive(this.width.value) && Math.max(1, Math.round(Number(this.width.value))), "a window has 1 key or more"));
     this.original.addEventListener("click", () => choose({ original: !state.original }));
     this.reset.addEventListener("click", () => choose({ text: null, ...RULES }));
+  },
+
+  /** Chooses the value of a field. A wrong one gives way to the value that is used, and the page says why. */
+  async take(node, name, value, expected) {
+    const given = node.value;
+    await choose({ [name]: value ?? state[name] });
+    node.value = state[name];
+    if (value === undefined) this.say(`${expected}: ${given === "" ? "nothing" : `“${given}”`} was not taken`, true);
+  },
+
+  say(text, alarm = false) {
+    this.said.textContent = text;
+    this.said.classList.toggle("alarm", alarm);
   },
 
   draw(changed) {
@@ -82,8 +95,7 @@ const live = {
       const rules = this.rules();
       const number = rules ? await this.run("rules", { n: base, ...rules }, this.ahead()) : base;
       if (turn !== this.turn) return;
-      this.said.textContent = rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "";
-      this.said.classList.remove("alarm");
+      this.say(rules ? "The calls are computed again from their recorded q, k and v; later layers would get other inputs from a model with these rules." : "");
       const before = this.shown;
       this.shown = number;
       if (number === state.run) return before === number ? undefined : draw(new Set(["original"]));
@@ -97,8 +109,7 @@ const live = {
         this.update(false);
         return;
       }
-      this.said.textContent = error.message;
-      this.said.classList.add("alarm");
+      this.say(error.message, true);
     }
   },
 
@@ -113,11 +124,10 @@ const live = {
   /** The number of a new run, which is kept for a while. */
   run(what, given, ahead = []) {
     return this.made.get(JSON.stringify([what, given]), async () => {
-      const reply = await fetch(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...given, ahead }) });
+      const reply = await requested(`live/${what}`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ...given, ahead }) });
       const answer = await reply.json();
       if (!reply.ok) throw new Error(answer.error ?? `the server responded with status ${reply.status}`);
-      if (what === "rules") answer.run.axes = runs[given.n].axes; // the same, so that nothing has to be laid out again
-      runs[answer.number] = answer.run;
+      runs[answer.number] = what === "rules" ? { ...runs[given.n], ...answer.run } : answer.run; // rules leave the text as it is
       for (const [path, frame] of Object.entries(answer.ahead)) source.answers.get(path, async () => unframed(bytes(frame).buffer));
       addMetrics(answer.run);
       return answer.number;

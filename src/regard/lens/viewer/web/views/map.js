@@ -30,7 +30,7 @@ const map = {
           tool("zoom-whole", "fit", "Show the whole matrix", () => choose({ view: null })),
           tool("cells-square", "square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
           tool("fill", "fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" })),
-          tool("measure", "sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); if (!measuring.on) unmeasure(); }))),
+          tool("measure", "sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); return measuring.on || !measuring.block ? draw(new Set(["measured"])) : unmeasure(); }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
@@ -82,7 +82,6 @@ const map = {
     $("measure").setAttribute("aria-pressed", measuring.on);
     $("cells-square").setAttribute("aria-pressed", this.plot.squared);
     $("fill").setAttribute("aria-pressed", state.filled === "map");
-    this.plot.canvas.classList.toggle("measuring", measuring.on);
   },
 
   /** The pinned cell as text, and the cells around it as a table for screen readers. */
@@ -100,7 +99,7 @@ const map = {
     const at = codes[rows.indexOf(place.query)]?.[columns.indexOf(column)];
     const text = place.key === null || !at ? ["pinned: ", ...named(queryAxis(), place.query)] : cellWords(place.run, { i: place.query, j: column, high: 1, wide: 1, ...at });
     const cell = { i: place.query, j: column, high: 1, wide: 1, ...at };
-    if (place.key !== null && at) text.push(leftWords(place.run, cell), movesWords(tracksNow(place.run), cell), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
+    if (place.key !== null && at) text.push(leftWords(place.run, cell), othersWords(place.run, tracksNow(place.run), cell), movesWords(tracksNow(place.run), cell), at.sure === 0 ? ", the mean of its neighborhood" : at.exact === "exact" || at.sure ? ", exact" : `, ${at.exact}`);
     $("map-pinned").replaceChildren(...text);
     this.plot.canvas.setAttribute("aria-label", `Map of ${headTitle()}. ${$("map-pinned").textContent}`);
   },
@@ -110,7 +109,7 @@ const map = {
     const tracks = tracksNow(state.run);
     if (this.beside && tracks) {
       const { row, column } = this.beside;
-      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${TRACKS.spread.words(tracks.spread[row])}, ${TRACKS.special.words(tracks.special[row])}, largest weight ${percent(tracks.maximum[row], 2)}`]
+      $("map-pointer").replaceChildren(...(column === undefined ? [...named(queryAxis(), row), `: ${rowWords(tracks, row)}, largest weight ${percent(tracks.maximum[row], 2)}`]
         : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
       return;
     }
@@ -119,10 +118,10 @@ const map = {
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
-      about.push(`${cell.high > 1 ? "rows" : "row"}: ${TRACKS.spread.words(mean(tracks.spread, cell.i, cell.high))}, ${TRACKS.special.words(mean(tracks.special, cell.i, cell.high))}`);
+      about.push(`${cell.high > 1 ? "rows" : "row"}: ${rowWords(tracks, cell.i, cell.high)}`);
       about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
     }
-    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
+    $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), othersWords(state.run, tracks, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
   },
 
   async block(place) {

@@ -1,5 +1,7 @@
 // One pair of tokens in every head: the weight of the row on the key, as a grid of heads and as a list.
 
+const NUMBERED = 34; // pixels: narrower cells have no numbers
+
 const pair = {
   name: "pair", turn: 0, rows: [], to: null, cell: null,
 
@@ -8,11 +10,12 @@ const pair = {
     this.canvas = element("canvas", null, { id: "pair-canvas", tabIndex: 0 });
     this.canvas.setAttribute("role", "img");
     this.readout = element("p", null, { className: "note", id: "pair-readout" });
+    this.heading = element("h3");
     this.scroll = element("div", null, { className: "pair-scroll" }, this.canvas);
     this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
     this.list.setAttribute("role", "listbox");
     this.both = element("div", null, { className: "pair-both", hidden: true },
-      element("div", null, { className: "pair-left" }, element("h3", "all heads: layers from top to bottom, heads from left to right, in %"), this.scroll, this.readout),
+      element("div", null, { className: "pair-left" }, this.heading, this.scroll, this.readout),
       element("div", null, {}, element("h3", "strongest heads"), this.list));
     $("pair").append(element("div", null, { className: "bar" }, element("h2", "One pair in every head", { id: "pair-title" })), this.note, this.both);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
@@ -55,7 +58,7 @@ const pair = {
       { call: number, head: at, code, fine: fine?.[at], sure: sure?.[at] !== 0, p: weight(code, fine?.[at]) })));
     this.order = this.all.filter(({ p, code }) => p > 0 || [NAN, OUT, LEAK].includes(code)) // invalid weights come first
       .sort((a, b) => Number.isNaN(b.p) - Number.isNaN(a.p) || b.p - a.p || a.call - b.call || a.head - b.head);
-    this.list.scrollTop = 0;
+    this.lines.scroll(0);
     this.show();
   },
 
@@ -115,7 +118,7 @@ const pair = {
   measure() {
     const heads = Math.max(...this.rows.map((row) => row.coarse.length));
     const context = this.canvas.getContext("2d");
-    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.font = `11px ${fontFamily()}`;
     const names = this.rows.map((row) => clip(callTitle(row.call), 28));
     const left = Math.min(170, Math.max(...names.map((name) => context.measureText(name).width)) + 8);
     const both = this.both.clientWidth;
@@ -127,13 +130,14 @@ const pair = {
     if (!this.rows.length || !this.both.clientWidth) return;
     this.cell = this.measure();
     const { heads, names, left, top, width, height } = this.cell;
+    this.heading.textContent = `all heads: layers from top to bottom, heads from left to right${width < NUMBERED ? "" : ", in %"}`;
     const density = devicePixelRatio;
     const size = [left + heads * width + 2, top + this.rows.length * height + 2];
     [this.canvas.width, this.canvas.height] = size.map((each) => each * density);
     [this.canvas.style.width, this.canvas.style.height] = size.map((each) => `${each}px`);
     const context = this.canvas.getContext("2d");
     context.scale(density, density);
-    context.font = `11px ${getComputedStyle(this.canvas).fontFamily}`;
+    context.font = `11px ${fontFamily()}`;
     context.textBaseline = "middle";
     const soft = css("--soft"), solid = { [ZERO]: css("--zero"), [NAN]: css("--nan"), [OUT]: css("--out"), [LEAK]: css("--leak") };
     const scale = this.scale(), gap = width > 9 ? 1 : 0;
@@ -153,9 +157,9 @@ const pair = {
         const at = step(code === TINY ? 0 : p, scale);
         context.fillStyle = solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
-        if (width < 34 || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
+        if (width < NUMBERED || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
         context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
-        context.fillText((100 * p).toPrecision(p >= 0.9995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
+        context.fillText((100 * p).toPrecision(p >= 0.995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;
       });
     });

@@ -44,8 +44,8 @@ const steps = {
     const word = wordOf(of, position);
     const taken = candidates.findIndex(([name]) => name === word);
     this.slider.setAttribute("aria-valuetext", `step ${at + 1} of ${all.length}: ${word}`);
-    const parts = [`Step ${at + 1} of ${all.length}: `, element("span", "“", { className: "written" }, element("bdi", clip(word, 40)), "”"), ` was generated at position ${position.toLocaleString("en")}`];
-    if (position) parts.push(", from the row of ", quoted(of, position - 1, 28));
+    const parts = [`Step ${at + 1} of ${all.length}: `, element("span", "“", { className: "written" }, element("bdi", clip(word, 40)), "”"), ` (token ${position.toLocaleString("en")}) was ${position ? "predicted from " : "generated"}`];
+    if (position) parts.push(...named(of, position - 1, "", 28));
     parts.push(taken < 0 ? (candidates.length ? "; it is not among the stored candidates." : ".") : taken === 0 ? "; it was the likeliest token." : `; it was candidate ${taken + 1}.`);
     this.said.replaceChildren(...parts);
     this.list.replaceChildren(...candidates.map(([name, p], place) => {

@@ -9,6 +9,7 @@ const walk = {
   element: {}, // the element of q, k, v and of the output that is followed
   matrices: null, // of the layer, or why not
   tabled: false, // whether the table of q·k is open
+  plots: {}, // whether the visual of a kind is open
 
   build() {
     const title = element("h2", null, { id: "walk-title" });

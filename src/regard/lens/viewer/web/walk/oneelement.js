@@ -1,11 +1,16 @@
 // One element of q, k or v: the input of the layer, the column of the matrix, their products, and the value that results.
 
-const UNRECORDED = "matrices are recorded with a model and are not stored in the folder of a run";
+/** Why a run has no matrices at all. */
+function unrecorded({ facts }) {
+  if (!("left_out" in facts)) return "this run was not recorded from a model";
+  if (!facts.values) return "matrices are recorded with values=True";
+  return facts.folder ? "the folder of a run does not store matrices" : "matrices were not recorded";
+}
 
 /** Why the matrices of this head are not shown. name: q, k, v or o. */
 function noMatrix(name, m) {
   const call = callNow();
-  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name] ?? UNRECORDED}.`;
+  if (!knownMatrix(call, name)) return `W_${name} is not known: ${call.matrices.missing[name] ?? unrecorded(runs[state.run])}.`;
   if (m?.head === state.head) return walk.lacking({ missing: "x" });
   if (m?.head === undefined) return "The page does not contain the matrices of this layer and head: serve the run (regard look --serve) to see them.";
   return `The page contains matrices of head ${m.head} only, which it shows first: serve the run (regard look --serve) to see those of head ${state.head}.`;
@@ -37,5 +42,5 @@ function oneElement(name, w, m) {
   const said = `${name}_${index} = ${sum} W_${name}[m, ${chosen}]${added[0]} = ${decimal(total(products), 6)}${added[1]}`;
   const part = elements.length < (name === "v" ? w.E : w.D) ? [element("p", `The page contains ${elements.length} columns of this matrix: serve the run (regard look --serve) to see all.`, { className: "note" })] : [];
   return [...head, pick, lines(`One element of ${name}`, rows, called),
-    element("p", null, { className: "walk-result", id: `walk-${name}-result` }, ...subscripts(said), model ? `; in the model ${decimal(model[chosen], digitsOf(w))}.` : "."), ...part];
+    element("p", null, { className: "walk-result", id: `walk-${name}-result` }, ...subscripts(said), model ? `; in the model ${decimal(model[chosen], w.exact ? 4 : 6)}.` : "."), ...part];
 }

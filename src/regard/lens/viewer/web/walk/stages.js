@@ -3,7 +3,12 @@
 /** Whether a matrix of the layer is known, and ` + b` if it has a bias. */
 const knownMatrix = (call, name) => call.matrices.known.includes(name);
 const withBias = (call, name) => (call.matrices.biased.includes(name) ? ` + b_${name}` : "");
-const productOf = (call, name, x, y) => (knownMatrix(call, name) ? `${y} = ${x} W_${name}${withBias(call, name)}` : y);
+/** The product with a matrix; if what the model computes is not that product alone, what else it may do: "it may be rotated, …". */
+function productOf(call, name, x, y) {
+  if (knownMatrix(call, name)) return `${y} = ${x} W_${name}${withBias(call, name)}`;
+  const [, more] = (call.matrices.missing[name] ?? "").split(": ");
+  return more ? `${y}, not ${x} W_${name} alone: ${more}` : y;
+}
 
 /** q·k of one key: from the scaled score, which is more precise than the stored q and k, unless the scale is 0. */
 const product = (w, at) => (w.scale ? w.scaled[at] / w.scale : w.k[at].reduce((sum, value, d) => sum + value * w.q[d], 0));
@@ -24,7 +29,7 @@ const WALK = [
   { id: "v", name: "values", laws: [], missing: "v", what: "The values of all tokens, of which the output is a weighted mean.",
     formula: (w, call) => productOf(call, "v", "x_j", "v_j"), shape: (w) => w.E && `K × E = ${w.K} × ${w.E}`, matrix: (w) => w.v, more: (w, m) => oneElement("v", w, m) },
   { id: "products", name: "scores", laws: [1], missing: "k", what: "The dot product of the query with each key.",
-    formula: () => "q·k_j = Σ_d q_d k_jd", shape: (w) => `K = ${w.K}`, key: (w, at) => ["q·k =", product(w, at)], more: (w) => dotProduct(w) },
+    formula: () => "q·k_j = Σ_d q_d k_jd", shape: (w) => `K = ${w.K}`, key: (w, at) => ["q·k =", product(w, at)], more: (w) => [...dotProduct(w), ...arrows(w)] },
   { id: "scaled", name: "scaled", laws: [1], missing: "k", what: "The dot product times the scale, so that it does not grow with D.",
     formula: (w) => `s_j = scale · q·k_j,  scale = ${decimal(w.scale, 6)}${isRoot(w) ? ` = 1/√${w.D}` : ""}`,
     shape: (w) => `K = ${w.K}`, key: (w, at) => [`${decimal(product(w, at))} × ${decimal(w.scale)} =`, w.scaled[at]] },
@@ -35,7 +40,7 @@ const WALK = [
     formula: (w, call) => call.formula.mask ?? "no mask: the row may attend to every key", shape: (w) => `K = ${w.K}` },
   { id: "p", name: "softmax", laws: [5, 7, 8, 12], weights: true,
     what: "The weight of each key. All weights, with those of the sinks if there are any, sum to 1. exp(s − lse) is the same quotient, computed so that no exp can overflow.",
-    formula: (w, call) => `p_j = exp(s_j) / (${sumOfExp(call)}) = exp(s_j − lse),  lse = ln(${sumOfExp(call)}) = ${decimal(w.lse, 6)}`, shape: (w) => `K = ${w.K}` },
+    formula: (w, call) => `p_j = exp(s_j) / (${sumOfExp(call)}) = exp(s_j − lse),  lse = ln(${sumOfExp(call)}) = ${decimal(w.lse, 6)}`, shape: (w) => `K = ${w.K}`, more: (w) => warmed(w, callNow()) },
   { id: "sum", name: "output", laws: [1, 6], missing: "v",
     what: "The weighted mean of the values; over all keys, not only those that are shown.",
     formula: () => "out = Σ_j p_j v_j", shape: (w) => w.E && `E = ${w.E}`, vector: (w) => w.sum, more: (w) => weighted(w) },

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..common.optional import needs
-from .progress import bar, interruptible
+from ...common.optional import needs
+from ...common.text.counted import counted
+from ..progress import bar, interruptible
+from .together import together
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..models.training.run import Run
+    from ...models.training.over_ranks import Alone
+    from ...models.training.run import Run
 
-__all__ = ["train"]
+__all__ = ["option", "train"]
+
+APART = ("files", "out", "resume", "ranks", "divide")  # arguments that are not settings of a run
 
 
 def option(help: str, default: str) -> Any:
@@ -55,23 +60,37 @@ def train(
     precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
     device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
     eval_every: Annotated[int | None, option("Steps between evaluations and checkpoints.", "100")] = None,
+    ranks: Annotated[
+        int | None, option("Processes on this machine that train together, through torchrun.", "1")
+    ] = None,
+    divide: Annotated[
+        str | None,
+        option(
+            "What ranks divide: batch (each computes some sequences of it) or tokens (some tokens of each sequence).",
+            "batch",
+        ),
+    ] = None,
 ) -> None:
     """Train a language model on text files.
 
-    Ctrl-C saves a checkpoint and exits; --resume continues the run.
+    Ctrl-C saves a checkpoint and exits; --resume continues the run, also with another number of ranks.
     """
-    options = {
-        name: value for name, value in locals().items() if name not in ("files", "out", "resume") and value is not None
-    }
-
-    from .terminal import Console  # heavy imports follow the parsing of the arguments
+    options = {name: value for name, value in locals().items() if name not in APART and value is not None}
 
     needs("train", "train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
-    console = Console(soft_wrap=True)
-    with Console(stderr=True).status("reading the text"):
-        from ..models.training import run as runs
+    with together(ranks, divide) as team:
+        _train(out, files or [], resume, options, team)
 
-        run = runs.resume(out, files or [], options) if resume else runs.begin(out, files or [], options)
+
+def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], team: Alone) -> None:
+    """Trains, as one of the ranks of a team; the first of them prints."""
+    from ...models.training import run as runs
+    from ...parallel.torchrun import stop_requested
+    from ..terminal import Console
+
+    console = Console(soft_wrap=True, quiet=not team.first)
+    with Console(stderr=True, quiet=not team.first).status("reading the text"):
+        run = (runs.resume if resume else runs.begin)(out, files, options, team)
     _print_header(console, run)
 
     recipe = run.settings.recipe
@@ -88,28 +107,31 @@ def train(
                     f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
                     f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s"
                 )
-            if interrupt.requested:
+            if team.any(interrupt.requested or stop_requested()):
                 run.save()
                 break
-    _print_summary(console, run, out)
+    if team.first:
+        _print_summary(console, run, out)
 
 
 def _print_header(console: Console, run: Run) -> None:
     """Prints the sizes of the data and the model."""
     weights = sum(weight.numel() for weight in run.model.parameters())
     console.print(
-        f"text    {len(run.files)} {'file' if len(run.files) == 1 else 'files'}, {len(run.learned):,} training tokens, "
+        f"text    {counted(len(run.files), 'file')}, {len(run.learned):,} training tokens, "
         f"{len(run.held):,} held-out tokens"
     )
-    console.print(f"model   {weights:,} parameters, {run.settings.layers} layers, vocabulary {run.vocabulary.size}")
+    console.print(
+        f"model   {weights:,} parameters, {counted(run.settings.layers, 'layer')}, vocabulary {run.vocabulary.size}"
+    )
     console.print(f"folder  {run.folder}" + (f", resuming from step {run.done}" if run.done else ""))
     console.print()
 
 
 def _print_summary(console: Console, run: Run, out: Path) -> None:
     """Prints the loss curve and the commands for the next steps."""
-    from ..models.training.curve import curve
-    from ..models.training.loss_plot import plot
+    from ...models.training.curve import curve
+    from ...models.training.loss_plot import plot
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]
@@ -122,6 +144,8 @@ def _print_summary(console: Console, run: Run, out: Path) -> None:
         console.print(f"Loss plot: {run.folder / 'loss.png'}", markup=False)
     except ImportError as error:
         console.print(f"No loss plot: {error}. Install matplotlib: pip install 'regard[train]'.", markup=False)
+    except OSError as error:  # the model is saved
+        console.print(f"No loss plot: {error.strerror}.", markup=False)
     best = min(held, key=lambda point: point[1], default=None)
     if best and best[0] < held[-1][0]:
         console.print(f"The held-out loss was lowest at step {best[0]} ({best[1]:.3f}): use more text or fewer steps.")

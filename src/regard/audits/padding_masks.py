@@ -1,0 +1,101 @@
+"""Padding masks among the arguments of a forward: which argument is one, what it is about, and its two values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .subject import PaddingMask
+
+__all__ = ["PADDING_MASKS", "of_module", "of_transformers"]
+
+# Arguments that are padding masks, by name: (value of a real token, value of padding).
+PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
+    "attention_mask": (1, 0),
+    "padding_mask": (True, False),
+    "key_padding_mask": (False, True),
+    "src_key_padding_mask": (False, True),
+    "memory_key_padding_mask": (False, True),
+    "tgt_key_padding_mask": (False, True),
+}
+
+# What the padding masks of torch.nn are about, and the arguments that have the same positions.
+OWNERS = {
+    "key_padding_mask": ("key", "value"),
+    "src_key_padding_mask": ("src",),
+    "memory_key_padding_mask": ("memory", "src"),
+    "tgt_key_padding_mask": ("tgt",),
+}
+
+
+def of_transformers(inputs: Mapping[str, Any], parameters: frozenset[str], sequence: str | None):
+    """(the padding mask of a transformers model or None, further ones) for these inputs of its forward."""
+    source = next((key for key in ("input_ids", "inputs_embeds") if key in inputs), None)
+    masks = []
+    if source and "attention_mask" in parameters and _is_padding(inputs.get("attention_mask"), inputs[source]):
+        masks.append(PaddingMask("attention_mask", source))
+    further = []
+    if sequence and sequence.startswith("decoder_"):
+        own = inputs.get("decoder_attention_mask")
+        if own is not None and _is_padding(own, inputs[sequence]):
+            further.append(PaddingMask("decoder_attention_mask", sequence))
+    return (masks[0] if masks else None), tuple(further)
+
+
+def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str | None):
+    """(the padding mask of a torch module or None, further ones) for these inputs, whose names may be positions."""
+    if sequence is None:
+        return None, ()
+    names = {argument(key, arguments): key for key in tensors}
+    known = [name for name in PADDING_MASKS if name in names] or [name for name in PADDING_MASKS if name in arguments]
+    masks = [mask for name in known if (mask := _mask(name, names, tensors, arguments, sequence)) is not None]
+    if not masks:
+        return None, ()
+    first = masks[0]
+    return first, tuple(mask for mask in masks[1:] if mask.name in tensors and mask.name not in first.others)
+
+
+def argument(key: str, arguments: Sequence[str]) -> str:
+    """The name of an argument that is given by name or by position."""
+    return arguments[int(key)] if key.isdigit() and int(key) < len(arguments) else key
+
+
+def _mask(
+    name: str, names: Mapping[str, str], tensors: Mapping[str, Any], arguments: Sequence[str], sequence: str
+) -> PaddingMask | None:
+    owners = [names[owner] for owner in OWNERS.get(name, ()) if owner in names]
+    given = tensors.get(names.get(name, ""))
+    of = owners[0] if owners else _owner(given, tensors, sequence, name in OWNERS)
+    if of is None or (given is not None and not _is_padding(given, tensors[of])):
+        return None
+    real, padding = PADDING_MASKS[name]
+    added = given is not None and given.is_floating_point() and padding is True  # torch adds such masks to the scores
+    others = []
+    if name == "src_key_padding_mask" and "memory_key_padding_mask" in arguments:
+        others = [names.get("memory_key_padding_mask", "memory_key_padding_mask")]
+    own = names.get(name, name)
+    return PaddingMask(
+        own,
+        of,
+        0.0 if added else real,
+        float("-inf") if added else padding,
+        tuple(others),
+        frozenset([*owners, own, *others]) if owners else None,
+    )
+
+
+def _owner(given, tensors: Mapping[str, Any], sequence: str, of_keys: bool) -> str | None:
+    """The input that a padding mask is about, if no argument has the name of its owner: the one of its length. None
+    where that is unknown: a mask of keys that is not given, in a module with several inputs.
+    """
+    content = [key for key, part in tensors.items() if part.ndim > 2 or key == sequence]
+    if given is None:
+        return None if of_keys and len(content) > 1 else sequence
+    if of_keys:
+        content.sort(key=lambda key: key == sequence)  # keys come from the other input
+    return next((key for key in content if _is_padding(given, tensors[key])), None)
+
+
+def _is_padding(given, main) -> bool:
+    """Whether an argument, if given, has one entry for each position."""
+    return given is None or given.shape == main.shape[:2]

@@ -1,0 +1,120 @@
+"""The command `regard plan`: candidates, what each rank has to do, and a figure; it needs no torch and no processes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...common.errors import refuse
+from ..measure_text import Option, parse_rule
+
+__all__ = ["plan", "size"]
+
+EXAMPLE = "(key <= query) & (query - key < 4096)"
+MASK = Option("plan", "--mask", "mask", more=("head",), tokens=False, example=EXAMPLE)
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+
+
+def plan(
+    tokens: Annotated[str, typer.Option(help="Tokens of the sequence: 4096, 128k (131,072) or 1M (1,048,576).")],
+    ranks: Annotated[int, typer.Option(help="Number of ranks, 1 to 1024.")],
+    mask: Annotated[
+        str | None, typer.Option(help=f"A rule over query, key and head: '{EXAMPLE}'.", show_default="every pair")
+    ] = None,
+    documents: Annotated[
+        str | None,
+        typer.Option(
+            help="Lengths of packed documents (4096,8192), or random ones: their number and a seed (log-normal:188:0)."
+        ),
+    ] = None,
+    heads: Annotated[int, typer.Option(help="Query heads.")] = 32,
+    key_heads: Annotated[int | None, typer.Option(help="Key/value heads.", show_default="as many as heads")] = None,
+    depth: Annotated[int, typer.Option(help="Numbers of a query and of a key, for each head.")] = 128,
+    value_depth: Annotated[int | None, typer.Option(help="Numbers of a value.", show_default="depth")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the arrays: float32, float64, float16 or bfloat16.")] = "bfloat16",
+    among: Annotated[
+        str | None, typer.Option(help="Try only these candidates (comma-separated).", show_default="all")
+    ] = None,
+    peak: Annotated[float | None, typer.Option(help="Operations per second of a rank.", show_default="400e12")] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Bytes per second of a rank, in each direction.", show_default="50e9")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the placement to this JSON file.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw who holds and computes what to this file: .png, .svg or .pdf.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what each rank has to do as JSON.")] = False,
+) -> None:
+    """Show how one sequence can be divided over several ranks: pairs, bytes, balance and modelled time.
+
+    Tries contiguous, zig-zag, striped and balanced placements, and moves of single blocks of rows, on the plan of the
+    mask; takes the one with the least modelled time of a forward pass. Nothing is sent or computed.
+
+    Exit status: 0, 2 invalid arguments.
+    """
+    from ... import parallel
+    from ...language.masks import documents as packed_documents
+    from ...parallel.model import BANDWIDTH, PEAK
+    from ..terminal import emit
+    from .documents import parse_documents
+
+    count = size(tokens)
+    if not 1 <= count < 1 << 31:  # before a table of documents is made
+        expected = "1 to 2,147,483,647 tokens"
+        raise refuse(
+            "plan", "too many tokens" if count else "no tokens", given=tokens, expected=expected, fix="change it"
+        )
+    rule = None if mask is None else parse_rule(mask, 0, MASK)
+    if documents is not None:
+        packed = packed_documents(lengths=parse_documents(documents, count))
+        rule = packed if rule is None else rule & packed
+    place = parallel.place(
+        count,
+        ranks=ranks,
+        mask=rule,
+        heads=heads,
+        key_heads=key_heads,
+        depth=depth,
+        value_depth=value_depth,
+        dtype=dtype,
+        among=None if among is None else [name.strip() for name in among.split(",")],
+        peak=PEAK if peak is None else peak,
+        bandwidth=BANDWIDTH if bandwidth is None else bandwidth,
+    )
+    if out is not None:
+        _save("--out", out, place.save)
+        typer.echo(f"Placement written to {out}.", err=True)
+    found = parallel.explain(place)
+    if figure is not None:
+        _save("--figure", figure, found.plot)
+        typer.echo(f"Figure written to {figure}.", err=True)
+    emit(json.dumps(found.to_json(), indent=1) if as_json else f"{found}\n\n{found.figure()}")
+
+
+def size(text: str) -> int:
+    """A number of tokens.
+
+    >>> size("4096"), size("128k"), size("1M")
+    (4096, 131072, 1048576)
+    """
+    found = re.fullmatch(r"\s*(\d{1,12})\s*([kKmM]?)\s*", text, re.ASCII)
+    if found is None:
+        expected = "a whole number, such as 4096, 128k or 1M"
+        raise refuse("plan", "the tokens cannot be read", given=repr(text[:80]), expected=expected, fix="correct it")
+    return int(found[1]) * UNITS[found[2].lower()]
+
+
+def _save(option: str, path: Path, write: Callable[[Path], None]) -> None:
+    """Writes a file; refused: it cannot be written."""
+    try:
+        write(path)
+    except OSError as error:
+        given, expected = f"{option} {path}: {error.strerror}", "a file in a folder that exists"
+        raise refuse(
+            "plan", "the file cannot be written", given=given, expected=expected, fix="choose another path"
+        ) from error

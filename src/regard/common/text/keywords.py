@@ -1,0 +1,144 @@
+"""Keyword arguments that a function does not have: the TypeError says what the argument is called here."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..types import Function
+
+__all__ = ["known_keywords", "explained", "reject_unknown", "unknown_keyword", "without_unknown"]
+
+_MASK = "mask=; booleans are true where a row may attend, and floats that are added are score="
+_SCALE = "scale="
+_CAUSAL = "mask=regard.causal()"
+_WINDOW = "mask=regard.window(…)"
+_CAP = "score=regard.softcap(…)"
+_LENGTHS = "mask=regard.lengths(…), or documents(…) where sequences are packed"
+_HEADS = "grouped heads need no argument: k and v have fewer heads than q; omit it"
+
+# Names of other libraries: the argument here that does the same ("" for none), and what to write.
+ELSEWHERE: Mapping[str, tuple[str, str]] = {
+    "masks": ("mask", "mask="),
+    "attn_mask": ("mask", _MASK),
+    "attention_mask": ("mask", _MASK),
+    "attn_bias": ("score", "score="),
+    "block_mask": ("mask", "mask=block_mask.mask_mod, the function of a BlockMask of torch"),
+    "mask_mod": ("mask", "mask="),
+    "is_causal": ("mask", _CAUSAL),
+    "causal": ("mask", _CAUSAL),
+    "window": ("mask", _WINDOW),
+    "window_size": ("mask", _WINDOW),
+    "sliding_window": ("mask", _WINDOW),
+    "local_window_size": ("mask", _WINDOW),
+    "key_padding_mask": ("mask", _LENGTHS),
+    "key_value_seq_lengths": ("mask", _LENGTHS),
+    "cu_seqlens": ("mask", "mask=regard.documents(lengths=…)"),
+    "score_mod": ("score", "score="),
+    "scores": ("score", "score="),
+    "bias": ("score", "score="),
+    "alibi_slopes": ("score", "score=regard.alibi(…)"),
+    "softcap": ("score", _CAP),
+    "logits_soft_cap": ("score", _CAP),
+    "sm_scale": ("scale", _SCALE),
+    "softmax_scale": ("scale", _SCALE),
+    "scaling": ("scale", _SCALE),
+    "dropout_p": ("dropout", "dropout=, with seed="),
+    "dropout_rate": ("dropout", "dropout=, with seed="),
+    "generator": ("seed", "seed=, an integer"),
+    "sink": ("sinks", "sinks="),
+    "s_aux": ("sinks", "sinks="),
+    "learnable_sink": ("sinks", "sinks="),
+    "backend": ("engine", "engine="),
+    "implementation": ("engine", "engine="),
+    "enable_gqa": ("q", _HEADS),
+    "return_lse": ("q", "regard.attention_with_lse returns it; omit it"),
+    "need_weights": ("q", "regard.attention_weights returns selected weights; omit it"),
+    "query": ("q", "q="),
+    "queries": ("q", "q="),
+    "key": ("k", "k="),
+    "keys": ("k", "k="),
+    "value": ("v", "v="),
+    "values": ("v", "v="),
+}
+
+
+def unknown_keyword(name: str, word: str, parameters: Iterable[str]) -> TypeError:
+    """The TypeError of Python for an unknown keyword argument, and what the argument is called here.
+
+    >>> print(unknown_keyword("attention", "is_causal", ["q", "mask"]))
+    attention() got an unexpected keyword argument 'is_causal': here it is mask=regard.causal()
+    """
+    known = list(parameters)
+    here, text = ELSEWHERE.get(word, ("", ""))
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = ""
+    if here in known:
+        hint = f": {text}" if text.endswith("omit it") else f": here it is {text}"
+    elif close:
+        hint = f": did you mean {close[0]}=?"
+    elif known:
+        hint = f": it takes {', '.join(known)}"
+    return TypeError(f"{name}() got an unexpected keyword argument {word!r}{hint}")
+
+
+def reject_unknown(function: Callable[..., Any], unknown: Mapping[str, object]) -> None:
+    """Raises TypeError for the first keyword argument that a function does not have."""
+    if unknown:
+        raise unknown_keyword(function.__qualname__, next(iter(unknown)), _parameters(function))
+
+
+def without_unknown(function: Function) -> Function:
+    """Leaves `**unknown`, which a function only rejects, out of the signature that it shows.
+
+    For functions whose calls must cost nothing more: any other function is decorated with `known_keywords`.
+    """
+    signature = inspect.signature(function)
+    shown = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return function
+
+
+def explained(error: TypeError, function: Callable[..., Any], keywords: Iterable[str]) -> TypeError:
+    """The error of a call in the frame that catches it; one about the keywords of the call, not raised inside the
+    function, says what the argument is called here.
+    """
+    inside = error.__traceback__ is None or error.__traceback__.tb_next is not None
+    known = () if inside else _parameters(function)
+    unknown = (
+        [] if inside or "unexpected keyword" not in str(error) else [each for each in keywords if each not in known]
+    )
+    return unknown_keyword(function.__qualname__, unknown[0], known) if unknown else error
+
+
+def known_keywords(function: Function) -> Function:
+    """Decorates a function: the TypeError for an unknown keyword argument says what the argument is called here.
+
+    >>> @known_keywords
+    ... def attend(q, *, mask=None): ...
+    >>> attend(1, maks=2)
+    Traceback (most recent call last):
+    TypeError: attend() got an unexpected keyword argument 'maks': did you mean mask=?
+    """
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            found = explained(error, function, kwargs)
+            if found is error:
+                raise
+            raise found from None
+
+    return call  # type: ignore[return-value] # it takes what `function` takes
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        name for name, each in inspect.signature(function).parameters.items() if each.kind in plain and name != "self"
+    ]

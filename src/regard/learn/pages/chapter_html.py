@@ -1,0 +1,212 @@
+"""A chapter as HTML: its parts in order, each an element with the name of the part. The script of web/ unfolds them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from ..chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from ..forms import FORMS
+from .prose import code, inline, prose
+from .recorded import Recorded
+
+__all__ = ["Results", "again", "body", "code_and_output", "data", "printed", "question_data"]
+
+OUTCOMES = ("It holds.", "It holds on a condition.", "It fails.")
+BUTTONS = (
+    '<p class="buttons"><button type="submit">Answer</button> '
+    '<button type="button" class="skip">Show the answer</button></p><p class="unread" role="alert"></p>'
+)
+Results = Mapping[tuple[int, str], Recorded]  # what was recorded; empty where the server runs the code on request
+
+
+def body(chapter: Chapter, results: Results) -> str:
+    """The elements of all parts."""
+    return "\n".join(_part(chapter, part, results) for part in chapter.parts if not _only_title(part))
+
+
+def _only_title(part: Part) -> bool:
+    """Whether a text has nothing but the title of the chapter, which the page has above."""
+    return isinstance(part, Text) and not prose(part.text).strip()
+
+
+def data(chapter: Chapter, results: Results) -> dict[str, Any]:
+    """What the script needs to judge answers and to draw visuals."""
+    return {
+        "number": chapter.number,
+        "title": chapter.title,
+        "questions": {part.name: question_data(chapter, part) for part in chapter.questions},
+        "exercises": {part.name: {"hints": len(part.hints)} for part in chapter.exercises},
+        "claims": {part.name: {"outcome": part.outcome} for part in chapter.claims},
+        "visuals": {
+            part.name: {"kind": part.kind, "data": _recorded(chapter, part.name, results).data}
+            for part in chapter.parts
+            if isinstance(part, Visual)
+        },
+    }
+
+
+def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
+    """A question as the script judges it."""
+    form = FORMS[question.form]
+    fields = {name: _plain(value) for name, value in question.fields.items()}
+    shown = form.shown(question.fields)
+    return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": shown}
+
+
+def _plain(value: Any) -> Any:
+    """Infinities and NaN are texts in JSON."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _part(chapter: Chapter, part: Part, results: Results) -> str:
+    match part:
+        case Text():
+            kind, inner = "text", prose(part.text)
+        case Question():
+            kind, inner = "question predict" if part.predicts else "question", _question(chapter, part, results)
+        case Reveal():
+            kind, inner = "reveal", code_and_output(part, _recorded(chapter, part.name, results))
+        case Claim():
+            kind, inner = "claim", _claim(chapter, part, results)
+        case Exercise():
+            kind, inner = "exercise", _exercise(chapter, part)
+        case Visual():
+            kind, inner = "figure", _visual(chapter, part, results)
+    return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
+
+
+def _recorded(chapter: Chapter, name: str, results: Results) -> Recorded:
+    return results.get((chapter.number, name), Recorded())
+
+
+def code_and_output(block: Reveal | Claim, found: Recorded) -> str:
+    """Code, and what it printed."""
+    return f"{code(block.code.strip())}\n{printed(found)}"
+
+
+def printed(found: Recorded) -> str:
+    if found.missing:
+        return (
+            f'<p class="note">It was not run, because it needs a package: <code>{html.escape(found.missing)}</code></p>'
+        )
+    return f'<pre class="output" tabindex="0"><samp>{html.escape(found.text.rstrip(), quote=False)}</samp></pre>'
+
+
+def _question(chapter: Chapter, question: Question, results: Results) -> str:
+    title = "Predict" if question.predicts else "Question"
+    shown = FORMS[question.form].shown(question.fields)
+    answer = f'<p class="fact">The answer is {html.escape(shown)}.</p>' + prose(question.fields.get("right", ""))
+    ran = code_and_output(question.reveal, _recorded(chapter, question.name, results)) if question.reveal else ""
+    return (
+        f'<form autocomplete="off"><h3 id="{question.name}-title">{title}</h3>\n{prose(question.ask)}\n'
+        f"{_asked(question, question.name)}\n{BUTTONS}</form>\n"
+        f'<div class="judged" role="status"></div>\n<div class="answer">{ran}\n{answer}</div>'
+    )
+
+
+def again(chapter: Chapter, question: Question) -> str:
+    """A question that comes back in a later chapter, without the code that answers it."""
+    name = f"again-{chapter.number}-{question.name}"
+    shown = FORMS[question.form].shown(question.fields)
+    answer = f'<p class="fact">The answer is {html.escape(shown)}.</p>' + prose(question.fields.get("right", ""))
+    return (
+        f'<section class="part question again" id="{name}" data-key="{key_of(chapter, question)}" hidden>\n'
+        f'<form autocomplete="off">'
+        f'<h2 id="{name}-title">Again, from chapter {chapter.number}</h2>\n'
+        f"{prose(question.ask)}\n{_asked(question, name)}\n{BUTTONS}</form>\n"
+        f'<div class="judged" role="status"></div>\n<div class="answer">{answer}</div></section>'
+    )
+
+
+def _asked(question: Question, name: str) -> str:
+    """The fields in which the answer is given. name: unique in the page"""
+    fields = question.fields
+    match question.form:
+        case "choice":
+            rows = "\n".join(
+                f'<label><input type="radio" name="{name}" value="{at}"><span>{inline(each["text"])}</span></label>'
+                for at, each in enumerate(fields["choices"], 1)
+            )
+            return f'<fieldset class="choices"><legend class="unseen">Answers</legend>{rows}</fieldset>'
+        case "pairs":
+            options = "".join(
+                f'<option value="{at}">{html.escape(str(each))}</option>'
+                for at, each in enumerate(fields["right_side"], 1)
+            )
+            rows = "\n".join(
+                f"<label><span>{inline(str(each))}</span> <select><option value=''>…</option>{options}</select></label>"
+                for each in fields["left"]
+            )
+            return f'<fieldset class="pairs"><legend class="unseen">Partners</legend>{rows}</fieldset>'
+        case "table":
+            heads = "".join(f'<th scope="col">{inline(str(each))}</th>' for each in fields["columns"])
+            rows = "\n".join(
+                f'<tr><th scope="row">{inline(str(row))}</th>'
+                + "".join(
+                    f'<td><input type="text" inputmode="decimal" aria-label="{html.escape(f"{row}, {column}")}"></td>'
+                    for column in fields["columns"]
+                )
+                + "</tr>"
+                for row in fields["rows"]
+            )
+            return f'<div class="wide" tabindex="0"><table class="cells"><tr><td></td>{heads}</tr>{rows}</table></div>'
+        case "line":
+            rows = "\n".join(
+                f'<label><input type="radio" name="{name}" value="{at}" aria-label="line {at}">'
+                f"<code>{html.escape(line)}</code></label>"
+                for at, line in enumerate(fields["code"].strip("\n").splitlines(), 1)
+            )
+            return f'<fieldset class="lines" tabindex="0"><legend class="unseen">Lines</legend>{rows}</fieldset>'
+    how = html.escape(FORMS[question.form].how(fields))
+    return f'<label>{how[0].upper() + how[1:]}: <input type="text" class="typed" spellcheck="false"></label>'
+
+
+def _claim(chapter: Chapter, claim: Claim, results: Results) -> str:
+    source = f' <span class="source">({html.escape(claim.source)})</span>' if claim.source else ""
+    words = {"holds": "It holds.", "holds if": f"It holds if {claim.condition}.", "fails": "It fails."}
+    choices = "\n".join(f'<button type="button" value="{name}">{text}</button>' for name, text in zip(words, OUTCOMES))
+    program = claim.code.split('"""', 2)[-1].strip("\n")
+    found = _recorded(chapter, claim.name, results)
+    return (
+        f'<h3 id="{claim.name}-title">Claim</h3>\n<blockquote>{prose(claim.statement)}</blockquote>{source}\n'
+        f'<p class="buttons" role="group" aria-label="Is it true?">{choices}</p>\n'
+        f'<div class="judged" role="status"></div>\n'
+        f'<div class="answer"><p><strong>{inline(words[claim.outcome])}</strong></p>'
+        f"{code(program)}\n{printed(found)}</div>"
+    )
+
+
+def _exercise(chapter: Chapter, exercise: Exercise) -> str:
+    file = chapter.file_of(exercise)
+    hints = "\n".join(
+        f'<details class="hint"><summary>Hint {number} of {len(exercise.hints)}</summary>{prose(hint)}</details>'
+        for number, hint in enumerate(exercise.hints, 1)
+    )
+    after = f'<div class="after">{prose(exercise.after)}</div>' if exercise.after else ""
+    return (
+        f'<h3 id="{exercise.name}-title">Exercise: <code>{html.escape(exercise.function)}</code> '
+        f"<small>about {exercise.minutes} minutes</small></h3>\n{prose(exercise.task)}\n"
+        f'<p class="file">Write it in <code>{html.escape(file)}</code>.</p>\n'
+        f'<details class="start"><summary>What the file holds at first</summary>{code(exercise.start.strip())}'
+        "</details>\n"
+        f'<div class="result" role="status"></div>\n{hints}\n'
+        f'<details class="solution"><summary>A solution</summary>{code(exercise.solution.strip())}{after}</details>'
+    )
+
+
+def _visual(chapter: Chapter, visual: Visual, results: Results) -> str:
+    missing = _recorded(chapter, visual.name, results).missing
+    if missing:
+        missing = (
+            f'<p class="note">It is not drawn, because it needs a package: <code>{html.escape(missing)}</code></p>'
+        )
+    return (
+        f'<figure class="visual" data-visual="{visual.name}"><figcaption>{inline(visual.caption)}</figcaption>'
+        f"{missing}<div></div></figure>"
+    )

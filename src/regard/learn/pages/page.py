@@ -1,0 +1,59 @@
+"""Page: one HTML page of the course, from its parts. Script and style of all pages are two files beside them."""
+
+from __future__ import annotations
+
+import functools
+import html
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from ...common.web import visuals
+from ...common.web.html_page import filled, json_for_html, stripped
+
+__all__ = ["FILES", "page", "policy"]
+
+SCRIPTS = (
+    "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
+    "following", "chapter",
+)  # fmt: skip
+STYLES = ("course", "learner")
+
+
+def page(title: str, main: str, data: Mapping[str, Any], *, top: str = "", served: bool = False) -> str:
+    """One page. data: what the script reads · top: links above the text · served: whether it has a server."""
+    parts = {
+        "policy": html.escape(policy(served), quote=True),
+        "title": html.escape(title),
+        "top": top,
+        "main": main,
+        "data": json_for_html(dict(data) | {"served": served}),
+    }
+    return filled(_part("page.html"), parts)
+
+
+def policy(served: bool) -> str:
+    """The content security policy of a page: its own script and style, and its own server, if it has one."""
+    server = "'self'" if served else "'none'"
+    return (
+        "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' data: file:; "
+        f"connect-src {server}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _part(name: str) -> str:
+    return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _script() -> str:
+    own = (stripped(_part(f"{name}.js")) for name in SCRIPTS)
+    return "\n".join(['"use strict";', visuals.script(visuals.KINDS, also=("make",)), *own])
+
+
+@functools.cache
+def _style() -> str:
+    return "\n".join([*(stripped(_part(f"{name}.css")) for name in STYLES), visuals.style(visuals.KINDS)])
+
+
+FILES = {"course.js": _script, "course.css": _style}  # what every page of a site loads

@@ -1,0 +1,103 @@
+"""Programs: runs the code of chapters for a page, in processes of their own and with a limit of time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import defaultdict
+from contextlib import suppress
+from typing import Any
+
+from ....common.errors import refuse
+from ....conformance.process.child import Child, Lost
+from ...chapter import Chapter
+from ..recorded import Recorded
+
+__all__ = ["AT_ONCE", "Programs"]
+
+AT_ONCE = 2
+SECONDS = 180.0  # for one block; the slowest of the course trains a model
+MOST = 1 << 26  # bytes of what a block gives
+
+
+class Programs:
+    """Runs blocks of chapters, from any number of threads. What a block gave is kept: it gives the same again."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, str], Recorded] = {}
+        self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._state = threading.Lock()
+        self._closed = False
+
+    def run(self, chapter: Chapter, name: str) -> Recorded:
+        """What a block gives. Raises Refused if it raises an error, or does not end."""
+        key = chapter.number, name
+        with self._state:
+            turn = self._turns[key]
+        with turn:  # two pages that request the same block run it once
+            if key not in self._found:
+                with self._room:
+                    self._found[key] = self._run(chapter, name)
+            return self._found[key]
+
+    def close(self) -> None:
+        """Ends all processes."""
+        with self._state:
+            self._closed = True
+            for child in self._busy:  # a thread that waits for one of these sees that it has ended
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.process.pid, signal.SIGKILL)
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.end()
+            child.close()
+
+    def _run(self, chapter: Chapter, name: str) -> Recorded:
+        child = self._child()
+        request = json.dumps([str(chapter.path.resolve()), name]).encode()
+        try:
+            reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
+        except Lost as lost:
+            self._left(child, ended=True)
+            raise _failed(chapter, name, str(lost)) from None
+        self._left(child, ended=False)
+        if "error" in reply:
+            raise _failed(chapter, name, reply["error"])
+        return Recorded(**reply)
+
+    def _child(self) -> Child:
+        if os.name != "posix":
+            fix = "on Windows, use WSL; reading and predicting work anywhere"
+            raise refuse("learn", "code cannot be run here", given=os.name, expected="Linux or macOS", fix=fix)
+        with self._state:
+            if self._closed:
+                raise refuse(
+                    "learn", "the server is ending", given="a program", expected="nothing", fix="start it again"
+                )
+            child = self._idle.pop() if self._idle else Child("regard.learn.pages.serving.worker")
+            self._busy.add(child)
+        return child
+
+    def _left(self, child: Child, ended: bool) -> None:
+        with self._state:
+            self._busy.discard(child)
+            if not ended and not self._closed:
+                self._idle.append(child)
+                return
+        child.end()
+        child.close()
+
+
+def _failed(chapter: Chapter, name: str, why: str) -> Exception:
+    return refuse(
+        "learn",
+        f"the program {name} of chapter {chapter.number} did not give its result",
+        given=why,
+        expected=f"a result within {SECONDS:g} s",
+        fix="reload the page to run it again",
+    )

@@ -1,0 +1,202 @@
+"""Requests: what a page of the course may ask of the server. Names are those of the course, never paths of files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ....common.errors import refuse
+from ...chapter import Chapter, Claim, Exercise, Part, key_of
+from ...exercises import note_shown
+from ...folder import add_note, place_in, starts
+from ...forms import FORMS, Judged, Unreadable
+from ...progress import Progress, changing, read
+from ..recorded import runnable
+from .checks import Checks
+from .programs import Programs
+
+__all__ = ["FIELDS", "SLOW", "Requests"]
+
+PART: dict[str, type] = {"chapter": int, "name": str}
+FIELDS: dict[str, dict[str, type]] = {
+    "run": PART,
+    "visual": PART,
+    "answer": {"key": str, "given": str},
+    "again": {"key": str, "given": str, "chapter": int},
+    "claim": {**PART, "given": str},
+    "start": PART,
+    "check": PART,
+    "hint": {**PART, "number": int},
+    "show": PART,
+    "note": {**PART, "text": str},
+    "place": PART,
+}  # what each request holds, no less and no more
+SLOW = ("run", "visual")  # these run code of the course
+LONGEST = 4000  # characters of an answer, and of a note
+
+Kind = TypeVar("Kind", bound=Part)
+
+
+class Requests:
+    """The requests of the pages of one learner, from any number of threads."""
+
+    def __init__(self, folder: Path, chapters: Sequence[Chapter], programs: Programs, checks: Checks):
+        self.folder, self.programs, self.checks = folder, programs, checks
+        self.chapters = {chapter.number: chapter for chapter in chapters}
+        self.questions = {key_of(chapter, each): each for chapter in chapters for each in chapter.questions}
+
+    def answer(self, what: str, body: bytes) -> dict[str, Any]:
+        """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
+        given = _read(what, body)
+        ask: Callable[..., dict[str, Any]] = getattr(self, f"_{what}")
+        return ask(**given)
+
+    def learner(self) -> dict[str, Any]:
+        """What a page knows of the learner: progress, results of checks, the folder."""
+        return {"progress": read(self.folder).to_json(), "folder": str(self.folder), **self.checks.state()}
+
+    # ---- what runs ---------------------------------------------------------------------------------------------------
+
+    def _run(self, chapter: int, name: str) -> dict[str, Any]:
+        return {"text": self.programs.run(*self._block(chapter, name)).text}
+
+    def _visual(self, chapter: int, name: str) -> dict[str, Any]:
+        return self.programs.run(*self._block(chapter, name)).data
+
+    def _block(self, number: int, name: str) -> tuple[Chapter, str]:
+        chapter = self._chapter(number)
+        if name not in {each.name for each in runnable(chapter)}:
+            raise _unknown("program", name)
+        return chapter, name
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, key: str, given: str) -> dict[str, Any]:
+        right = self._judged(key, given).right
+        with changing(self.folder) as progress:
+            progress.answered(key, given, right)  # the first answer stays, also that of another page or terminal
+        return progress.answers[key]
+
+    def _again(self, key: str, given: str, chapter: int) -> dict[str, Any]:
+        right, number = self._judged(key, given).right, self._chapter(chapter).number
+        with changing(self.folder) as progress:
+            if key not in progress.answers:
+                raise _unknown("answer", key)
+            if number not in {each["chapter"] for each in progress.answers[key]["again"]}:
+                progress.again(key, number, right)
+        return progress.answers[key]
+
+    def _judged(self, key: str, given: str) -> Judged:
+        if key not in self.questions:
+            raise _unknown("question", key)
+        question = self.questions[key]
+        if not given.strip():  # the learner wanted to see the answer
+            return Judged(False)
+        try:
+            return FORMS[question.form].judge(FORMS[question.form].read(given, question.fields), question.fields)
+        except Unreadable as error:
+            what = "the answer cannot be read"
+            raise refuse("learn", what, given=given[:40], expected=str(error), fix="type it anew") from None
+
+    def _claim(self, chapter: int, name: str, given: str) -> dict[str, Any]:
+        key = key_of(*self._part(chapter, name, Claim))
+        if given not in ("holds", "holds if", "fails"):
+            raise _unknown("outcome", given)
+        with changing(self.folder) as progress:
+            return {"given": progress.claims.setdefault(key, given)}
+
+    # ---- exercises ---------------------------------------------------------------------------------------------------
+
+    def _start(self, chapter: int, name: str) -> dict[str, Any]:
+        path, _ = starts(self.folder, *self._part(chapter, name, Exercise))
+        return {"path": str(path)}
+
+    def _check(self, chapter: int, name: str) -> dict[str, Any]:
+        owner, exercise = self._part(chapter, name, Exercise)
+        path, _ = starts(self.folder, owner, exercise)
+        self.checks.check(owner, exercise, path)
+        return {}
+
+    def _hint(self, chapter: int, name: str, number: int) -> dict[str, Any]:
+        owner, exercise = self._part(chapter, name, Exercise)
+        if not 1 <= number <= len(exercise.hints):
+            raise _unknown("hint", str(number))
+        with changing(self.folder) as progress:
+            noted = progress.exercise(key_of(owner, exercise))
+            noted["hints"] = max(noted["hints"], number)
+        return {}
+
+    def _show(self, chapter: int, name: str) -> dict[str, Any]:
+        note_shown(self.folder, *self._part(chapter, name, Exercise), fix="save your file, or press Check now")
+        return {}
+
+    # ---- place and notes ---------------------------------------------------------------------------------------------
+
+    def _note(self, chapter: int, name: str, text: str) -> dict[str, Any]:
+        owner, part = self._part(chapter, name, Part)
+        words = " ".join(text.split())
+        if not words:
+            raise refuse("learn", "no question", given="an empty text", expected="a question", fix="write one")
+        return {"path": str(add_note(self.folder, words, place_in(owner, part.name)))}
+
+    def _place(self, chapter: int, name: str) -> dict[str, Any]:
+        """Where the reader is, which only goes forward. name: a part, or "" for the end of the chapter."""
+        owner = self._chapter(chapter)
+        names = [part.name for part in owner.parts]
+        if name and name not in names:
+            raise _unknown("part", name)
+        with changing(self.folder) as progress:
+            before = progress.place.get(str(chapter))
+            if name == "" and self._left(owner, progress):
+                name = names[-1]
+            if before == "":  # the chapter is done, and stays so when something is looked up
+                return {"current": progress.current, "place": ""}
+            if before not in names or name == "" or names.index(name) > names.index(before):
+                progress.place[str(chapter)] = name
+            following = min((number for number in self.chapters if number > chapter), default=chapter)
+            progress.current = following if name == "" else chapter
+        return {"current": progress.current, "place": progress.place[str(chapter)]}
+
+    def _left(self, chapter: Chapter, progress: Progress) -> bool:
+        """Whether a question or an exercise of a chapter is left."""
+        answered = all(key_of(chapter, each) in progress.answers for each in chapter.questions)
+        return not answered or not all(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+
+    # ---- names -------------------------------------------------------------------------------------------------------
+
+    def _chapter(self, number: int) -> Chapter:
+        if number not in self.chapters:
+            raise _unknown("chapter", str(number))
+        return self.chapters[number]
+
+    def _part(self, number: int, name: str, kind: type[Kind]) -> tuple[Chapter, Kind]:
+        chapter = self._chapter(number)
+        part = chapter.part(name)
+        if not isinstance(part, kind):
+            raise _unknown(kind.__name__.lower(), name)
+        return chapter, part
+
+
+def _unknown(what: str, given: str) -> Exception:
+    expected, fix = f"a {what} of the course", "reload the page"
+    return refuse("learn", f"no such {what}", given=repr(given[:40]), expected=expected, fix=fix)
+
+
+def _read(what: str, body: bytes) -> Mapping[str, Any]:
+    wanted = FIELDS[what]
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        given = None
+    if (
+        not isinstance(given, dict)
+        or given.keys() != wanted.keys()
+        or not all(type(given[name]) is kind for name, kind in wanted.items())
+        or any(isinstance(each, str) and len(each) > LONGEST for each in given.values())
+    ):
+        fields = ", ".join(f"{name}: {kind.__name__}" for name, kind in wanted.items())
+        what, expected = f"the request {what} is not understood", f"{fields}, texts of at most {LONGEST:,} characters"
+        raise refuse("learn", what, given=repr(body[:40]), expected=expected, fix="reload the page")
+    return given

@@ -1,0 +1,180 @@
+"""The server of the course: its pages, with the learner's folder, for the browser of this machine.
+
+It serves no files: pages are made of the chapters, and a path in a request is compared with their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.parse
+import webbrowser
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....common.errors import Refused
+from ....common.optional import needs
+from ....common.web.guard import NOT_FOUND
+from ....common.web.html_page import json_for_html
+from ....common.web.local_server import LocalServer, body_of, sentence, unless_left
+from ...chapter import Chapter
+from ...folder import writing
+from ...running import installed
+from ..contents_html import contents
+from ..page import FILES, page, policy
+from ..recorded import Recorded, runnable
+from ..site import TITLE, chapter_page, name_of
+from .checks import Checks
+from .programs import AT_ONCE, Programs
+from .requests import FIELDS, SLOW, Requests
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+__all__ = ["CourseServer", "serve"]
+
+LONGEST = 1 << 16  # bytes of a request
+QUICK = 4  # requests at once that run no code of the course
+WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
+HERE = "the learner's data"  # marks where these come in a page
+PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
+
+
+def serve(
+    folder: Path,
+    chapters: Sequence[Chapter],
+    *,
+    first: Chapter | None = None,
+    port: int = 0,
+    open_browser: bool = False,
+    tell: Callable[[str], object] = print,
+) -> None:
+    """Serves the course until Ctrl-C.
+
+    folder: the learner's, made if there is none · first: the chapter to open, or the contents · port: 0 for any that is
+    free · tell: called with the address before the server starts
+    """
+    server = CourseServer(folder, chapters, port=port)
+    address = server.address + (urllib.parse.quote(name_of(first)) if first is not None else "")
+    tell(address)
+    if open_browser:
+        webbrowser.open(address)
+    server.run()
+
+
+class CourseServer(LocalServer):
+    """The course at `address`, which contains the secret. `run()` serves until Ctrl-C, `with` during its block.
+
+    Refused: packages that are missing; a folder that cannot be written; a port that is not available.
+    """
+
+    def __init__(self, folder: Path, chapters: Sequence[Chapter], *, port: int = 0):
+        needs("learn --serve", "learn", *PACKAGES)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        folder = folder.resolve()
+        programs, checks = Programs(), Checks(folder, chapters)
+
+        def end() -> None:
+            checks.close()
+            programs.close()
+
+        requests = Requests(folder, chapters, programs, checks)
+        super().__init__(partial(application, requests, Pages(chapters)), port, end)
+        checks.start()
+
+
+class Pages:
+    """The pages of the course, by name. The first request for one makes it."""
+
+    def __init__(self, chapters: Sequence[Chapter]):
+        self.chapters = {name_of(chapter): chapter for chapter in chapters}
+        self.names = {"", "index.html", *self.chapters}
+        self._made: dict[str, tuple[str, str]] = {}
+
+    def html(self, name: str, learner: dict[str, Any]) -> bytes:
+        """A page with the learner's data."""
+        if name not in self._made:
+            self._made[name] = self._halves(name)
+        before, after = self._made[name]
+        return (before + json_for_html(learner) + after).encode("utf-8", "replace")
+
+    def _halves(self, name: str) -> tuple[str, str]:
+        chapters, more = list(self.chapters.values()), {"learner": HERE}
+        if name not in self.chapters:
+            whole = page(TITLE, contents(chapters), {"contents": True} | more, served=True)
+        else:
+            chapter = self.chapters[name]
+            missing = {(chapter.number, each.name): installed(each.needs) for each in runnable(chapter)}
+            results = {key: Recorded(missing=command) for key, command in missing.items() if command}
+            whole = chapter_page(chapter, chapters, results, more)
+        before, _, after = whole.rpartition(json.dumps(HERE))
+        return before, after
+
+
+def application(requests: Requests, pages: Pages, begin: bytes) -> Starlette:
+    """The ASGI application at /SECRET/…: pages, their script and style, changes/N, and the requests of a page.
+
+    begin: how the addresses begin, "/SECRET/"
+    """
+    import anyio
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+    headers = {"Content-Security-Policy": f"{policy(True)}; frame-ancestors 'none'"}
+    slow, quick = anyio.CapacityLimiter(AT_ONCE), anyio.CapacityLimiter(QUICK)
+
+    async def answer(request: Request) -> Response:
+        path = urllib.parse.unquote(request.scope["raw_path"][len(begin) :].decode("latin-1"))
+        if request.method == "POST":
+            return await posted(request, path)
+        if path in FILES:
+            kind = "text/javascript" if path.endswith(".js") else "text/css"
+            return Response(FILES[path](), media_type=kind)
+        if path in pages.names:
+            try:
+                html = await anyio.to_thread.run_sync(lambda: pages.html(path, requests.learner()), limiter=quick)
+            except Refused as refused:  # the progress cannot be read
+                return Response(str(refused), 500, media_type="text/plain")
+            return Response(html, media_type="text/html", headers=headers)
+        route, _, number = path.partition("/")
+        if route == "changes" and number.isascii() and number.isdecimal() and len(number) < 16:
+            return await unless_left(request, partial(changed, int(number)))
+        return JSONResponse({"error": NOT_FOUND}, 404)
+
+    async def posted(request: Request, what: str) -> Response:
+        if what not in FIELDS:
+            return JSONResponse({"error": NOT_FOUND}, 404)
+        body = await body_of(request, LONGEST)
+        if body is None:
+            return JSONResponse({"error": f"the request is longer than {LONGEST:,} bytes"}, 413)
+        ask = partial(requests.answer, what, body)
+        if what in SLOW:
+            return await unless_left(request, partial(computed, ask, slow))
+        return await computed(ask, quick)  # what is to be kept is kept, also if the page is closed meanwhile
+
+    async def computed(ask: Callable[[], dict[str, Any]], limiter: anyio.CapacityLimiter) -> Response:
+        try:
+            return JSONResponse(await anyio.to_thread.run_sync(ask, limiter=limiter))
+        except Refused as refused:
+            fix = "; ".join(reason.fix for reason in refused.reasons)
+            return JSONResponse({"error": f"{sentence(refused)}. To go on: {fix}"}, 400)
+
+    async def changed(known: int) -> Response:
+        """What the learner has done, as soon as it is newer than the version that a page knows."""
+        checks, event, loop = requests.checks, anyio.Event(), asyncio.get_running_loop()
+        with checks.listening(lambda: loop.call_soon_threadsafe(event.set)), anyio.move_on_after(WAIT):
+            if checks.version == known and not checks.over:
+                await event.wait()
+        return await computed(requests.learner, quick)
+
+    async def fault(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": "internal error in regard; the terminal of the server shows it"}, 500)
+
+    routes = [Route("/{rest:path}", answer, methods=["GET", "POST"])]
+    return Starlette(routes=routes, exception_handlers={Exception: fault})

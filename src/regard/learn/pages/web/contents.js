@@ -1,0 +1,54 @@
+// Contents: what the reader has done of each chapter, and where to go on.
+
+function setUpContents() {
+  const list = document.querySelector(".contents");
+  const next = make("p", { className: "continue" }, make("a", { href: list.querySelector("a").getAttribute("href") }, "Begin"));
+  list.before(next);
+  const own = make("p", { className: "own" });
+  if (page.served) own.append("Your files are in ", make("code", { className: "path" }, page.learner.folder), ", your questions in notes.md beside them.");
+  else own.append(download(), " ", forgetting());
+  list.after(own);
+}
+
+/** Fills in the progress. */
+function showContents() {
+  for (const row of document.querySelectorAll("[data-chapter]")) {
+    const number = row.dataset.chapter;
+    const of = (entries) => Object.entries(entries).filter(([key]) => key.startsWith(`${number}/`)).map(([, each]) => each);
+    const answers = of(progress.answers);
+    const words = [];
+    if (progress.place[number] === "") words.push("done");
+    else if (progress.current === Number(number)) words.push("you are here");
+    if (answers.length) words.push(`${answers.length} of ${row.dataset.questions} answered, ${answers.filter(({ right }) => right).length} right`);
+    const passed = of(progress.exercises).filter((each) => each.passed).length;
+    if (passed) words.push(`${passed} of ${row.dataset.exercises} exercises`);
+    const done = row.querySelector(".done");
+    done.textContent = words.join(" · ");
+    done.classList.toggle("all", progress.place[number] === "");
+  }
+  showNext();
+}
+
+function showNext() {
+  const row = document.querySelector(`[data-chapter="${progress.current}"]`);
+  if (!row) return;
+  const chapter = row.querySelector("a");
+  const place = progress.place[progress.current];
+  const begun = place !== undefined && place !== "";
+  const link = document.querySelector(".continue a");
+  link.href = chapter.getAttribute("href") + (begun ? `#${encodeURIComponent(place)}` : "");
+  link.textContent = `${begun ? "Continue where you stopped" : "Go on"}: ${chapter.textContent}`;
+}
+
+/** A button that forgets what this browser knows of the reader. */
+function forgetting() {
+  const button = make("button", { type: "button", className: "forget" }, "Forget my progress");
+  button.addEventListener("click", () => {
+    if (!confirm("Forget all answers, places and questions that this browser keeps of the course?")) return;
+    try {
+      localStorage.removeItem(STORED);
+    } catch { /* nothing is kept */ }
+    location.reload();
+  });
+  return button;
+}

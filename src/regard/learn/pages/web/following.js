@@ -1,0 +1,55 @@
+// Following: what happens elsewhere, in the learner's editor, a terminal or another tab, is shown as it happens.
+
+const GONE = "The server has ended. Your files and your progress are kept: start regard learn --serve again, and open its new address.";
+
+/** Shows all that is known of the reader. */
+function showAll() {
+  if (page.contents) {
+    showContents();
+    return;
+  }
+  showAnswers();
+  showClaims();
+  showExercises();
+  unfold();
+  noteSoon();
+}
+
+/** Waits for changes, one request at a time, and only while the page is seen: a browser opens few connections. */
+async function follow() {
+  let failed = 0;
+  while (failed < 3) {
+    if (document.hidden) await new Promise((seen) => { document.addEventListener("visibilitychange", seen, { once: true }); });
+    const leaving = new AbortController();
+    const leave = () => leaving.abort();
+    document.addEventListener("visibilitychange", leave);
+    try {
+      const response = await fetch(`changes/${page.learner.version}`, { signal: leaving.signal });
+      const found = await response.json();
+      if (!response.ok) throw new Error(found.error);
+      page.learner = found;
+      addKnown(found.progress);
+      showAll();
+      failed = 0;
+    } catch (error) {
+      if (leaving.signal.aborted) continue;
+      failed += 1;
+      if (failed === 3) tell(error instanceof TypeError ? GONE : error);
+      else await new Promise((later) => { setTimeout(later, 500); });
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+    }
+  }
+}
+
+function setUpFollowing() {
+  if (page.served) {
+    follow();
+    return;
+  }
+  addEventListener("storage", ({ key }) => {
+    if (key !== STORED && key !== null) return;
+    take(kept());
+    showAll();
+  });
+}

@@ -1,0 +1,175 @@
+"""What the ranks of a training do together: agree, add gradients, and divide each batch."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from ...common.errors import Reason, Refused, refuse
+from ...parallel.exchange.agreement import agreed
+from ...parallel.exchange.transport import Transport
+from ...parallel.place import place
+from ...parallel.sums import add
+from ...parallel.work import PAGE
+from ..language_model import LanguageModel
+from .divisions import Division, Rows, Tokens, divided
+from .settings import Settings
+
+__all__ = ["Alone", "Ranks", "checksum"]
+
+T = TypeVar("T")
+DIVIDED = ("batch", "tokens")
+
+
+class Alone:
+    """A training in one process, in which nothing is divided; the base class of `Ranks`.
+
+    first: whether this process prints, and writes files. many: whether there are several.
+    """
+
+    first, many = True, False
+
+    def check(self, settings: Settings) -> None:
+        """Refuses settings with which the ranks cannot train."""
+
+    def divide(self, model: LanguageModel, settings: Settings) -> None:
+        """Lets each rank compute its part of the model's batches, in place."""
+
+    def agreed(self, step: str, make: Callable[[], T], terms: Callable[[T], dict[str, str]] = lambda made: {}) -> T:
+        """What `make` returns, once it has returned on every rank; a refusal on one rank is raised on all.
+
+        Args:
+            step: what the ranks do, in words, for errors.
+            make: what each rank does; it does not communicate.
+            terms: what has to be equal on all ranks, by name, given what `make` returned.
+
+        Returns:
+            What `make` returned on this rank.
+        """
+        return make()
+
+    def any(self, flag: bool) -> bool:
+        """Whether a flag is set on some rank."""
+        return flag
+
+    def add(self, tensors: list[torch.Tensor]) -> None:
+        """Replaces tensors by their sums over all ranks, in the order of ranks."""
+
+    def loss(self, model: LanguageModel, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """This rank's part of the mean loss of a batch; the sum over all ranks is the loss.
+
+        Args:
+            model: the model.
+            tokens: (B, n) the tokens of the whole batch.
+            targets: (B, n) the tokens to predict.
+
+        Returns:
+            A scalar, in nats per token of the whole batch.
+        """
+        return model(tokens, targets)[1]
+
+
+class Ranks(Alone):
+    """A training in several processes.
+
+    Args:
+        transport: how the ranks send bytes.
+        divide: "batch": each rank computes some sequences of each batch (data parallel). "tokens": each rank computes
+            some tokens of every sequence (context parallel).
+
+    Raises:
+        Refused: another value of `divide`.
+    """
+
+    many = True
+
+    def __init__(self, transport: Transport, divide: str = "batch"):
+        if divide not in DIVIDED:
+            raise refuse(
+                "train", "--divide is unknown", given=divide, expected=" or ".join(DIVIDED), fix="choose one of them"
+            )
+        self.transport, self.divided, self.first = transport, divide, transport.rank == 0
+        self.division: Division = Rows(transport)
+
+    def check(self, settings: Settings) -> None:
+        """Refuses a device other than the CPU, and batches or sequences that are too small to be divided."""
+        ranks, recipe, reasons = self.transport.ranks, settings.recipe, []
+        if recipe.device != "cpu":
+            reasons.append(
+                Reason(
+                    "several ranks train on the CPU only",
+                    given=f"--device {recipe.device}, {ranks} ranks",
+                    expected="--device cpu",
+                    fix="choose it, or train with one rank",
+                )
+            )
+        if self.divided == "batch" and recipe.batch < ranks:
+            reasons.append(
+                Reason(
+                    "some ranks have no sequence of a batch",
+                    given=f"--batch {recipe.batch}, {ranks} ranks",
+                    expected="a sequence for each rank",
+                    fix=f"use {recipe.batch} ranks or fewer, or --divide tokens",
+                )
+            )
+        if self.divided == "tokens" and settings.context < PAGE * ranks:
+            reasons.append(
+                Reason(
+                    "some ranks have no tokens of a sequence",
+                    given=f"--context {settings.context}, {ranks} ranks",
+                    expected=f"{PAGE} tokens or more for each rank",
+                    fix="use fewer ranks, or --divide batch",
+                )
+            )
+        if reasons:
+            raise Refused("train", reasons)
+
+    def divide(self, model: LanguageModel, settings: Settings) -> None:
+        if self.divided == "tokens":
+            config = model.config
+            found = place(
+                settings.context,
+                ranks=self.transport.ranks,
+                mask=model.mask,
+                heads=config.heads,
+                key_heads=config.kv_heads or config.heads,
+                depth=config.d_model // config.heads,
+                dtype=settings.recipe.precision,
+            )
+            self.division = Tokens(self.transport, found)
+        divided(model, self.division)
+
+    def agreed(self, step: str, make: Callable[[], T], terms: Callable[[T], dict[str, str]] = lambda made: {}) -> T:
+        def prepare() -> tuple[T, dict[str, str]]:
+            made = make()
+            return made, terms(made)
+
+        return agreed(self.transport, f"train: {step}", prepare)
+
+    def any(self, flag: bool) -> bool:
+        return b"\1" in self.transport.gather("train: end of a step", bytes([flag]))
+
+    def add(self, tensors: list[torch.Tensor]) -> None:
+        add(self.transport, tensors, "train: gradients")
+
+    def loss(self, model: LanguageModel, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.division.begin(tokens)
+        mine = self.division.own(tokens)
+        if not len(mine):  # the last batch of an evaluation has fewer sequences than there are ranks
+            return torch.zeros(())
+        logits = model(mine, positions=self.division.positions)
+        wanted = self.division.own(targets)
+        total = nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten(), reduction="sum")
+        return total / targets.numel()
+
+
+def checksum(model: nn.Module) -> str:
+    """A checksum of all weights."""
+    found = 0
+    for weight in model.parameters():
+        found = zlib.crc32(weight.detach().cpu().contiguous().view(torch.uint8).numpy(), found)
+    return f"{found:08x}"

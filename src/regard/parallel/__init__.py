@@ -1,0 +1,67 @@
+"""Several devices: which rank holds which tokens of one sequence, which rank computes which rows, and what travels.
+
+place       tries the candidates on the plan of a mask, and takes the one with the least modelled time
+work        what there is to do: sizes, pages, and the pairs of each block of rows
+layouts     contiguous, zig-zag, striped and balanced; excess: only rows above the mean change their rank
+traffic     which pages each rank needs, and bytes; model: pairs and bytes as a time
+placement   the result: frozen data, files; json_arrays: its arrays in JSON
+context     attention over the processes of torch.distributed: one sequence, divided over ranks
+decoding    a cache of keys and values whose positions are spread over ranks
+exchange    how ranks send bytes, agree, and find out who is lost
+sequence    transformers models whose sequence is divided over ranks
+sums        gradients and losses, added in the order of the ranks
+torchrun    starts this command once for each rank
+explain     what a placement means for each rank: words, data, and a figure of characters; plot: as an image
+by_heads    heads over ranks: which heads a rank computes, and layers that compute them
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ..common.optional import requires_extra
+from ..common.public import belong, belongs, no_attribute
+from .by_heads.split import Heads, heads
+from .context.attention import attention, attention_with_lse
+from .context.statistics import attention_stats
+from .decoding.cache import KVCache
+from .decoding.spread import spread
+from .exchange.lost import Lost
+from .explain import Explanation, explain
+from .model import Candidate
+from .place import place
+from .placement import Placement
+from .sequence import sequence
+from .sums import sum_over_ranks
+from .work import Sizes
+
+if TYPE_CHECKING:
+    from .by_heads.style import HeadParallel
+
+__all__ = [
+    "Candidate",
+    "Explanation",
+    "HeadParallel",
+    "Heads",
+    "KVCache",
+    "Lost",
+    "Placement",
+    "Sizes",
+    "attention",
+    "attention_stats",
+    "attention_with_lse",
+    "explain",
+    "heads",
+    "place",
+    "sequence",
+    "spread",
+    "sum_over_ranks",
+]
+
+belong(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "HeadParallel":
+        raise no_attribute(__name__, name)
+    with requires_extra("regard.parallel.HeadParallel", "torch"):  # the rest of the package needs no torch
+        return belongs(importlib.import_module(".by_heads.style", __name__).HeadParallel, __name__)

@@ -1,0 +1,92 @@
+"""Sums over ranks: bytes travel, and every rank adds the same numbers in the order of the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+
+from ...common.errors import refuse
+from ..exchange.transport import Transport
+
+__all__ = ["Ranks", "entered", "summed"]
+
+
+class Ranks:
+    """The ranks that divide the heads of layers. Copies of a layer share it; it cannot be saved."""
+
+    def __init__(self, transport: Transport):
+        self.transport = transport
+        self.everyone = tuple(range(transport.ranks))
+
+    def total(self, step: str, part: torch.Tensor, among: Sequence[int]) -> torch.Tensor:
+        """The sum of the parts of some ranks, in the order of the ranks: ((part₀ + part₁) + part₂) + …
+
+        Every rank has the same bits. Numbers of 16 bits are added in float32, and rounded once. step: what is added, in
+        words. among: the ranks whose parts are added, this one included; all ranks have to call it.
+        """
+        sent = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        nothing = np.zeros(0, np.uint8)
+        outgoing = [sent if rank in among else nothing for rank in self.everyone]
+        found = self.transport.swap(step, outgoing, [each.size for each in outgoing])()
+        parts = (torch.from_numpy(found[rank]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
+        exact = torch.promote_types(part.dtype, torch.float32)
+        total = next(parts).to(exact)
+        for other in parts:
+            total = total + other
+        return total.to(part)
+
+    def __deepcopy__(self, memo: dict) -> Ranks:
+        return self
+
+    def __reduce__(self):
+        raise refuse(
+            "HeadParallel",
+            "a layer whose heads are divided over ranks cannot be saved as an object",
+            given="pickle or torch.save of the layer",
+            expected="its state_dict(), which has the heads of this rank",
+            fix="save layer.state_dict() on each rank, or the whole layer before it is divided",
+        )
+
+
+def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
+    """The sum of the parts of all ranks, the same on each. Its gradient, the same on each, is that of every part."""
+    return _Summed.apply(part, ranks, step)
+
+
+def entered(whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int] | None = None) -> torch.Tensor:
+    """A tensor that is the same on some ranks (None: on all), where each computes a part of what depends on it.
+
+    Its gradient is the sum of those that these ranks compute. Every rank has to call it, and its backward pass.
+    """
+    return _Entered.apply(whole, ranks, step, ranks.everyone if among is None else among)
+
+
+class _Summed(torch.autograd.Function):
+    """Adds parts; the gradient of a sum is that of each part."""
+
+    @staticmethod
+    def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
+        return ranks.total(step, part, ranks.everyone)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor):
+        return grad, None, None
+
+
+class _Entered(torch.autograd.Function):
+    """The tensor itself; adds its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int]) -> torch.Tensor:
+        ctx.ranks, ctx.step, ctx.among = ranks, step, among
+        return whole.view_as(whole)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor):
+        return ctx.ranks.total(f"gradient of {ctx.step}", grad, ctx.among), None, None, None

@@ -1,0 +1,128 @@
+"""What a rank is about to compute, with all checks of its arguments, before anything is exchanged."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from ...common.errors import refuse
+from ...engines import dispatch
+from ...language.checks.arguments import Arguments
+from ...language.checks.numbers import whole as integer
+from ...language.expr import Table, tables_of
+from ..exchange.transport import Transport
+from ..placement import Placement
+from ..work import stripe_of
+from .call import Call
+from .forward import Here
+from .routes import routes_of
+from .shards import shards
+
+__all__ = ["Prepared", "compiled_only", "prepared", "terms"]
+
+
+class Prepared(NamedTuple):
+    """here: what this rank does. arrays: q, k and v as (B, heads, tokens, depth). lead: the axes before the tokens of
+    the result. wanted: the tables that the score reads and that require gradients. gradients: whether anything does.
+    """
+
+    here: Here
+    arrays: tuple[np.ndarray, np.ndarray, np.ndarray]
+    lead: tuple[int, ...]
+    wanted: list[Table]
+    gradients: bool
+
+
+def prepared(
+    where: str,
+    transport: Transport,
+    place: Placement,
+    tensors: tuple[Any, Any, Any],
+    arguments: Arguments,
+    *,
+    stripe: Any,
+    learns: bool,
+) -> tuple[Prepared, dict[str, str]]:
+    """What this rank is about to compute, and what has to be equal on all ranks."""
+    arrays, lead = shards(where, transport, place, tensors)
+    q, k, v = arrays
+    dtypes = q.dtype, k.dtype, v.dtype
+    call = Call.of(
+        q.shape, k.shape, v.shape, tokens=place.sizes.tokens, dtypes=dtypes, arguments=arguments, where=where
+    )
+    compiled_only(where, call)
+    wanted = [] if call.whole.score is None else [
+        table for table in tables_of(call.whole.score).values() if getattr(table.source, "requires_grad", False)
+    ]  # fmt: skip
+    if wanted and not learns:
+        raise refuse(
+            where,
+            "tables are not learned where ranks divide the heads",
+            given=f"{len(wanted)} that require gradients",
+            expected="tables without gradients",
+            fix="divide the rows only: omit heads_group",
+        )
+    gradients = _recording() and bool(
+        wanted or any(getattr(each, "requires_grad", False) for each in (*tensors, arguments.sinks))
+    )
+    wanted = wanted if gradients else []
+    call = call.with_stripe(_stripe(where, stripe, call.whole.dims["G"], wanted))
+    here = Here.of(call, routes_of(call, place, gradients), transport)
+    return Prepared(here, arrays, lead, wanted, gradients), terms(call, place, wanted, gradients)
+
+
+def compiled_only(where: str, call: Call) -> None:
+    """Refuses what the compiled engine does not support, because no other sums in the order of law 11."""
+    against = dispatch.why_not(call.whole, "jit")
+    if against:
+        raise refuse(
+            where,
+            "only the compiled engine computes over several ranks",
+            given="; ".join(against),
+            expected="a call that it supports",
+            fix="compute on one rank: regard.attention",
+        )
+
+
+def _stripe(where: str, given: SupportsIndex | None, key_heads: int, wanted: list[Table]) -> int:
+    """Key heads that travel at a time: by default four stripes, and all at once where tables are learned."""
+    if given is None:
+        return key_heads if wanted else stripe_of(key_heads)
+    stripe = integer(given, where, "stripe")
+    if not 1 <= stripe <= key_heads:
+        expected = f"1 to {key_heads} key heads"
+        raise refuse(where, "stripe is out of range", given=f"{stripe}", expected=expected, fix="omit it")
+    if wanted and stripe < key_heads:
+        raise refuse(
+            where,
+            "a learned table needs all heads at once",
+            given=f"stripe={stripe}, and a table that requires gradients, whose sum over heads has one order",
+            expected=f"stripe={key_heads}",
+            fix="omit stripe",
+        )
+    return stripe
+
+
+def _recording() -> bool:
+    """Whether torch's autograd records calls; torch is not imported for this."""
+    return "torch" in sys.modules and sys.modules["torch"].is_grad_enabled()
+
+
+def terms(call: Call, place: Placement, wanted: list[Table], gradients: bool) -> dict[str, str]:
+    """What all ranks have to be about to do alike, by name."""
+    whole = call.whole
+    return {
+        "the version of regard": sys.modules["regard"].__version__,
+        "the placement": place.digest,
+        "the shapes": f"{ {name: size for name, size in whole.dims.items() if name not in 'QK'} }",
+        "the dtype": whole.dtype.name,
+        "the mask": f"{whole.mask}",
+        "the score": f"{whole.score}",
+        "the scale": repr(whole.scale),
+        "the sinks": "none" if whole.sinks is None else f"{whole.sinks.shape[1]} per head",
+        "dropout": "none" if whole.dropout is None else f"{whole.dropout}",
+        "what needs gradients": f"{'something' if gradients else 'nothing'}, {len(wanted)} tables",
+        "the stripe": f"{call.stripe}",
+    }

@@ -1,0 +1,128 @@
+"""Routes: for the mask of a call, which pages travel, and which rows each rank computes.
+
+A placement says who holds and who computes; its own routes are those of the mask that it was chosen for. A model uses
+several masks over one placement, so the routes of each are found from the plan of its call, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...common.caching import Memo
+from ..placement import Placement
+from ..traffic import marks_of, routes
+from ..work import PAGE, Work
+from .call import Call
+from .tree import Segment, segments
+
+__all__ = ["BLOCK", "Routes", "routes_of"]
+
+BLOCK = 1024 // PAGE  # pages whose rows are one partial sum of the backward kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """The routes of one call, as every rank finds them.
+
+    owner, worker: of each page. offsets, pages: what rank t receives from rank s is pages[offsets[t·R + s] : …], as in
+    `Placement`. spans: of each rank, the first page and one past the last of each run of rows that it computes at once.
+    visited: of each rank, for each of its spans, the pages that those rows visit; empty without gradients. work: the
+    work of the call, from which they were found.
+    """
+
+    owner: np.ndarray
+    worker: np.ndarray
+    offsets: np.ndarray
+    pages: np.ndarray
+    spans: list[list[tuple[int, int]]]
+    visited: list[list[np.ndarray]]
+    work: Work
+
+    @property
+    def ranks(self) -> int:
+        return len(self.spans)
+
+    @property
+    def moved(self) -> bool:
+        """Whether a rank computes rows that another one holds."""
+        return bool((self.owner != self.worker).any())
+
+    def travel(self, source: int, target: int) -> np.ndarray:
+        """The pages that rank `source` sends to rank `target`, ascending."""
+        pair = target * self.ranks + source
+        return self.pages[self.offsets[pair] : self.offsets[pair + 1]]
+
+    def lent(self, owner: int, worker: int) -> np.ndarray:
+        """The pages whose rows a rank holds and another computes."""
+        return np.flatnonzero((self.owner == owner) & (self.worker == worker))
+
+    def kept(self, rank: int) -> np.ndarray:
+        """The pages that a rank holds and whose keys its own rows visit."""
+        mine = self.worker[self.work.block] == rank
+        edges = np.zeros(len(self.owner) + 1, np.int64)
+        np.add.at(edges, self.work.first[mine], 1)
+        np.add.at(edges, self.work.last[mine], -1)
+        return np.flatnonzero((np.cumsum(edges)[:-1] > 0) & (self.owner == rank))
+
+    def visited_of(self, rank: int, owner: int) -> list[np.ndarray]:
+        """For each span of a rank, which of its visited pages a rank holds: places in `visited`."""
+        return [np.flatnonzero(self.owner[pages] == owner) for pages in self.visited[rank]]
+
+    def segment(self, span: tuple[int, int]) -> Segment:
+        """The blocks of 1024 positions of a span, with gradients."""
+        first, last = span[0] // BLOCK, -(-span[1] // BLOCK)
+        return Segment(first, last - first)
+
+
+_routes: Memo[Routes] = Memo(64)
+
+
+def routes_of(call: Call, place: Placement, gradients: bool) -> Routes:
+    """The routes of a call. With gradients, rows are computed in blocks of 1024, so that sums over them are those of
+    one process: by the rank that has most of a block.
+    """
+    whole = call.whole
+    kind = (whole.q.shape, whole.k.shape, place, gradients)
+    return _routes((whole.mask,), kind, lambda: _found(call, place, gradients))
+
+
+def _found(call: Call, place: Placement, gradients: bool) -> Routes:
+    work, ranks = Work.seen(call.sizes, call.whole), place.ranks
+    owner = place.owner.astype(np.int64)
+    worker = place.worker.astype(np.int64)
+    if gradients:
+        worker = _by_block(worker, ranks)
+    spans = [_spans(np.flatnonzero(worker == rank), gradients, len(owner)) for rank in range(ranks)]
+    offsets, pages = routes(work, owner, worker, ranks)
+    visited: list[list[np.ndarray]] = [[] for _ in range(ranks)]
+    if gradients:
+        place_of = np.empty(len(owner), np.int64)  # the number of the span of each page, over all ranks
+        rank_of = [rank for rank, each in enumerate(spans) for _ in each]
+        for number, (first, last) in enumerate(span for each in spans for span in each):
+            place_of[first:last] = number
+        for marks in marks_of(work, np.full(len(owner), -1), place_of, len(rank_of)):
+            for number, row in enumerate(marks.foreign, marks.start):
+                visited[rank_of[number]].append(np.flatnonzero(row))
+    return Routes(owner, worker, offsets, pages, spans, visited, work)
+
+
+def _by_block(worker: np.ndarray, ranks: int) -> np.ndarray:
+    """The rank that computes most pages of each block computes all of them."""
+    block = np.arange(len(worker)) // BLOCK
+    counts = np.zeros((block[-1] + 1, ranks), np.int64)
+    np.add.at(counts, (block, worker), 1)
+    return counts.argmax(1)[block]
+
+
+def _spans(mine: np.ndarray, gradients: bool, pages: int) -> list[tuple[int, int]]:
+    """Runs of consecutive pages; with gradients divided into subtrees of blocks."""
+    if not mine.size:
+        return []
+    edges = np.flatnonzero(np.diff(mine) > 1) + 1
+    runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(mine, edges)]
+    if not gradients:
+        return runs
+    parts = [part for first, last in runs for part in segments(first // BLOCK, -(-last // BLOCK))]
+    return [(part.first * BLOCK, min((part.first + part.size) * BLOCK, pages)) for part in parts]

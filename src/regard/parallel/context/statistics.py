@@ -1,0 +1,222 @@
+"""Statistics of the weights over several ranks: those of a row where it is computed, those of a key at its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple, SupportsFloat, SupportsIndex
+
+import numpy as np
+
+from ...api.statistics import Statistics
+from ...common.arrays import like
+from ...common.compiled import outside_programs
+from ...common.errors import refuse
+from ...common.types import ArrayLike, ArrayT
+from ...engines import dispatch
+from ...language.callables import Mask, Score
+from ...language.checks.arguments import Arguments
+from ...language.checks.starts import Starts, counted
+from ...language.measures import Mass, Measure, Request, checked_request
+from ..exchange.agreement import agreed
+from ..exchange.processes import SECONDS, processes
+from ..exchange.transport import Transport, as_bytes
+from ..placement import Placement
+from ..work import stripe_of
+from .call import Call, part_of
+from .forward import Here, gathered, lent, returned
+from .pages import Rows
+from .prepare import compiled_only, terms
+from .routes import routes_of
+from .shards import shards
+
+__all__ = ["attention_stats", "statistics_over"]
+
+WHERE = "parallel.attention_stats"
+
+
+class Prepared(NamedTuple):
+    """here: what this rank does. q, k: as (B, heads, tokens, depth). lead: the axes of a result. request: over all."""
+
+    here: Here
+    q: np.ndarray
+    k: np.ndarray
+    lead: tuple[int, ...]
+    request: Request
+
+
+@outside_programs
+def attention_stats(
+    q: ArrayT,
+    k: ArrayT,
+    *,
+    of: str | Measure | Iterable[str | Measure],
+    place: Placement,
+    mask: Mask | None = None,
+    score: Score | None = None,
+    scale: SupportsFloat | None = None,
+    batch_start: SupportsIndex | None = None,
+    head_start: SupportsIndex | None = None,
+    sinks: ArrayLike | None = None,
+    group: Any = None,
+    timeout: float = SECONDS,
+) -> Statistics:
+    """Exact statistics of the weights of one sequence whose tokens are divided over processes.
+
+    P = softmax(score(scale · q kᵀ) where mask), over the keys of all ranks; the measures of `regard.attention_stats`.
+
+    Measures of rows are bit-identical to those of one process. What a key receives is the sum over the rows of all
+    ranks, in float64 in the order of ranks, which equals that of one process to a rounding.
+
+    Args:
+        q: (…, H, n, D) the queries of the n tokens that this rank holds, as for `regard.parallel.attention`.
+        k: (…, G, n, D) their keys.
+        of: one or more measures, as for `regard.attention_stats`, except maps (`pooled`).
+        place: who holds and who computes what.
+        mask: which keys a row may attend to.
+        score: changes the logits.
+        scale: the factor of q·k, by default 1/√D.
+        batch_start: the number of the first batch entry in a larger call.
+        head_start: the number of the first query head in a larger call.
+        sinks: extra logits in the denominator, (H,) or (H, n).
+        group: the process group, or a DeviceMesh of one dimension.
+        timeout: seconds that a rank waits for the others.
+
+    Returns:
+        The results by the names of the measures, for the tokens that this rank holds: (…, H, n) each.
+
+    Raises:
+        Refused: as for `regard.attention_stats`; maps, which several ranks would have to draw together.
+        Lost: a rank ended or is late.
+
+    Source:
+        Clark et al. 2019 (entropy, distance and mass of heads).
+
+    Examples:
+        >>> import torch, torch.distributed as dist, regard as rg, regard.parallel as rp
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # with torchrun: ("gloo")
+        >>> place = rp.place(300, ranks=dist.get_world_size(), mask=rg.causal())
+        >>> x = place.shard(torch.ones(2, 300, 8), axis=1, rank=dist.get_rank())
+        >>> rp.attention_stats(x, x, of=["entropy", "received"], mask=rg.causal(), place=place)
+        Statistics(entropy: [2, 300], received: [2, 300])
+        >>> dist.destroy_process_group()
+    """
+    arguments = Arguments(mask, score, scale, None, sinks, batch_start=batch_start, head_start=head_start)
+    return statistics_over(processes(group, timeout), q, k, of, place, arguments)
+
+
+def statistics_over(
+    transport: Transport, q: Any, k: Any, of: Any, place: Placement, arguments: Arguments
+) -> Statistics:
+    """`attention_stats` over any transport."""
+    found = agreed(transport, WHERE, lambda: _prepared(transport, q, k, of, place, arguments))
+    answers = _answers(found)
+
+    def shaped(value):
+        if isinstance(value, tuple):
+            return type(value)(*map(shaped, value))
+        real = found.here.call.whole.real
+        value = value.astype(real) if value.dtype.kind == "f" else value
+        return like(q, np.ascontiguousarray(value.reshape(*found.lead, *value.shape[3:])))
+
+    return Statistics({name: shaped(value) for name, value in answers.items()})
+
+
+def _prepared(
+    transport: Transport, q: Any, k: Any, of: Any, place: Placement, arguments: Arguments
+) -> tuple[Prepared, dict[str, str]]:
+    (q4, k4), lead = shards(WHERE, transport, place, (q, k))
+    tokens = place.sizes.tokens
+    wide = [np.broadcast_to(np.zeros((), each.dtype), (*each.shape[:2], tokens, each.shape[3])) for each in (q4, k4)]
+    given = arguments._asdict()
+    del given["dropout"], given["seed"]
+    request = checked_request(wide[0], wide[1], of, where=WHERE, **given)
+    if any(request.of_kind("pooled")):
+        raise refuse(
+            WHERE,
+            "maps are not drawn over several ranks",
+            given="pooled(…)",
+            expected="measures of rows, and what keys receive",
+            fix="draw the map on one rank: regard.attention_stats",
+        )
+    call = Call(request.problem, 1)
+    call = call.with_stripe(stripe_of(call.whole.dims["G"]))
+    compiled_only(WHERE, call)
+    here = Here.of(call, routes_of(call, place, False), transport)
+    names = "; ".join(f"{measure.name} ({measure.kind})" for measure in request.measures)
+    return Prepared(here, q4, k4, lead, request), terms(call, place, [], False) | {"the measures": names}
+
+
+def _answers(found: Prepared) -> dict[str, Any]:
+    """Every measure by name: (B, H, n, …) for the tokens held here."""
+    here, request, dims = found.here, found.request, found.here.call.whole.dims
+    q = lent(here, "queries", found.q)
+    nothing = np.broadcast_to(np.zeros((), q.dtype), (*found.k.shape[:3], 1))
+    shape = dims["B"], dims["H"], len(here.computed)
+    blank = part_of(here.call, slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
+    parts = {name: _room(shape, value) for name, value in dispatch.measured(Request(blank, request.measures)).items()}
+    received = [measure.name for measure in request.of_kind("received")]
+    columns = np.zeros((dims["B"], dims["H"], dims["K"])) if received else None
+    for heads, keys, values in gathered(here, found.k, nothing):
+        rows = here.call.queries(heads)
+        for span, start in here.spans:
+            problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
+            results = dispatch.measured(Request(problem, _in_heads(request, rows)))
+            if columns is not None:
+                columns[:, rows] += results[received[0]]
+            for name in parts.keys() - set(received):
+                _store(parts[name], results[name], rows, span)
+    answers = {name: part if name in received else _back(here, name, part) for name, part in parts.items()}
+    if columns is not None:
+        answers |= dict.fromkeys(received, _at_owners(here, columns))
+    return answers
+
+
+def _in_heads(request: Request, rows: slice) -> tuple[Measure, ...]:
+    """The measures, whose sets of keys count heads from the first one of a stripe."""
+    starts = Starts(head=rows.start or None)
+    return tuple(
+        replace(each, keys=counted(each.keys, starts)) if isinstance(each, Mass) and each.keys is not None else each
+        for each in request.measures
+    )
+
+
+def _room(shape: tuple[int, ...], like: Any) -> Any:
+    """Room for the results of all rows computed here, like those of no rows."""
+    if isinstance(like, tuple):
+        return type(like)(*(_room(shape, each) for each in like))
+    return np.zeros((*shape, *like.shape[3:]), like.dtype)
+
+
+def _store(into: Any, value: Any, rows: slice, span: slice) -> None:
+    """Writes the results of some heads and rows."""
+    if isinstance(value, tuple):
+        for one, each in zip(into, value, strict=True):
+            _store(one, each, rows, span)
+    else:
+        into[:, rows, span] = value
+
+
+def _back(here: Here, name: str, value: Any) -> Any:
+    """Results of the rows computed here -> of the tokens held here."""
+    if isinstance(value, tuple):
+        return type(value)(*(_back(here, name, each) for each in value))
+    B, H, rows, *rest = value.shape
+    moved = returned(here, name, value.reshape(B, H, rows, int(np.prod(rest))))
+    return moved.reshape(*moved.shape[:3], *rest)
+
+
+def _at_owners(here: Here, columns: np.ndarray) -> np.ndarray:
+    """What each key received from the rows of all ranks, (B, H, n), for the tokens held here; in the order of ranks."""
+    routes = here.routes
+    B, H, tokens = columns.shape
+    outgoing, incoming = [], []
+    everything = Rows(np.arange(len(routes.owner)), tokens)
+    for other in range(routes.ranks):
+        theirs = np.flatnonzero(routes.owner == other)
+        outgoing.append(as_bytes(everything.taken(columns[..., None], theirs)))
+        incoming.append(B * H * len(here.held) * columns.itemsize)
+    total = np.zeros((B, H, len(here.held)))
+    for content in here.transport.swap("what keys receive", outgoing, incoming)():
+        total += content.view(np.float64).reshape(total.shape)
+    return total

@@ -1,0 +1,202 @@
+"""Explain: what a placement means for each rank: words, data, and a figure of characters."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..common.errors import refuse
+from ..common.text.terminal_text import printable
+from ..common.text.units import seconds, unit
+from .model import seconds_of
+from .placement import Placement
+from .plot import plot
+from .traffic import Flow, lent_bytes
+from .work import stripe_of, sums
+
+__all__ = ["Explanation", "explain"]
+
+LISTED = 16  # ranks that are listed one by one; of more, the busiest
+BUSIEST = 8
+BAR = 40  # characters of the longest bar
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@printable
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """What each rank has, computes, sends and receives in a forward pass; every array has one number for each rank.
+
+    Args:
+        place: the placement that is explained.
+        tokens: tokens that the rank holds.
+        rows: query rows that it computes.
+        pairs: visited pairs of query and key of these rows, over all heads.
+        balance: the pairs of the rank with the most, divided by the mean.
+        pages: pages that it holds while it computes: its own and those that it receives.
+        bytes_in: bytes that it receives: pages, queries of rows of others, and results of its own rows.
+        bytes_out: bytes that it sends.
+        peers: ranks from which it receives pages.
+        seconds: the modelled time: of the products or of the traffic, whichever takes longer.
+        memory: bytes of its q, k, v, output and lse; of the pages that it holds while it computes, two stripes of key
+            heads at a time; of what it sends and receives of a stripe; and of rows of others.
+
+    Examples:
+        >>> import regard as rg, regard.parallel as rp
+        >>> found = rp.explain(rp.place(4096, ranks=2, mask=rg.causal(), among=["zigzag"]))
+        >>> found.rows.tolist(), found.peers.tolist(), round(found.balance, 2)
+        ([2048, 2048], [1, 1], 1.0)
+    """
+
+    place: Placement
+    tokens: np.ndarray
+    rows: np.ndarray
+    pairs: np.ndarray
+    balance: float
+    pages: np.ndarray
+    bytes_in: np.ndarray
+    bytes_out: np.ndarray
+    peers: np.ndarray
+    seconds: np.ndarray
+    memory: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers as lists, and the candidates of the placement, for `json.dumps`."""
+        place = self.place
+        ranks = {name: getattr(self, name).tolist() for name in COLUMNS}
+        return {
+            "tokens": place.sizes.tokens,
+            "ranks": place.ranks,
+            "mask": place.mask,
+            "chosen": place.chosen.name,
+            "balance": self.balance,
+            "ring_bytes": place.ring_bytes,
+            "candidates": [vars(each) for each in place.candidates],
+            "per_rank": ranks,
+        }
+
+    def figure(self, width: int = 64) -> str:
+        """Two figures of characters: which rank holds, and computes, each part of the sequence; pairs as bars.
+
+        width: parts into which the sequence is divided. Ranks are written 0 to 9, a to z, and again from 0.
+        """
+        if width < 1:
+            raise refuse("explain", "no width", given=f"{width}", expected="1 or more", fix="omit width=")
+        place = self.place
+        columns = min(width, place.sizes.pages)
+        middle = (2 * np.arange(columns) + 1) * place.sizes.pages // (2 * columns)
+        shown = {"holds": place.owner[middle], "computes": place.worker[middle]}
+        lines = [f"{name:<9}{''.join(DIGITS[rank % len(DIGITS)] for rank in ranks)}" for name, ranks in shown.items()]
+        most = max(int(self.pairs.max()), 1)
+        listed = _listed(self)
+        bars = [f"{rank:>7}  {'█' * round(BAR * int(self.pairs[rank]) / most)}" for rank in listed]
+        return "\n".join([*lines, "", "   rank  pairs", *bars])
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Writes an image (PNG, SVG or PDF): who holds and computes each part, and each rank's pairs and bytes.
+
+        path: the file; an existing one is replaced. Needs matplotlib: `pip install 'regard[train]'`.
+        """
+        plot(self.place, (self.pairs, self.bytes_in, self.bytes_out), path)
+
+    def __str__(self) -> str:
+        place = self.place
+        shown = [
+            ["rank", "tokens", "rows", "pairs", "pages", "received", "sent", "peers", "memory", "time"],
+            *(
+                [
+                    f"{rank}",
+                    f"{self.tokens[rank]:,}",
+                    f"{self.rows[rank]:,}",
+                    f"{self.pairs[rank]:,}",
+                    f"{self.pages[rank]:,}",
+                    unit(int(self.bytes_in[rank]), "B"),
+                    unit(int(self.bytes_out[rank]), "B"),
+                    f"{self.peers[rank]}",
+                    unit(int(self.memory[rank]), "B"),
+                    seconds(float(self.seconds[rank])),
+                ]
+                for rank in _listed(self)
+            ),
+        ]
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in shown]
+        if place.ranks > LISTED:
+            table.append(f"the {BUSIEST} ranks of {place.ranks} with the most time; all are in the data")
+        share = f", {self.bytes_in.mean() / place.ring_bytes:.1%} of a ring" if place.ring_bytes else ""
+        mean = f"balance {self.balance:.2f} · received {unit(float(self.bytes_in.mean()), 'B')} on average{share}"
+        return "\n".join([str(place), "", *table, "", mean])
+
+
+COLUMNS = ("tokens", "rows", "pairs", "pages", "bytes_in", "bytes_out", "peers", "seconds", "memory")
+
+
+def explain(place: Placement) -> Explanation:
+    """What a placement means for each rank.
+
+    seconds = max(2 (D + E) · pairs / peak, max(bytes in, bytes out) / bandwidth)
+
+    Args:
+        place: a placement.
+
+    Returns:
+        The explanation: `str` has a line for each rank, its attributes are arrays (ranks,), `figure()` draws.
+
+    Raises:
+        Refused: the argument is not a placement.
+
+    Examples:
+        >>> import regard as rg, regard.parallel as rp
+        >>> found = rp.explain(rp.place(2048, ranks=4, mask=rg.causal() & rg.window(256)))
+        >>> print(found.figure(width=16))
+        holds    0000111122223333
+        computes 0000111122223333
+        <BLANKLINE>
+           rank  pairs
+              0  ██████████████████████████████
+              1  ████████████████████████████████████████
+              2  ████████████████████████████████████████
+              3  ████████████████████████████████████████
+    """
+    passed: Any = place
+    if not isinstance(passed, Placement):
+        given, expected = type(passed).__name__, "a Placement"
+        raise refuse("explain", "not a placement", given=given, expected=expected, fix="pass what rp.place returned")
+    sizes, ranks = place.sizes, place.ranks
+    heights, counts = sizes.heights, np.diff(place.offsets).reshape(ranks, ranks)  # [target, source]
+    target = np.repeat(np.arange(ranks), counts.sum(axis=1))
+    received = sums(target, heights[place.pages], ranks)
+    lent = lent_bytes(sizes, place.owner, place.worker, ranks)
+    pairs = sums(place.worker, place.pairs, ranks)
+    tokens = sums(place.owner, heights, ranks)
+    away = place.owner != place.worker
+    guests = sums(place.worker[away], heights[away], ranks)
+    bytes_in = sizes.key_bytes * received + lent.bytes_in
+    sent = sums(place.owner[place.pages], heights[place.pages], ranks)
+    bytes_out = sizes.key_bytes * sent + lent.bytes_out
+    bytes_of_pages = sizes.key_bytes * (received + sent)
+    total = int(pairs.sum())
+    return Explanation(
+        place=place,
+        tokens=tokens,
+        rows=sums(place.worker, heights, ranks),
+        pairs=pairs,
+        balance=float(pairs.max()) * ranks / total if total else 1.0,
+        pages=np.bincount(place.owner, minlength=ranks) + counts.sum(axis=1),
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+        peers=np.count_nonzero(counts, axis=1),
+        seconds=seconds_of(sizes, pairs, Flow(bytes_in, bytes_out), (place.peak, place.bandwidth)),
+        memory=tokens * (sizes.query_bytes + sizes.result_bytes + sizes.key_bytes)
+        + (2 * (tokens + received) * sizes.key_bytes + bytes_of_pages) * stripe_of(sizes.key_heads) // sizes.key_heads
+        + guests * (sizes.query_bytes + sizes.result_bytes),
+    )
+
+
+def _listed(found: Explanation) -> list[int]:
+    """The ranks that are shown: all, or those with the most time."""
+    ranks = found.place.ranks
+    return [*range(ranks)] if ranks <= LISTED else np.argsort(-found.seconds, kind="stable")[:BUSIEST].tolist()

@@ -1,0 +1,111 @@
+"""Transformers models whose sequence is divided over ranks: their attention becomes `regard.parallel.attention`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..common.errors import Reason, refuse
+from ..common.optional import requires_extra
+from ..language.checks.arguments import Arguments
+from ..language.expr import Expr
+from .context.attention import over
+from .context.shards import check_place
+from .exchange.agreement import agreed
+from .exchange.processes import SECONDS, processes
+from .exchange.transport import Transport
+from .placement import Placement
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["sequence"]
+
+WHERE = "parallel.sequence"
+
+
+@contextlib.contextmanager
+def sequence(
+    place: Placement, *, mask: Expr | None = None, group: Any = None, timeout: float = SECONDS
+) -> Iterator[None]:
+    """Inside, transformers models on regard compute one sequence whose tokens are divided over the ranks.
+
+    Every rank calls the model with the tokens that it holds and their positions; attention, in the forward and the
+    backward pass, equals that of one process bit for bit. Losses and gradients are parts, which have to be added:
+    divide the sum of a rank's token losses by the number of all tokens, and call `regard.parallel.sum_over_ranks`.
+
+    Args:
+        place: who holds and who computes what; its positions are passed to the model as `position_ids`.
+        mask: which keys may be attended to, over the positions of the whole sequence, in addition to the model's own
+            mask; None is all.
+        group: the process group, or a DeviceMesh of one dimension; None is all.
+        timeout: seconds that a rank waits for the others.
+
+    Yields:
+        None.
+
+    Raises:
+        Refused: a placement for another number of ranks, or a mask that is not an expression. In the model's call, on
+            every rank: other position_ids than those of the rank, padding, caches, weights as outputs, position
+            biases, sinks, masks that depend on the tokens of one rank, and models whose attention does not receive
+            position_ids. Only the dropout of attention is that of one process.
+        Lost: a rank ended, or did not take part within `timeout`.
+
+    Examples:
+        >>> import regard as rg, regard.parallel as rp
+        >>> place = rp.place(4096, ranks=2, mask=rg.causal())
+        >>> # in each of two processes, with a model of transformers on attn_implementation="regard":
+        >>> # with rp.sequence(place):
+        >>> #     logits = model(place.shard(tokens, axis=1, rank=rank), position_ids=positions[None]).logits
+    """
+    transport = processes(group, timeout)
+
+    def prepare() -> tuple[None, dict[str, str]]:
+        _check(transport, place, mask)
+        return None, {"the placement": place.digest, "the mask": f"{mask}"}
+
+    agreed(transport, WHERE, prepare)
+    with _active(transport, place, mask):
+        yield
+
+
+@contextlib.contextmanager
+def _active(transport: Transport, place: Placement, mask: Expr | None) -> Iterator[None]:
+    with requires_extra(WHERE, "hf"):
+        import torch
+
+        from ..torch.hf.divided import current
+    token = current.set(_Sequence(torch.from_numpy(place.positions(transport.rank)), mask, transport, place))
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """`regard.torch.hf.divided.Sequence`, over a transport."""
+
+    positions: torch.Tensor
+    mask: Expr | None
+    transport: Transport
+    place: Placement
+
+    def attention(self, tensors: tuple[torch.Tensor, ...], rules: Arguments, reasons: list[Reason]) -> torch.Tensor:
+        q, k, v = tensors
+        return over(self.transport, (q, k, v), self.place, rules, reasons=reasons)[0]
+
+
+def _check(transport: Transport, place: Any, mask: Any) -> None:
+    """Refuses what no call could be computed with."""
+    check_place(WHERE, transport, place)
+    if mask is not None and not isinstance(mask, Expr):
+        raise refuse(
+            WHERE,
+            "the mask is not an expression",
+            given=type(mask).__name__,
+            expected="a rule over positions, such as rg.documents(lengths=…)",
+            fix="build it with regard's masks",
+        )

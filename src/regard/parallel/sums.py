@@ -1,0 +1,108 @@
+"""Sums of tensors over ranks, added in the order of the ranks, so that every rank has the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..common.errors import refuse
+from .exchange.agreement import agreed
+from .exchange.processes import SECONDS, processes
+from .exchange.transport import Transport
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["add", "sum_over_ranks"]
+
+WHERE = "parallel.sum_over_ranks"
+FIX = "pass the same tensors on every rank, such as [each.grad for each in model.parameters()]"
+
+
+def sum_over_ranks(tensors: Iterable[torch.Tensor], *, group: Any = None, timeout: float = SECONDS) -> None:
+    """Replaces tensors by their sums over all ranks, in place, for gradients and losses.
+
+    tensor = tensor of rank 0 + … + tensor of rank R − 1, in this order, in float64, rounded once.
+
+    Every rank computes a part of each sum and sends it to the others, so all have the same bits. The sums of a library
+    for communication have another order, which depends on the number of ranks and on sizes.
+
+    Args:
+        tensors: floating-point tensors on the CPU, with the same shapes and dtypes on every rank.
+        group: the process group, or a DeviceMesh of one dimension; None is all.
+        timeout: seconds that a rank waits for the others.
+
+    Returns:
+        None.
+
+    Raises:
+        Refused: tensors that cannot be summed, or that differ between ranks; on every rank.
+        Lost: a rank ended, or did not take part within `timeout`.
+
+    Examples:
+        >>> import regard.parallel as rp
+        >>> # in each of several processes, after loss.backward():
+        >>> # rp.sum_over_ranks([each.grad for each in model.parameters()])
+    """
+    add(processes(group, timeout), list(tensors), WHERE)
+
+
+def add(transport: Transport, tensors: list[torch.Tensor], step: str) -> None:
+    """The same over any transport. step: what is summed, in words, for errors."""
+    import torch
+
+    agreed(transport, step, lambda: _checked(step, tensors))
+    with torch.no_grad():
+        for dtype in dict.fromkeys(each.dtype for each in tensors):
+            alike = [each for each in tensors if each.dtype == dtype]
+            found = _added(transport, step, torch.cat([each.detach().reshape(-1) for each in alike]))
+            for each, part in zip(alike, found.split([each.numel() for each in alike]), strict=True):
+                each.copy_(part.view(each.shape))
+
+
+def _checked(step: str, tensors: list[torch.Tensor]) -> tuple[None, dict[str, str]]:
+    """Refuses what cannot be summed; the rest has to be equal on all ranks."""
+    import torch
+
+    for each in tensors:
+        if not isinstance(each, torch.Tensor) or not each.is_floating_point() or each.device.type != "cpu":
+            given = f"{each.dtype} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
+            raise refuse(
+                step, "this cannot be summed", given=given, expected="floating-point tensors on the CPU", fix=FIX
+            )
+    shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
+    return None, {"the tensors": ", ".join(f"{dtype} {shape}" for shape, dtype in shapes)}
+
+
+def _added(transport: Transport, step: str, flat: torch.Tensor) -> torch.Tensor:
+    """The sum of a tensor of one axis: each rank adds one part of it."""
+    import torch
+
+    size, ranks = flat.element_size(), transport.ranks
+    ends = [len(flat) * (rank + 1) // ranks for rank in range(ranks)]
+    counts = np.diff([0, *ends]).tolist()
+    parts = [_bytes(part) for part in flat.split(counts)]
+    own = counts[transport.rank]
+    received = transport.swap(f"{step}: parts", parts, [own * size] * ranks)()
+    total = torch.zeros(own, dtype=torch.float64)
+    for each in received:
+        total += _tensor(each, flat.dtype)
+    mine = _bytes(total.to(flat.dtype))
+    sums = transport.swap(f"{step}: sums", [mine] * ranks, [count * size for count in counts])()
+    return torch.cat([_tensor(each, flat.dtype) for each in sums])
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    import torch
+
+    return tensor.contiguous().view(torch.uint8).numpy()
+
+
+def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    import torch
+
+    found = torch.empty(array.size // dtype.itemsize, dtype=dtype)
+    found.view(torch.uint8).copy_(torch.from_numpy(array))
+    return found

@@ -1,0 +1,165 @@
+"""Models whose sequence is divided over ranks: the masks and attention calls inside `regard.parallel.sequence`.
+
+A rank sees only its tokens. So the rule of a mask is taken over the positions of the whole sequence, which is right for
+rules that capture numbers only; anything else raises Refused, and so do calls that do not show the positions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+
+from ...common.errors import Reason
+from ...language.callables import as_mask
+from ...language.checks.arguments import Arguments
+from ...language.expr import Expr
+from .lazy_mask import EVERYTHING, OWN, LazyMask, between_graphs, lazy_mask
+
+__all__ = ["DividedMask", "Sequence", "current", "divided_reasons", "mask_for"]
+
+PACKED = "packed_sequence_mask_function.<locals>.inner_mask", "remap_positions_for_packed_sequence.<locals>.inner_mask"
+
+
+class Sequence(Protocol):
+    """A sequence of which this rank holds some tokens.
+
+    positions: (n,) of the tokens that this rank holds. mask: which keys may be attended to, apart from the model's
+    mask; None is all.
+    """
+
+    positions: torch.Tensor
+    mask: Any
+
+    def attention(self, tensors: tuple[torch.Tensor, ...], rules: Arguments, reasons: list[Reason]) -> torch.Tensor:
+        """(B, H, n, E) from q, k and v of the tokens that this rank holds; what one rank refuses is raised on all."""
+
+
+current: ContextVar[Sequence | None] = ContextVar("the sequence that is divided over ranks", default=None)
+
+
+class DividedMask(LazyMask):
+    """The mask of a whole sequence, for the tokens that a rank holds. reasons: why it cannot be used, if it cannot."""
+
+    def __init__(self, rule: Expr, shape: tuple[int, int, int, int], device: torch.device | str, reasons: list[Reason]):
+        super().__init__(rule, shape, 0, device)
+        self.reasons = reasons
+
+
+@between_graphs
+def mask_for(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offset=0, **rest: Any) -> LazyMask:
+    """The mask function that is registered with transformers: `lazy_mask`, and the whole mask of a divided sequence."""
+    sequence = current.get()
+    if sequence is None:
+        return lazy_mask(batch_size, q_length, kv_length, q_offset, kv_offset, **rest)
+    given = rest.get("attention_mask")
+    if isinstance(given, DividedMask):
+        return given
+    reasons = []
+    if int(q_offset) or int(kv_offset) or int(q_length) != int(kv_length):
+        reasons.append(
+            _reason(
+                "a cache holds a part of a divided sequence",
+                given=f"{q_length} rows from {q_offset}, {kv_length} keys from {kv_offset}",
+                fix="call the model without past_key_values, and with use_cache=False",
+            )
+        )
+    if given is not None and not bool(torch.as_tensor(given).all()):
+        reasons.append(
+            _reason(
+                "padding of a divided sequence",
+                given=f"attention_mask {list(given.shape)}, which hides keys",
+                fix="omit attention_mask, and pass the rule of the whole sequence to rp.sequence, such as "
+                "mask=rg.lengths(…)",
+            )
+        )
+    function = rest.get("mask_function")
+    rule = EVERYTHING if function is None else _everywhere(function, sequence.positions)
+    if rule is None:
+        reasons.append(
+            _reason(
+                "the model's mask depends on the tokens of one rank",
+                given=getattr(function, "__qualname__", repr(function)),
+                fix="pass position_ids = place.positions(rank); or its rule as mask= of rp.sequence",
+            )
+        )
+    rule = EVERYTHING if rule is None else rule
+    if sequence.mask is not None:
+        rule = sequence.mask if rule is EVERYTHING else rule & sequence.mask
+    return DividedMask(rule, (batch_size, 1, int(q_length), int(kv_length)), rest.get("device", "cpu"), reasons)
+
+
+def divided_reasons(
+    sequence: Sequence, mask: Any, kwargs: Mapping[str, Any], uncomputed: Mapping[str, Any]
+) -> list[Reason]:
+    """Why a call cannot be computed over ranks. uncomputed: by name, arguments that have to be absent."""
+    reasons = [
+        _reason(
+            f"{name} of a divided sequence",
+            given=f"{name} of shape {list(each.shape)}" if isinstance(each, torch.Tensor) else f"{name}={each}",
+            fix="omit it, or train on one rank",
+        )
+        for name, each in uncomputed.items()
+        if each is not None and each is not False
+    ]
+    if isinstance(mask, DividedMask):
+        reasons += mask.reasons
+    else:
+        reasons.append(
+            _reason(
+                "the mask was not made for a divided sequence",
+                given="no mask" if mask is None else f"{type(mask).__name__} {list(mask.shape)}",
+                fix="let the model build its mask inside rp.sequence: omit attention_mask",
+            )
+        )
+    positions = kwargs.get("position_ids")
+    if positions is None or not _same(positions, sequence.positions):
+        given = (
+            f"{list(positions.shape)} from {positions.flatten()[:3].tolist()}"
+            if positions is not None
+            else ("none: the model's attention does not receive them")
+        )
+        reasons.append(
+            _reason(
+                "position_ids are not those of the tokens of this rank",
+                given=given,
+                fix="position_ids=torch.from_numpy(place.positions(rank))[None], or a model whose attention receives "
+                "them, such as Llama",
+            )
+        )
+    return reasons
+
+
+def _reason(what: str, *, given: str, fix: str) -> Reason:
+    return Reason(what, given=given, expected="self-attention of a whole sequence without a cache", fix=fix)
+
+
+def _same(given: torch.Tensor, positions: torch.Tensor) -> bool:
+    """Whether every row of position_ids (B, n) or (n,) is the positions."""
+    return given.shape[-1] == len(positions) and bool((given == positions.to(given.device)).all())
+
+
+def _everywhere(function: Callable, positions: torch.Tensor) -> Expr | None:
+    """The rule of a mask function of transformers over positions, or None where it depends on tensors.
+
+    transformers takes positions with gaps for packed documents; where they are the positions of this rank, the gaps are
+    those of the placement, and the function inside is meant.
+    """
+    captured = inspect.getclosurevars(function).nonlocals
+    parts = captured.get("mask_functions", ())
+    if tuple(getattr(part, "__qualname__", "") for part in parts) == PACKED:
+        inner = inspect.getclosurevars(parts[1]).nonlocals
+        return _everywhere(inner["mask_function"], positions) if _same(inner["position_ids"], positions) else None
+    return as_mask(function) if _of_numbers(function) else None
+
+
+def _of_numbers(function: Any) -> bool:
+    """Whether a function of transformers captures numbers only, or functions that do."""
+    if getattr(function, "__module__", "") != OWN:
+        return False
+    captured = [*inspect.getclosurevars(function).nonlocals.values()]
+    inner = [part for each in captured for part in (each if isinstance(each, tuple) else (each,))]
+    return all(isinstance(each, int) or (callable(each) and _of_numbers(each)) for each in inner)

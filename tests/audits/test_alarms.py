@@ -1,0 +1,107 @@
+"""Healthy attention of unusual design: no alarm, whatever it is; and the faults that look like it are still found."""
+
+import random
+
+import pytest
+import torch
+from torch.nn import functional
+
+from bench.audit_alarms.__main__ import healthy
+from bench.audit_alarms.written import Attention, Differential, LowerRight, PreviousToken, TalkingHeads
+from regard.audits import audit
+from regard.torch.hf.tiny_models import tiny_model
+
+
+@pytest.mark.parametrize("number", [n for n in range(1000, 1048) if n % 3])
+def test_random_healthy_models(number):
+    """Models of `bench.audit_alarms`, which are not held back."""
+    _, model, arguments = healthy(number)
+
+    found = audit(model, **arguments)
+
+    assert found.healthy, str(found)
+
+
+@pytest.mark.parametrize("kind", [TalkingHeads, Differential])
+def test_weights_that_are_combined_after_the_softmax(kind):
+    """They may be negative and need not sum to 1; keys that are masked have none all the same."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        heads, depth = random.Random(seed).choice([(2, 4), (4, 8)])
+        found = audit(kind(heads, depth, fused=False).eval(), inputs=torch.randn(1, 13, heads * depth), causal=True)
+
+        assert found.healthy, str(found)
+        assert "weights" in {each.check for each in found.passed}
+
+
+def test_weights_that_are_only_scaled_or_masked_after_the_softmax_are_faulty():
+    """One softmax whose weights no longer sum to 1 is no combination."""
+
+    class Masked(Attention):
+        def mix(self, weights):
+            return weights * (torch.arange(weights.shape[-1]) % 3 > 0)
+
+    torch.manual_seed(0)
+    found = audit(Masked(2, 8, fused=False).eval(), inputs=torch.randn(1, 13, 16), checks=["weights"])
+
+    assert [each.severity for each in found.findings] == ["fault"], str(found)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5])
+def test_causal_biases_of_torch(rows):
+    """torch's biases are tensors without contents; their diagonal is recorded, and every check runs."""
+    torch.manual_seed(rows)
+    model = LowerRight(2, 8).eval()
+    model.rows = rows
+    found = audit(model, inputs=torch.randn(1, 13, 16))
+
+    assert found.healthy and {"determinism", "mask"} <= {each.check for each in found.passed}, str(found)
+
+
+@pytest.mark.parametrize("strength", [30.0, 200.0])
+def test_a_clean_previous_token_head_is_not_saturated(strength):
+    """It selects by position; random q and k of the same size are, and the scale is blamed only where it is 1."""
+
+    def attend(scale):
+        def call(q, k, v):
+            return functional.scaled_dot_product_attention(q, k, v, scale=scale)
+
+        return call
+
+    found = audit(PreviousToken(True, strength).eval(), inputs=torch.randn(1, 17, 8), checks=["saturated"])
+    assert [each.check for each in found.passed] == ["saturated"], str(found)
+
+    parts = tuple(strength * part for part in torch.randn(3, 1, 2, 17, 16, generator=torch.Generator().manual_seed(0)))
+    usual, missing = (audit(attend(scale), inputs=parts, checks=["saturated"]) for scale in (None, 1.0))
+    assert [each.severity for each in (*usual.findings, *missing.findings)] == ["note", "note"]
+    assert "may be missing" not in usual.findings[0].cause and "may be missing" in missing.findings[0].cause
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_scale_that_the_configuration_asks_for(implementation):
+    """Scales that are divided by the number of the layer; another factor in one layer is still found."""
+    torch.manual_seed(0)
+    model = tiny_model("gpt2", scale_attn_by_inverse_layer_idx=True)
+    model.set_attn_implementation(implementation)
+    assert audit(model, checks=["scale"]).healthy
+
+    model.transformer.h[1].attn.scaling /= 2  # a quarter of the usual scale instead of half
+
+    assert [each.call for each in audit(model, checks=["scale"]).findings] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("jamba", {"sliding_window": 4}),
+        ("qwen2", {"sliding_window": 4, "use_sliding_window": False}),
+        ("qwen2_moe", {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1}),
+    ],
+)
+def test_windows_that_layers_do_not_use(name, settings):
+    """A configuration keeps a window for layers that attend to all earlier keys."""
+    torch.manual_seed(0)
+
+    found = audit(tiny_model(name, **settings), checks=["mask"])
+
+    assert found.healthy, str(found)

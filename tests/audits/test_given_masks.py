@@ -1,0 +1,166 @@
+"""Masks and padding that the caller gives: healthy models stay silent, and faults behind them are found."""
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from transformers.models.llama import modeling_llama
+
+from bench.audit_alarms.of_torch import decoder, encoder, layer, multihead, transformer
+from regard.audits import audit
+from regard.torch.hf.tiny_models import tiny_model
+from tests.support.small_model import BEHAVIOUR, Small, words
+
+
+def tokens(choose, prefix="", left=True):
+    """What tokenizer(padding=True) returns for one text, with padding at a random end."""
+    n, count = choose.choice([9, 12, 15]), choose.choice([1, 3, 4])
+    ids, mask = torch.randint(3, 50, (1, n)), torch.ones(1, n, dtype=torch.long)
+    at = slice(0, count) if left and choose.random() < 0.5 else slice(n - count, n)
+    ids[:, at], mask[:, at] = 0, 0
+    return {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "bloom", "modernbert", "mistral", "opt", "roberta"])
+def test_padding_in_the_given_mask(name, implementation):
+    """What a model returns for padding is undefined, and generation starts from the real tokens."""
+    choose = random.Random(f"{name} {implementation}")
+    torch.manual_seed(choose.randrange(1 << 30))
+    model = tiny_model(name)
+    if implementation == "sdpa" and model._supports_sdpa:
+        model.set_attn_implementation("sdpa")
+    for _ in range(2):
+        found = audit(model, inputs=tokens(choose), checks=BEHAVIOUR)
+
+        assert found.healthy, str(found)
+        assert {"padding-leak", "batch-dependence"} <= {each.check for each in found.passed}
+
+
+@pytest.mark.parametrize("name", ["t5", "bart", "marian", "m2m_100", "led"])
+def test_masks_of_encoder_and_decoder(name):
+    """Padding of the decoder is not decoded; encoder and decoder may have the same length."""
+    choose = random.Random(name)
+    torch.manual_seed(choose.randrange(1 << 30))
+    model = tiny_model(name)
+    inputs = tokens(choose) | tokens(choose, "decoder_", left=False)
+    same = tokens(choose)
+    same |= {f"decoder_{key}": part.flip(1) if key == "input_ids" else part * 0 + 1 for key, part in same.items()}
+
+    for given in (inputs, same):
+        found = audit(model, inputs=given, checks=BEHAVIOUR)
+
+        assert found.healthy, str(found)
+        assert {"cache", "future-leak", "padding-leak"} <= {each.check for each in found.passed}, str(found)
+
+
+def test_given_token_types_are_passed_in_every_step():
+    """Inputs with an entry for each token are sliced, not dropped, where tokens are decoded one by one."""
+    torch.manual_seed(0)
+    kinds = torch.arange(15)[None] % 7 + 3
+
+    found = audit(tiny_model("gpt2"), inputs={**unpadded(), "token_type_ids": kinds}, checks=["cache"])
+
+    assert [each.check for each in found.passed] == ["cache"], str(found)
+
+
+def unpadded():
+    """Fifteen tokens without a mask."""
+    return {"input_ids": torch.randint(3, 50, (1, 15), generator=torch.Generator().manual_seed(3))}
+
+
+def test_a_leak_behind_given_padding_is_found(monkeypatch):
+    """A model that ignores its mask is as faulty with padding in the given mask as without."""
+    own = modeling_llama.eager_attention_forward
+    monkeypatch.setattr(
+        modeling_llama,
+        "eager_attention_forward",
+        lambda layer, q, k, v, mask, *a, **b: own(layer, q, k, v, None, *a, **b),
+    )
+    torch.manual_seed(0)
+
+    found = audit(tiny_model("llama"), inputs=tokens(random.Random(1)), checks=BEHAVIOUR)
+
+    assert {"future-leak", "padding-leak"} <= {each.check for each in found.findings}
+
+
+@pytest.mark.parametrize("make", [encoder, layer, decoder, transformer, multihead])
+def test_modules_of_torch_with_masks(make):
+    """Causal masks, padding masks, and other numbers of queries and keys, by name and by position."""
+    for number in range(12):
+        choose = random.Random(f"{make.__name__} {number}")
+        torch.manual_seed(number)
+        module, arguments = make(choose)
+
+        found = audit(module, **arguments)
+
+        assert found.healthy, f"{number}: {found}"
+
+
+@pytest.mark.parametrize("masked", ["mask", "no mask"])
+def test_padding_that_torch_modules_ignore(masked):
+    """A module that drops its padding mask is found, where padding can be added and where its length is fixed."""
+
+    class Ignoring(nn.TransformerEncoder):
+        def forward(self, src, mask=None, src_key_padding_mask=None):
+            return super().forward(src, mask=mask)
+
+    torch.manual_seed(0)
+    module = Ignoring(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 1, enable_nested_tensor=False).eval()
+    padding = torch.zeros(1, 12, dtype=torch.bool)
+    padding[:, -2:] = True
+    inputs = {"src": torch.randn(1, 12, 16), "src_key_padding_mask": padding}
+    inputs |= {"mask": torch.zeros(12, 12)} if masked == "mask" else {}
+
+    found = audit(module, inputs=inputs, checks=["padding-leak"])
+
+    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+
+
+def test_keys_that_a_cross_attention_does_not_mask():
+    """With other numbers of queries and keys, padding is added to keys and values, not to queries."""
+
+    class Ignoring(nn.MultiheadAttention):
+        def forward(self, query, key, value, key_padding_mask=None):
+            return super().forward(query, key, value, need_weights=False)
+
+    torch.manual_seed(0)
+    module = Ignoring(16, 2, batch_first=True).eval()
+    inputs = (torch.randn(1, 12, 16), *[torch.randn(1, 7, 16)] * 2, torch.arange(7)[None] > 4)
+
+    found = audit(module, inputs=inputs, checks=["padding-leak"])
+
+    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+
+
+def test_nan_behind_left_padding_never_passes():
+    """NaN equals nothing, so a model whose real tokens become NaN where padding precedes them has a fault."""
+
+    class Spoiled(Small):
+        def forward(self, ids, attention_mask=None):
+            out = super().forward(ids, attention_mask)
+            return out * torch.nan if attention_mask is not None and not attention_mask[0, 0] else out
+
+    found = audit(Spoiled().eval(), inputs=words(), causal=True, checks=["padding-leak", "future-leak"])
+
+    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+    assert found.findings[0].numbers["difference"] == "inf"
+
+
+def test_a_model_that_raises_while_decoding_has_a_fault(monkeypatch):
+    """It takes a cache, so an error with one is no remark."""
+    torch.manual_seed(0)
+    model = tiny_model("llama")
+    own = modeling_llama.LlamaAttention.forward
+
+    def failing(self, hidden_states, *args, **kwargs):
+        if hidden_states.shape[1] == 1:
+            raise IndexError("one token")
+        return own(self, hidden_states, *args, **kwargs)
+
+    monkeypatch.setattr(modeling_llama.LlamaAttention, "forward", failing)
+    found = audit(model, checks=["cache", "position-offset"])
+
+    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault")]
+    assert "IndexError: one token" in found.findings[0].measured

@@ -1,0 +1,117 @@
+"""The visual of a dot product: its numbers are NumPy's, wherever the arrows are."""
+
+import numpy as np
+import pytest
+
+from tests.support.axe import violations
+
+pytestmark = pytest.mark.browser
+
+PAIRS = [([2, 1], [1, 3]), ([2, 0], [0, 3]), ([1, 2], [-2, -4]), ([0, 0], [1, 1]), ([0.1, -0.3], [4, 0.5])]
+
+
+def check(view, a, b):
+    """Fails unless every number that is shown follows from a and b."""
+    a, b = np.array(a, float), np.array(b, float)
+    numbers = view.numbers()
+    lengths = np.linalg.norm(a), np.linalg.norm(b)
+    assert numbers["product"] == pytest.approx(a @ b, abs=1e-12)
+    assert (numbers["length-a"], numbers["length-b"]) == pytest.approx(lengths)
+    if len(a) == 2:
+        assert [numbers[f"{row}-{place}"] for row in "ab" for place in (0, 1)] == [*a, *b]
+        assert [numbers["product-0"], numbers["product-1"]] == pytest.approx((a * b).tolist())
+    if min(lengths) == 0:
+        assert np.isnan([numbers["angle"], numbers["cosine"], numbers["shadow"]]).all()
+        assert numbers["by-cosine"] == 0
+        return
+    cosine = a @ b / lengths[0] / lengths[1]
+    assert numbers["cosine"] == pytest.approx(cosine, abs=1e-12)
+    assert numbers["angle"] == pytest.approx(np.degrees(np.arccos(np.clip(cosine, -1, 1))), abs=1e-5)
+    assert numbers["shadow"] == pytest.approx(a @ b / lengths[0], abs=1e-12)
+    assert numbers["by-cosine"] == pytest.approx(a @ b, abs=1e-12)
+
+
+@pytest.mark.parametrize(("a", "b"), PAIRS)
+def test_every_number_is_that_of_numpy(shown, a, b):
+    view = shown("dot-product", a=[1.0, 1.0], b=[1.0, 0.0])
+    view.change(a=a, b=b)
+    check(view, a, b)
+    sign = {1: "Positive:", 0: "Zero:", -1: "Negative:"}[int(np.sign(np.dot(a, b)))]
+    assert view.tab.inner_text(".dot-words").startswith(sign)
+
+
+def test_longer_rows_are_drawn_in_the_plane_that_they_span(shown):
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 32))
+    view = shown("dot-product", a=a, b=b, names=["q", "k"])
+    check(view, a, b)
+    lines = view.tab.eval_on_selector_all(
+        ".plane-arrow line",
+        "(lines) => lines.map((line) => ['x1', 'y1', 'x2', 'y2'].map((name) => Number(line.getAttribute(name))))",
+    )
+    (x0, y0, x1, y1), (_, _, x2, y2) = lines[0], lines[1]
+    drawn = np.degrees(np.arctan2(y1 - y0, x1 - x0) - np.arctan2(y2 - y0, x2 - x0))
+    assert drawn == pytest.approx(view.numbers()["angle"], abs=0.1)
+    assert view.tab.query_selector(".plane-handle") is None  # 32 numbers cannot be moved in a plane
+
+
+def test_arrows_follow_keys_the_pointer_and_typed_numbers(shown):
+    view = shown("dot-product", a=[2.0, 1.0], b=[1.0, 3.0])
+    view.tab.focus(".plane-handle.k")
+    view.tab.keyboard.press("ArrowDown")
+    view.tab.keyboard.press("Shift+ArrowLeft")
+    check(view, [2, 1], [0.9, 2.5])
+
+    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
+    unit = view.tab.locator(".plane").bounding_box()["width"] / 8  # from −4 to 4
+    view.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    view.tab.mouse.down()
+    view.tab.mouse.move(box["x"] + box["width"] / 2 - 3 * unit, box["y"] + box["height"] / 2)
+    view.tab.mouse.up()
+    check(view, [-1, 1], [0.9, 2.5])
+
+    view.tab.get_by_label("b[0]").fill("−2,5")
+    check(view, [-1, 1], [-2.5, 2.5])
+    view.tab.get_by_label("b[0]").fill("much")
+    assert view.tab.get_by_label("b[0]").get_attribute("aria-invalid") == "true"
+    check(view, [-1, 1], [-2.5, 2.5])
+    view.tab.get_by_label("b[0]").press("ArrowUp")
+    check(view, [-1, 1], [-2, 2.5])
+
+
+def test_a_finger_moves_an_arrow_and_not_the_page(shown):
+    """Down, the way in which a page scrolls."""
+    view = shown(
+        "dot-product", {"viewport": {"width": 390, "height": 400}, "has_touch": True}, a=[2.0, 1.0], b=[1.0, 3.0]
+    )
+    view.tab.evaluate("document.body.style.padding = '300px 0 900px'; scrollTo(0, 300)")
+    box = view.tab.locator(".plane-handle.q circle:last-child").bounding_box()
+    unit = view.tab.locator(".plane").bounding_box()["width"] / 8
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = view.context.new_cdp_session(view.tab)
+
+    def touch(kind, *points):
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for y in points]})
+
+    touch("touchStart", y)
+    for step in range(1, 11):
+        touch("touchMove", y + step * 2 * unit / 10)
+    touch("touchEnd")
+    check(view, [2, -1], [1, 3])
+    assert view.tab.evaluate("scrollY") == 300
+
+
+def test_buttons_turn_one_arrow_to_the_other(shown):
+    view = shown("dot-product", a=[2.0, 1.0], b=[1.0, 3.0])
+    for button, b in (("along a", [2, 1]), ("at a right angle", [-1, 2]), ("against it", [-2, -1])):
+        view.tab.get_by_role("button", name=button).click()
+        check(view, [2, 1], b)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1000])
+def test_accessible_at_every_width(shown, width, scheme):
+    context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme, "bypass_csp": True}
+    view = shown("dot-product", context, a=[2.0, 1.0], b=[1.0, 3.0])
+    assert violations(view.tab) == []
+    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

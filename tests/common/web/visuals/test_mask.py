@@ -1,0 +1,99 @@
+"""The visual of a mask that the reader writes: its cells and counts are those of regard, and mistakes are explained."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.language.analysis import evaluate
+from tests.support.axe import violations
+
+pytestmark = pytest.mark.browser
+
+DOCUMENT = [0, 0, 0, 1, 1, 2, 2, 2, 2]
+GIVEN = {"tables": {"document": DOCUMENT}, "numbers": {"length": 6}}
+MASKS = {
+    "key <= query": rg.causal(),
+    "key < length": rg.key < 6,
+    "(key <= query) & (query - key < 4)": rg.causal() & rg.window(4),
+    "document[query] == document[key]": rg.documents(DOCUMENT),
+    "(key <= query) | (key < 3)": rg.prefix(3),
+    "(query - key) % 3 == 0": rg.dilated(3),
+    "key < query": rg.key < rg.query,
+}
+
+
+def dense(rule, n, rows):
+    values = {"query": np.arange(n - rows, n)[:, None], "key": np.arange(n), "batch": 0, "head": 0}
+    return np.broadcast_to(evaluate(rule, values), (rows, n))
+
+
+@pytest.mark.parametrize("n, rows", [(2, 1), (9, 9), (12, 5), (32, 32)])
+def test_cells_and_counts_are_those_of_regard(shown, n, rows):
+    view = shown("mask", expression="key <= query", block=4, **GIVEN)
+    for text, rule in MASKS.items():
+        view.change(expression=text, n=n, rows=rows)
+        expected, numbers = dense(rule, n, rows), view.numbers()
+        assert numbers["allowed"] == expected.sum()
+        assert numbers["total"] == expected.size
+        assert numbers["share"] == pytest.approx(100 * expected.mean(), rel=1e-12)
+        assert [numbers[f"keys-{i}"] for i in range(rows)] == expected.sum(1).tolist()
+        pairs = np.argwhere(expected)
+        assert numbers["blocks-used"] == len({(i // 4, j // 4) for i, j in pairs.tolist()})
+        assert numbers["blocks"] == -(-rows // 4) * -(-n // 4)
+        assert numbers.get("empty", 0) == (~expected.any(1)).sum()
+        cells = view.tab.evaluate(
+            """([rows, n]) => [...Array(rows).keys()].map((row) => [...Array(n).keys()].map((column) => {
+                drawn.change({ row, column });
+                return document.querySelector(".readout strong").textContent === "allowed";
+            }))""",
+            [rows, n],
+        )
+        assert np.array_equal(cells, expected)
+
+
+def test_typing_draws_at_once_and_a_mistake_is_explained_in_place(shown):
+    view = shown("mask", expression="key <= query", n=8)
+    tab, field = view.tab, view.tab.get_by_role("textbox")
+    field.fill("key <= query & query - key < 4")
+    assert field.get_attribute("aria-invalid") == "true"
+    said = tab.inner_text(".mask-error")
+    assert "& needs conditions" in said and all(beat in said for beat in ("given", "expected", "fix"))
+    assert tab.inner_text(".mask-wrong mark") == "query"
+    assert view.numbers()["allowed"] == 36  # the last mask stays
+    field.fill("(key <= query) & (query - key < 4)")
+    assert field.get_attribute("aria-invalid") == "false"
+    assert tab.inner_text(".mask-error") == ""
+    assert view.numbers()["allowed"] == 26
+
+
+def test_presets_and_sliders(shown):
+    view = shown("mask", expression="key <= query", n=6, presets={"causal": "key <= query", "all": "True"})
+    tab = view.tab
+    tab.get_by_role("button", name="all").click()
+    assert tab.get_by_role("textbox").input_value() == "True"
+    assert view.numbers()["allowed"] == 36
+    assert tab.get_by_role("button", name="all").get_attribute("aria-pressed") == "true"
+    tab.get_by_role("slider", name="tokens").first.press("ArrowRight")
+    assert view.numbers()["allowed"] == 49
+    tab.get_by_role("slider", name="rows, the last tokens").press("ArrowLeft")
+    assert view.numbers()["total"] == 42
+    assert view.numbers()["query"] == 1  # bottom-right alignment: the first row is token 1
+
+
+def test_rows_that_see_nothing_are_called_out(shown):
+    view = shown("mask", expression="key < query", n=5)
+    assert "row 0" in view.tab.inner_text(".mask-empty")
+    view.change(expression="key < query - 2")
+    assert "rows 0, 1, 2" in view.tab.inner_text(".mask-empty")
+    view.change(expression="key <= query")
+    assert not view.tab.is_visible(".mask-empty")
+
+
+@pytest.mark.parametrize("width", [360, 1000])
+@pytest.mark.parametrize("text", ["key < query", "key <= querry & key"])
+def test_accessible_and_nothing_is_cut_off(shown, width, text):
+    context = {"bypass_csp": True, "viewport": {"width": width, "height": 900}}
+    view = shown("mask", expression="key <= query", n=32, presets={"none": "True"}, _context=context, **GIVEN)
+    view.change(expression=text)
+    assert violations(view.tab) == []
+    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,111 @@
+"""The visual of rotary positions: angles and products are those of NumPy and regard, in both pairings."""
+
+import numpy as np
+import pytest
+
+from tests.support.visual_pages import fits_and_is_accessible
+
+pytestmark = pytest.mark.browser
+
+Q, K = np.random.default_rng(1).standard_normal((2, 8)).round(1)
+
+
+def pairs(x, pairing):
+    """(…, d/2) complex numbers: one for each pair."""
+    half = len(x) // 2
+    return x[:half] + 1j * x[half:] if pairing == "halves" else x[0::2] + 1j * x[1::2]
+
+
+@pytest.fixture
+def rotary(shown):
+    return lambda q=Q, k=K, **data: shown("rotary", q=list(q), k=list(k), **data)
+
+
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+def test_every_number_is_that_of_numpy(rotary, pairing):
+    view = rotary()
+    for p, q, shift, base in ((7, 5, 0, 10_000), (0, 0, 0, 10_000), (3, 40, 1000, 500_000)):
+        view.change(p=p, q=q, shift=shift, base=base, pairing=pairing)
+        theta = base ** (-np.arange(0, 8, 2) / 8)
+        query, key = (pairs(x, pairing) * np.exp(1j * theta * (at + shift)) for x, at in ((Q, p), (K, q)))
+        products = (query * key.conj()).real
+        numbers = view.numbers()
+        for pair in range(4):
+            assert numbers[f"theta-{pair}"] == pytest.approx(theta[pair], rel=1e-12)
+            assert numbers[f"wavelength-{pair}"] == pytest.approx(2 * np.pi / theta[pair], rel=1e-12)
+            assert numbers[f"product-{pair}"] == pytest.approx(products[pair], abs=1e-12)
+        assert numbers["product"] == pytest.approx(products.sum(), abs=1e-12)
+        assert [numbers["query-at"], numbers["key-at"], numbers["distance"]] == [p + shift, q + shift, p - q]
+
+
+@pytest.mark.parametrize("pairing", ["halves", "interleaved"])
+@pytest.mark.parametrize("scaling", ["none", "linear", "NTK"])
+def test_products_are_those_of_regard(rotary, pairing, scaling):
+    torch = pytest.importorskip("torch")
+    from regard.torch.positions import NTK, Linear, Rotary
+
+    view = rotary()
+    made = {"none": None, "linear": Linear(4.0), "NTK": NTK(4.0)}[scaling]
+    layer = Rotary(8, interleaved=pairing == "interleaved", scaling=made)
+    view.change(pairing=pairing, scaling=scaling, factor=4)
+    rows = torch.tensor(np.stack([Q, K]))[None, None]
+    for p, q in ((7, 5), (0, 31), (12, 12)):
+        view.change(p=p, q=q)
+        query, key = layer.rotate(rows, torch.tensor([p, q]))[0, 0]
+        assert view.numbers()["product"] == pytest.approx((query @ key).item(), abs=1e-5)  # θ is float32 in regard
+    found = [view.numbers()[f"theta-{pair}"] for pair in range(4)]
+    assert np.allclose(found, layer.frequencies.numpy(), rtol=1e-6)
+
+
+def test_only_the_distance_counts(rotary):
+    """While both positions move together, arrows turn and the product stays; the dot stays on the curve."""
+    view = rotary()
+    place = "() => ['cx', 'cy'].map((name) => Number(document.querySelector('.rotary-here').getAttribute(name)))"
+    tip = "() => document.querySelector('.rotary-query path').getAttribute('transform')"
+    before, point, turned = view.numbers()["product"], view.tab.evaluate(place), view.tab.evaluate(tip)
+    for shift in (1, 10, 1000):
+        view.change(shift=shift)
+        assert view.numbers()["product"] == pytest.approx(before, abs=1e-12)
+        assert view.tab.evaluate(place) == pytest.approx(point)
+        assert view.tab.evaluate(tip) != turned
+    view.change(p=8)
+    assert view.numbers()["product"] != pytest.approx(before, abs=1e-3)
+
+
+def test_the_arrows_point_where_the_pairs_are(rotary):
+    view = rotary(q=[1.0, 0.0], k=[1.0, 0.0])  # the chapter's example: one pair, θ = 1
+    assert view.numbers()["product"] == pytest.approx(np.cos(2), rel=1e-12)
+    found = view.tab.evaluate("""() => ["query", "key"].map((name) => {
+        const { e, f } = document.querySelector(`.rotary-${name} path`).transform.baseVal.consolidate().matrix;
+        return [e / 58, f / -58];
+    })""")
+    assert np.allclose(found, [[np.cos(each), np.sin(each)] for each in (7, 5)], atol=1e-6)
+
+
+@pytest.mark.parametrize("q", [np.zeros(8), np.full(8, 1e6)])
+def test_rows_of_zeros_and_of_large_numbers(rotary, q):
+    view = rotary(q=q)
+    theta = 10_000 ** (-np.arange(0, 8, 2) / 8)
+    product = (pairs(q, "halves") * np.exp(1j * 2 * theta) * pairs(K, "halves").conj()).real.sum()
+    assert view.numbers()["product"] == pytest.approx(product, rel=1e-9, abs=1e-12)
+    assert "NaN" not in view.tab.inner_html("#root")
+
+
+def test_the_controls_by_keyboard(rotary):
+    view = rotary()
+    for name, field in (("query at", "p"), ("key at", "q"), ("both moved by", "shift")):
+        before = view.tab.evaluate(f"drawn.state.{field}")
+        view.tab.get_by_role("slider", name=name).press("ArrowRight")
+        assert view.tab.evaluate(f"drawn.state.{field}") == before + 1
+    view.tab.get_by_label("pairs").select_option("interleaved")
+    assert view.tab.inner_text(".rotary-dial b >> nth=0") == "columns 0 and 1"
+    view.tab.get_by_label("base").select_option("500,000")
+    assert view.numbers()["theta-3"] == pytest.approx(500_000 ** (-6 / 8))
+    assert not view.tab.get_by_role("slider", name="factor").is_visible()
+    view.tab.get_by_label("scaling").select_option("linear")
+    view.tab.get_by_role("slider", name="factor").press("ArrowRight")
+    assert view.numbers()["theta-0"] == pytest.approx(1 / 5)
+
+
+def test_its_page(shown):
+    fits_and_is_accessible(shown, "rotary", q=list(Q), k=list(K))

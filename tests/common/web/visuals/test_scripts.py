@@ -1,0 +1,35 @@
+"""The scripts of visuals on a page: every kind is there, and no other name is."""
+
+from pathlib import Path
+
+import pytest
+
+from regard.common.web import visuals
+
+
+@pytest.mark.browser
+def test_a_page_sees_visuals_and_no_other_name_of_their_scripts(chromium):
+    """Scripts of the viewer have a `draw`, a `place` and a `controls` of their own."""
+    tab = chromium.new_page()
+    tab.set_content(f"<script>const draw = 1;</script><script>{visuals.script(visuals.KINDS)}</script>")
+    assert tab.evaluate("Object.keys(visuals).sort()") == sorted(visuals.KINDS)
+    assert tab.evaluate("draw") == 1
+    assert tab.evaluate("typeof make + typeof place + typeof dot") == "undefined" * 3
+    tab.close()
+
+
+def test_a_name_that_the_page_needs_is_seen_too():
+    assert visuals.script(["softmax"], also=("make",)).startswith("const { visuals, make } = ")
+
+
+def test_a_page_has_the_styles_of_its_kinds_alone():
+    assert ".softmax-" in visuals.style(["softmax"])
+    assert ".softmax-" not in visuals.style([])
+
+
+@pytest.mark.parametrize("kind", visuals.KINDS)
+def test_a_kind_has_a_script_and_its_parts_a_script_or_a_style(kind):
+    folder = Path(visuals.__file__).parent
+    assert (folder / f"{kind}.js").is_file()
+    for part in visuals.KINDS[kind].parts:
+        assert (folder / f"{part}.js").is_file() or (folder / f"{part}.css").is_file()

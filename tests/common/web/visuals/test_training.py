@@ -1,0 +1,94 @@
+"""The visual of a head that forms: its numbers are those that were recorded, and NumPy's mean of them."""
+
+import re
+
+import numpy as np
+import pytest
+
+from regard.learn.running import installed, visual_data
+from regard.learn.source import chapters
+from tests.support.axe import violations
+
+pytestmark = pytest.mark.browser
+
+RANDOM = np.random.default_rng(0)
+N, COUNT = 6, 5
+LOGITS = RANDOM.standard_normal((COUNT, N, N)) + np.arange(COUNT)[:, None, None] * np.eye(N)
+DATA = {
+    "recorded": [0, 3, 10, 20, 40],
+    "losses": [2.0, 1.5, 0.7, 0.2, 0.1],
+    "weights": np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True),
+    "right": [0, 1, 2, 3, 5, 4],
+}
+
+
+def test_every_number_of_every_record(shown):
+    view = shown("training", **DATA)
+    for at in range(COUNT):
+        for row in (0, 4):
+            view.change(at=at, row=row)
+            numbers = view.numbers()
+            head = DATA["weights"][at]
+            assert numbers["step"] == DATA["recorded"][at] and numbers["loss"] == DATA["losses"][at]
+            assert numbers["equal"] == pytest.approx(1 / N)
+            assert numbers["mass"] == pytest.approx(head[range(N), DATA["right"]].mean(), rel=1e-12)
+            assert [numbers[f"weight-{j}"] for j in range(N)] == pytest.approx(head[row], rel=1e-12)
+            assert shades(view) == pytest.approx(head, abs=1 / 128 + 1e-9)
+
+
+def shades(view):
+    """The opacity of each cell of the map."""
+    found = np.zeros((N, N))
+    for opacity, path in view.tab.evaluate(
+        "[...document.querySelectorAll('.training-cell')].map((each) => [each.getAttribute('fill-opacity'), "
+        "each.getAttribute('d')])"
+    ):
+        for x, y in re.findall(r"M([\d.]+),([\d.]+)", path):
+            found[round(float(y) / 50), round(float(x) / 50)] = float(opacity)
+    return found
+
+
+def test_the_curve_goes_through_the_losses(shown):
+    view = shown("training", **DATA)
+    found = view.tab.evaluate("document.querySelector('.training-curve').getAttribute('points')")
+    points = np.array([[float(each) for each in pair.split(",")] for pair in found.split()])
+    assert np.corrcoef(points[:, 0], DATA["recorded"])[0, 1] == pytest.approx(1)
+    assert np.corrcoef(points[:, 1], DATA["losses"])[0, 1] == pytest.approx(-1)
+
+
+def test_a_row_is_chosen_by_keyboard_and_by_a_click_on_the_map(shown):
+    view = shown("training", **DATA)
+    view.tab.get_by_label("row").select_option("row 3")
+    assert view.numbers()["weight-3"] == pytest.approx(DATA["weights"][0][3][3])
+    box = view.tab.locator(".training-map svg").bounding_box()
+    view.tab.mouse.click(box["x"] + 5, box["y"] + 5.5 / N * box["height"])
+    assert view.numbers()["weight-0"] == pytest.approx(DATA["weights"][0][5][0])
+    assert view.tab.get_by_label("row").input_value() == "row 5"
+
+
+def test_it_plays(shown):
+    view = shown("training", **DATA)
+    view.tab.get_by_role("button", name="Play").click()
+    view.tab.wait_for_function("drawn.state.at === 4", timeout=10_000)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1000])
+def test_it_fits_and_axe_finds_nothing(shown, width, scheme):
+    context = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
+    view = shown("training", **DATA, _context=context)
+    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations(view.tab) == []
+
+
+def test_the_head_of_chapter_15_really_forms():
+    """The weights are those of a training: equal at first, on the diagonal at the end; in a JSON below 20 kB."""
+    (visual,) = [part for chapter in chapters() for part in chapter.parts if getattr(part, "kind", "") == "training"]
+    if missing := installed(visual.needs):
+        pytest.skip(missing)
+    data = visual_data(visual)
+    weights = np.array(data["weights"])
+    masses = weights[:, range(8), data["right"]].mean(1)
+    assert np.abs(weights.sum(-1) - 1).max() < 5e-4
+    assert masses[0] < 0.25 and masses[-1] > 0.85 and data["losses"][0] > 1.9 and data["losses"][-1] < 0.1
+    assert sum(len(str(each)) for each in weights.ravel()) < 20_000

@@ -1,0 +1,148 @@
+"""The worked example: every number is NumPy's, and so are those of the program and the expressions that it copies."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+
+from tests.support.axe import violations
+
+pytestmark = pytest.mark.browser
+
+DATA = {
+    "x": [[1.0, 0.0], [0.5, 1.0], [1.0, 2.0]],
+    "W_q": [[1.0, 0.0], [0.0, 1.0]],
+    "W_k": [[1.0, 0.0], [-0.5, 1.0]],
+    "W_v": [[2.0, 0.0], [0.0, 1.0]],
+}
+RANDOM = np.random.default_rng(0)
+CHANGES = [
+    {},
+    {"x": [[0.0, 0.0]] * 3},
+    {name: RANDOM.standard_normal(np.shape(rows)).tolist() for name, rows in DATA.items()},
+    {"x": [[90.0, -40.0], [0.5, 1.0], [3.0, 60.0]]},  # exp of these scores is infinite in float64
+]
+
+
+def by_hand(causal, x, W_q, W_k, W_v):
+    """All tables, computed by NumPy."""
+    x, W_q, W_k, W_v = map(np.array, (x, W_q, W_k, W_v))
+    q, k, v = x @ W_q, x @ W_k, x @ W_v
+    scores = q @ k.T / np.sqrt(W_q.shape[1])
+    masked = np.where(np.tri(len(x), dtype=bool), scores, -np.inf)
+    used = masked if causal else scores
+    powers = np.exp(used - used.max(1, keepdims=True))
+    weights = powers / powers.sum(1, keepdims=True)
+    tables = {"x": x, "W_q": W_q, "W_k": W_k, "W_v": W_v, "q": q, "k": k, "v": v, "products": q @ k.T, "scores": scores}
+    return tables | ({"masked": masked} if causal else {}) | {"weights": weights, "out": weights @ v}
+
+
+def cells(tables):
+    return {f"{name}-{i}-{j}": value for name, table in tables.items() for (i, j), value in np.ndenumerate(table)}
+
+
+def ran(program):
+    """The names that a program leaves, and what it prints."""
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(program, "copied", "exec"), names)
+    return names, printed.getvalue()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_number_is_that_of_numpy(shown, change, causal):
+    view = shown("worked-example", **DATA)
+    view.change(causal=causal, **change)
+    tables = by_hand(causal, **{**DATA, **change})
+    numbers = view.numbers()
+    numbers.pop("cell")
+    assert numbers == pytest.approx(cells(tables), rel=1e-12, abs=1e-12)
+
+    view.tab.get_by_text("The whole computation").click()
+    names, printed = ran(view.tab.inner_text("pre"))
+    for name, table in tables.items():
+        assert np.allclose(names[name], table, rtol=1e-12, atol=0)
+    assert "weights" in printed
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_cell_has_its_formula_and_its_value_in_numpy(shown, change, causal):
+    view = shown("worked-example", **DATA)
+    view.change(causal=causal, **change)
+    view.tab.get_by_text("The whole computation").click()
+    names, _ = ran(view.tab.inner_text("pre"))
+    for cell, value in cells(by_hand(causal, **{**DATA, **change})).items():
+        name, i, j = cell.split("-")
+        view.change(cell=[name, int(i), int(j)])
+        assert view.numbers()["cell"] == pytest.approx(value, rel=1e-12, abs=1e-12)
+        with np.errstate(over="ignore"):
+            assert eval(view.tab.inner_text(".worked-code"), names) == pytest.approx(value, rel=1e-12, abs=1e-12)
+        written = view.tab.inner_text(".worked-numbers").replace("·", "*").replace("−", "-")
+        if not written.startswith(("given", "allowed", "-∞")):
+            assert eval(written) == pytest.approx(value, rel=0.02, abs=0.02)
+
+
+def test_the_formula_of_a_score_reads_as_one_writes_it(shown):
+    view = shown("worked-example", **{**DATA, "W_k": DATA["W_q"]})
+    assert view.tab.inner_text(".worked-formula") == "score[1, 2] = q[1] · k[2] / √2"
+    assert view.tab.inner_text(".worked-numbers") == "(0.5·1 + 1·2) / 1.414"
+    assert view.texts()["cell"] == "1.768"
+    assert view.tab.inner_text(".worked-code") == "(x @ W_q)[1] @ (x @ W_k)[2] / np.sqrt(2)"
+
+
+def test_a_cell_under_the_pointer_or_with_the_focus_is_explained_with_its_sources(shown):
+    view = shown("worked-example", **DATA)
+    view.tab.hover("[data-name='out-2-1']")
+    assert view.tab.inner_text(".worked-formula") == "out[2, 1] = weight[2] · v[:, 1]"
+    named = "(found) => found.map((cell) => cell.firstChild.dataset.name)"
+    sources = view.tab.eval_on_selector_all(".worked-source", named)
+    assert sources == ["v-0-1", "v-1-1", "v-2-1", "weights-2-0", "weights-2-1", "weights-2-2"]
+    view.tab.focus(".worked-q td[tabindex='0']")
+    view.tab.keyboard.press("ArrowDown")
+    view.tab.keyboard.press("ArrowRight")
+    assert view.tab.inner_text(".worked-formula") == "q[1, 1] = x[1] · W_q[:, 1]"
+    assert view.tab.eval_on_selector_all(".worked-here", named) == ["q-1-1"]
+    assert view.tab.eval_on_selector_all(".worked-q td[tabindex='0']", "(found) => found.length") == 1
+
+
+def test_given_numbers_are_typed_or_moved_with_arrow_keys(shown):
+    view = shown("worked-example", **DATA)
+    view.tab.get_by_label("x[1, 0]").fill("-1.25")
+    view.tab.get_by_label("W_v[0, 1]").press("ArrowUp")
+    changed = {**DATA, "x": [[1, 0], [-1.25, 1], [1, 2]], "W_v": [[2, 0.5], [0, 1]]}
+    numbers = view.numbers()
+    numbers.pop("cell")
+    assert numbers == pytest.approx(cells(by_hand(False, **changed)), rel=1e-12)
+    view.tab.get_by_label("causal mask").press("Space")
+    assert view.numbers()["masked-0-1"] == -np.inf
+    view.tab.get_by_role("button", name="Numbers as at first").click()
+    assert view.numbers()["x-1-0"] == 0.5
+
+
+def test_the_program_is_copied_or_else_selected(shown):
+    view = shown("worked-example", **DATA)
+    view.change(x=[[1, 2], [3, 4], [5, 6]])
+    copy = view.tab.get_by_role("button", name="Copy as a NumPy program")
+    view.tab.evaluate("void (navigator.clipboard.writeText = async (text) => { window.copied = text; })")
+    copy.click()
+    assert ran(view.tab.evaluate("window.copied"))[0]["x"].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert view.tab.inner_text(".worked-copied") == "Copied."
+
+    view.tab.evaluate("void (navigator.clipboard.writeText = () => Promise.reject(new Error('not allowed')))")
+    view.tab.evaluate("void (document.execCommand = () => false)")
+    copy.click()
+    view.tab.wait_for_function("document.querySelector('.worked-copied').textContent.startsWith('Selected')")
+    assert ran(view.tab.evaluate("getSelection().toString()"))[0]["x"].tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1000])
+def test_accessible_at_every_width(shown, width, scheme):
+    context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme, "bypass_csp": True}
+    view = shown("worked-example", context, **DATA, causal=True)
+    view.tab.get_by_text("The whole computation").click()
+    assert violations(view.tab) == []
+    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

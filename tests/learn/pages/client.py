@@ -1,0 +1,100 @@
+"""A client of the server of the course, and the server in a process of its own."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.parse
+
+from tests import ROOT
+
+__all__ = ["Client", "alone", "children"]
+
+
+class Client:
+    """Asks one server, in connections of its own."""
+
+    def __init__(self, address):
+        parts = urllib.parse.urlsplit(address)
+        self.port, self.begin = parts.port, parts.path
+
+    def ask(self, path, given=None, method=None, begin=None, **headers):
+        """-> (status, headers, body); given: what is posted as JSON, or bytes"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        body = given if isinstance(given, bytes | None) else json.dumps(given).encode()
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        sent = kind | {name.replace("_", "-"): value for name, value in headers.items()}
+        where = (self.begin if begin is None else begin) + path
+        connection.request(method or ("GET" if body is None else "POST"), where, body, sent)
+        reply = connection.getresponse()
+        found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
+        connection.close()
+        return found
+
+    def post(self, what, **given):
+        status, _, body = self.ask(what, given)
+        assert status == 200, body
+        return json.loads(body)
+
+    def refused(self, what, given):
+        status, _, body = self.ask(what, given)
+        assert status == 400, (status, body)
+        return json.loads(body)["error"]
+
+    def changes(self, known):
+        status, _, body = self.ask(f"changes/{known}")
+        assert status == 200, body
+        return json.loads(body)
+
+    def result(self, key, seconds=30.0, than=None):
+        """Waits until the result of an exercise is there, and is another one than the one given."""
+        until, found = time.monotonic() + seconds, {"version": 0}
+        while time.monotonic() < until:
+            found = self.changes(found["version"])
+            if not found["checking"] and found["results"].get(key) not in (None, than):
+                return found["results"][key]
+        raise AssertionError(found)
+
+
+ALONE = """
+import signal, sys
+from pathlib import Path
+from regard.learn.pages.serving.server import serve
+from regard.learn.source import read_chapter
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+folder, *files = map(Path, sys.argv[1:])
+serve(folder, [read_chapter(file) for file in files])
+print("ended")
+"""
+
+
+def alone(folder, chapters):
+    """The server in a process of its own -> (the process, its client)."""
+    files = [str(chapter.path) for chapter in chapters]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", ALONE, str(folder), *files],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+    )
+    return process, Client(process.stdout.readline().strip())
+
+
+def children(process):
+    """The processes that a process has started and that still run."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry.name}/stat", encoding="utf-8") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == process and state != "Z":
+            found.append(int(entry.name))
+    return found

@@ -1,0 +1,19 @@
+"""Fixtures of the tests of pages: a real browser."""
+
+import pytest
+
+from tests.support.browser import chromium  # noqa: F401
+
+
+@pytest.fixture
+def contexts(chromium):  # noqa: F811
+    """Makes contexts: browsers with a storage of their own."""
+    found = []
+
+    def make(**options):
+        found.append(chromium.new_context(**{"viewport": {"width": 1000, "height": 800}, **options}))
+        return found[-1]
+
+    yield make
+    for each in found:
+        each.close()

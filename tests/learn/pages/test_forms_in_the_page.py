@@ -1,0 +1,102 @@
+"""Answers are judged in the page as in the terminal: every question of the course, and many ways to type."""
+
+import random
+
+import pytest
+
+from regard.learn.forms import FORMS, Unreadable
+from regard.learn.pages.chapter_html import question_data
+from regard.learn.pages.page import FILES
+from regard.learn.source import chapters
+from regard.learn.typed_number import typed_number
+
+pytestmark = pytest.mark.browser
+
+NUMBERS = (
+    "8", "8.0", " 8,5 ", "40 000", "40,000", "1.234.567,5", "4·10^10", "4×10^-3", "1e-3", "1/3", "1/√2", "√2",
+    "sqrt(2)/2", "50%", "50 %", "−2", "+2", "∞", "-inf", "nan", "pi", "2π", "2*pi", "e", "2**3", "~8", "≈ 8", "1_000",
+    "1/0", "", "eight", "1//2", "8.", ".5", "--2", "√-2", "1e999", "1e", "0x10", "1,23", "12,345", "2^0.5", "2^-1",
+    "10^400", "1,2,3", "5 %%", "= 4",
+)  # fmt: skip
+SHAPES = ("2, 10, 512", "(2,)", "2 x 3", "2×3", "[4 5]", "()", "", "2; 3", "two", "(3, 5)", "x", ",")
+
+
+@pytest.fixture(scope="module")
+def judging(chromium, tmp_path_factory):
+    """The script of the pages, in a page without questions."""
+    folder = tmp_path_factory.mktemp("forms")
+    (folder / "course.js").write_text(FILES["course.js"](), encoding="utf-8")
+    head = '<!doctype html><meta charset="utf-8"><p id="status"></p>'
+    data = '<script type="application/json" id="data">{"contents": true}</script><script src="course.js"></script>'
+    (folder / "page.html").write_text(head + data, encoding="utf-8")
+    tab = chromium.new_page()
+    tab.goto((folder / "page.html").as_uri())
+    yield tab
+    tab.close()
+
+
+@pytest.mark.parametrize("text", NUMBERS)
+def test_numbers_are_read_alike(judging, text):
+    try:
+        expected = typed_number(text)
+    except ValueError:
+        expected = None
+    shown = judging.evaluate(
+        "(text) => { const found = typedNumber(text); return found === null ? null : String(found); }", text
+    )
+    found = None if shown is None else float(shown.replace("Infinity", "inf"))
+    assert found == pytest.approx(expected, rel=1e-15, abs=0, nan_ok=True) if expected is not None else found is None
+
+
+def typed(question, rng):
+    """What people may type for a question, and the same as the fields of the page give it."""
+    fields = question.fields
+    match question.form:
+        case "number":
+            near = [fields["answer"], *(each["answer"] for each in fields.get("wrong", ()))]
+            texts = [
+                repr(float(each) + shift) for each in near for shift in (0, 0.9 * fields.get("tolerance", 0), 0.01)
+            ]
+            return [(text, text) for text in (*texts, *rng.sample(NUMBERS, 8))]
+        case "shape":
+            near = [fields["answer"], *(each["answer"] for each in fields.get("wrong", ()))]
+            return [(text, text) for text in (*(str(each) for each in near), *SHAPES)]
+        case "choice":
+            return [(str(each), str(each)) for each in range(1, len(fields["choices"]) + 1)]
+        case "line":
+            count = len(fields["code"].strip("\n").splitlines())
+            return [(str(each), str(each)) for each in range(1, count + 1)]
+        case "pairs":
+            count, options = len(fields["left"]), range(1, len(fields["right_side"]) + 1)
+            rows = [fields["answer"], *([rng.choice(options) for _ in range(count)] for _ in range(5))]
+            return [(" ".join(map(str, row)), [str(each) for each in row]) for row in rows]
+        case "table":
+            right = fields["answer"]
+            rows = [right, [[cell + rng.choice((0, 0, 1)) for cell in row] for row in right]]
+            cells = [[[f"{cell!r}" for cell in row] for row in each] for each in rows]
+            return [("\n".join(" ".join(row) for row in each), each) for each in cells]
+    raise AssertionError(question.form)
+
+
+@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.path.stem)
+def test_every_question_is_judged_alike(judging, chapter):
+    """The same answers are readable, right, and explained by the same words."""
+    rng = random.Random(chapter.number)
+    judge = """([question, typed]) => {
+        const { answer, error } = FORMS[question.form].read(typed, question.fields);
+        return error ? null : FORMS[question.form].judge(answer, question.fields);
+    }"""
+    for question in chapter.questions:
+        form, data = FORMS[question.form], question_data(chapter, question)
+        for text, given in typed(question, rng):
+            shown = judging.evaluate(judge, [data, given])
+            try:
+                expected = form.judge(form.read(text, question.fields), question.fields)
+            except Unreadable:
+                assert shown is None, (question.name, text)
+                continue
+            assert shown is not None and shown["right"] == expected.right, (question.name, text)
+            again = judging.evaluate("([text, question]) => typedAgain(text, question)", [text, data])
+            assert again == given, (question.name, text)  # what is stored is read again
+            if question.form != "table":  # numbers in its words have other digits
+                assert shown["why"] == expected.why, (question.name, text)

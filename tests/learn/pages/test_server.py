@@ -1,0 +1,546 @@
+"""The server of the course: who is let in, what it judges and keeps, checks at each save, and its end."""
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+
+import pytest
+
+import regard as rg
+from regard.learn.pages.serving import checks as serving_checks
+from regard.learn.pages.serving import programs as serving_programs
+from regard.learn.pages.serving import server
+from regard.learn.progress import changing, read
+from tests.learn.pages.client import Client, alone, children
+from tests.learn.pages.course import RIGHT, WRONG, small_course
+
+for package in server.PACKAGES:
+    pytest.importorskip(package, reason=f"{package} is not installed")
+
+KEY = "3/scores"
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A server of the small course -> (client, the learner's folder, the chapters)."""
+    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+    with server.CourseServer(folder, chapters) as running:
+        yield Client(running.address), folder, chapters
+
+
+# ---- who is let in ---------------------------------------------------------------------------------------------------
+
+
+def test_only_this_machines_browser_is_answered(served):
+    """Without the secret, from another host, origin or site, in another form: no page, no answer, nothing stored."""
+    client, folder, _ = served
+    answer = {"key": "3/size", "given": "8"}
+    assert client.ask("", begin="/")[0] == 404
+    assert client.ask("answer", answer, begin="/" + "a" * (len(client.begin) - 2) + "/")[0] == 404
+    for headers, status in (
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+    ):
+        assert client.ask("answer", answer, **headers)[0] == status, headers
+        if status == 403:
+            assert client.ask("03-scores.html", **headers)[0] == 403
+    for method in ("PUT", "DELETE", "OPTIONS", "HEAD"):
+        assert client.ask("answer", answer, method=method)[0] == 405
+    assert read(folder).answers == {}
+
+
+def test_a_path_never_reaches_the_file_system(served):
+    """Only names of the course lead anywhere: not upwards, not to the learner's files, not encoded."""
+    client, folder, _ = served
+    client.post("start", chapter=3, name="scores")
+    assert (folder / "03_scores.py").exists()
+    files = (
+        "progress.json",
+        "03_scores.py",
+        "../learner/03_scores.py",
+        "..%2f03_scores.py",
+        "%2e%2e/x",
+        "03-scores.md",
+    )
+    numbers = ("changes/", "changes/x", "changes/-1", "changes/%D9%A3", "changes/" + "9" * 99)
+    for path in (*files, *numbers, "web/course.js", "/etc/passwd"):
+        assert client.ask(path)[0] == 404, path
+    for what in ("nothing", "changes/0", "index.html", "answer/", "_read", "learner"):
+        assert client.ask(what, {})[0] == 404, what
+    for name in ("../../etc/passwd", "scores.py", "/etc/passwd", "", "size"):
+        assert "no such exercise" in client.refused("start", {"chapter": 3, "name": name})
+    assert "no such chapter" in client.refused("start", {"chapter": 99, "name": "scores"})
+    assert sorted(each.name for each in folder.iterdir() if each.suffix == ".py") == ["03_scores.py"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"\xff",
+        b"[" * 50_000,
+        {},
+        {"key": "3/size"},
+        {"key": 3, "given": "8"},
+        {"key": "3/size", "given": 8},
+        {"key": "3/size", "given": "8", "code": "print()"},
+        {"key": "3/size", "given": "8" * 5000},
+    ],
+)
+def test_what_is_not_understood_is_refused(served, body):
+    """Other fields, other types, texts that are too long: a sentence, and nothing is stored."""
+    assert "the request answer is not understood" in served[0].refused("answer", body)
+    assert read(served[1]).answers == {}
+
+
+def test_a_request_that_is_too_long_is_refused(served):
+    """Its end is not read."""
+    assert served[0].ask("answer", b" " * (server.LONGEST + 1))[0] == 413
+
+
+def test_pages_say_what_they_may_do(served):
+    """Every page loads its own script and style alone, and may talk to its own server alone."""
+    for path in ("", "index.html", "03-scores.html", "04-weights.html"):
+        status, headers, body = served[0].ask(path)
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        policy = headers["content-security-policy"]
+        assert "'unsafe" not in policy and "connect-src 'self'" in policy and "frame-ancestors 'none'" in policy
+        assert body.count(b"<script") == body.count(b"</script>") == 2
+    for path, kind in (("course.js", "text/javascript"), ("course.css", "text/css")):
+        status, headers, _ = served[0].ask(path)
+        assert (status, headers["content-type"].split(";")[0]) == (200, kind)
+
+
+# ---- what runs -------------------------------------------------------------------------------------------------------
+
+
+def test_only_code_of_the_course_runs(served):
+    """A program, a claim and a visual are run by their names; code that a page sends is refused."""
+    client, _, _ = served
+    assert client.post("run", chapter=3, name="size") == {"text": "counted: 8\n"}
+    assert client.post("run", chapter=3, name="true") == {"text": "8 % 2 = 0\n"}
+    assert client.post("visual", chapter=3, name="bars") == {"scores": [1.0, 2.0, 3.0]}
+    assert "not understood" in client.refused("run", {"chapter": 3, "name": "size", "code": "print(1)"})
+    assert "no such program" in client.refused("run", {"chapter": 3, "name": "print(1)"})
+    assert "no such program" in client.refused("run", {"chapter": 3, "name": "scores"})
+
+
+def test_two_programs_run_at_once_and_each_once(tmp_path):
+    """Two at most; what a program gave is kept; others are answered meanwhile."""
+    before = set(children(os.getpid()))
+    note = f'open({str(tmp_path / "runs")!r}, "a")'
+    slow = "".join(
+        f'\n```python reveal slow-{n}\nimport time\n\n{note}.write("{n} ")\ntime.sleep(1)\nprint({n})\n```\n'
+        for n in range(4)
+    )
+    with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", slow)) as running:
+        client = Client(running.address)
+        with ThreadPoolExecutor(8) as pool:
+            asked = [pool.submit(client.post, "run", chapter=3, name=f"slow-{n % 4}") for n in range(8)]
+            time.sleep(0.2)
+            begun = time.monotonic()
+            assert client.post("answer", key="3/size", given="8")["right"]
+            assert time.monotonic() - begun < 0.8
+            assert [each.result()["text"] for each in asked] == [f"{n % 4}\n" for n in range(8)]
+        assert sorted((tmp_path / "runs").read_text().split()) == ["0", "1", "2", "3"]
+        assert len(set(children(os.getpid())) - before) <= serving_programs.AT_ONCE
+
+
+def test_a_program_that_does_not_end_or_fails_is_told(tmp_path, monkeypatch):
+    """A loop, an error, a crash, in a teacher's own chapter: a sentence, and the next program runs."""
+    monkeypatch.setattr(serving_programs, "SECONDS", 8.0)  # a new process takes some of them
+    more = "".join(
+        f"\n```python reveal {name}\n{code}\n```\n"
+        for name, code in {
+            "loop": "while True:\n    pass",
+            "error": "print(1 // 0)",
+            "crash": "import os\n\nos.abort()",
+            "leaves": "import sys\n\nsys.exit(3)",
+        }.items()
+    )
+    with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", more)) as running:
+        client = Client(running.address)
+        assert "did not return in 8 s" in client.refused("run", {"chapter": 3, "name": "loop"})
+        assert "ZeroDivisionError" in client.refused("run", {"chapter": 3, "name": "error"})
+        assert "SIGABRT" in client.refused("run", {"chapter": 3, "name": "crash"})
+        assert "exit status 3" in client.refused("run", {"chapter": 3, "name": "leaves"})
+        assert client.post("run", chapter=3, name="size") == {"text": "counted: 8\n"}
+
+
+# ---- answers and progress --------------------------------------------------------------------------------------------
+
+
+def test_the_first_answer_is_judged_and_kept(served):
+    """By the forms of the terminal; later ones change nothing; "" is a learner who asked for the answer."""
+    client, folder, _ = served
+    assert "is not a number" in client.refused("answer", {"key": "3/size", "given": "eight"})
+    assert not client.post("answer", key="3/size", given="9")["right"]
+    assert client.post("answer", key="3/size", given="8")["given"] == "9"
+    assert not client.post("answer", key="3/last", given="")["right"]
+    assert "no such question" in client.refused("answer", {"key": "3/scores", "given": "8"})
+    found = read(folder).answers
+    assert {key: (each["given"], each["right"]) for key, each in found.items()} == {
+        "3/size": ("9", False), "3/last": ("", False)
+    }  # fmt: skip
+
+
+def test_a_question_comes_back_once(served):
+    """In each chapter; only one that was answered."""
+    client, folder, _ = served
+    assert "no such answer" in client.refused("again", {"key": "3/size", "given": "8", "chapter": 4})
+    client.post("answer", key="3/size", given="9")
+    for given in ("8", "7"):
+        client.post("again", key="3/size", given=given, chapter=4)
+    again = read(folder).answers["3/size"]["again"]
+    assert [(each["chapter"], each["right"]) for each in again] == [(4, True)]
+
+
+def test_claims_are_kept(served):
+    """The first judgement; an older progress without claims is read."""
+    client, folder, _ = served
+    folder.joinpath("progress.json").write_text('{"version": 1, "answers": {}}')
+    assert client.post("claim", chapter=3, name="true", given="fails") == {"given": "fails"}
+    assert client.post("claim", chapter=3, name="true", given="holds") == {"given": "fails"}
+    assert "no such outcome" in client.refused("claim", {"chapter": 3, "name": "true", "given": "maybe"})
+    assert read(folder).claims == {"3/true": "fails"}
+
+
+def test_the_place_goes_forward_and_ends_when_nothing_is_left(served):
+    """The terminal goes on where the page was; a chapter is done when its questions and exercises are."""
+    client, folder, chapters = served
+    names = [part.name for part in chapters[0].parts]
+    client.post("place", chapter=3, name="alone")
+    assert client.post("place", chapter=3, name=names[0]) == {"current": 3, "place": "alone"}
+    assert client.post("place", chapter=3, name="") == {"current": 3, "place": names[-1]}  # something is left
+    client.post("answer", key="3/size", given="8")
+    client.post("answer", key="3/last", given="2")
+    with changing(folder) as progress:
+        progress.exercise(KEY)["passed"] = True
+    assert client.post("place", chapter=3, name="") == {"current": 4, "place": ""}
+    assert client.post("place", chapter=3, name="alone") == {"current": 4, "place": ""}  # looked up: it stays done
+    assert client.post("place", chapter=4, name="") == {"current": 4, "place": ""}
+    assert "no such part" in client.refused("place", {"chapter": 3, "name": "nowhere"})
+
+
+def test_two_clients_and_a_terminal_lose_nothing(served):
+    """Answers, hints, claims and a terminal's tries at once: all of them are there."""
+    client, folder, _ = served
+
+    def terminal():
+        for _ in range(30):
+            with changing(folder) as progress:
+                progress.exercise("3/other")["tries"] += 1
+
+    thread = threading.Thread(target=terminal)
+    thread.start()
+    with ThreadPoolExecutor(6) as pool:
+        asked = [
+            pool.submit(client.post, what, **given)
+            for number in range(1, 4)
+            for what, given in (
+                ("hint", {"chapter": 3, "name": "scores", "number": number}),
+                ("answer", {"key": "3/size", "given": str(number)}),
+                ("claim", {"chapter": 3, "name": "true", "given": "holds"}),
+                ("note", {"chapter": 3, "name": "alone", "text": f"why {number}"}),
+            )
+        ]
+        assert all(each.result() is not None for each in asked)
+    thread.join()
+    found = read(folder)
+    assert found.exercises["3/other"]["tries"] == 30 and found.exercises[KEY]["hints"] == 3
+    assert found.answers["3/size"]["given"] in ("1", "2", "3") and found.claims == {"3/true": "holds"}
+    assert folder.joinpath("notes.md").read_text().count("## why") == 3
+
+
+def test_a_killed_server_loses_nothing(tmp_path):
+    """kill -9 while it stores, again and again: the progress can be read, and what was acknowledged is there."""
+    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+    for attempt in range(3):
+        process, client = alone(folder, chapters)
+        noted = []
+
+        def store(client=client, noted=noted, attempt=attempt):
+            try:
+                for number in range(10_000):
+                    client.post("note", chapter=3, name="alone", text=f"{attempt}-{number}")
+                    client.post("place", chapter=3, name="alone")
+                    noted.append(f"{attempt}-{number}")
+            except (OSError, AssertionError, HTTPException):
+                return
+
+        thread = threading.Thread(target=store)
+        thread.start()
+        while not noted:
+            time.sleep(0.01)
+        time.sleep(0.17 * attempt)
+        process.kill()
+        process.communicate(timeout=20)
+        thread.join()
+        assert noted and read(folder).place == {"3": "alone"}
+        notes = folder.joinpath("notes.md").read_text()
+        assert all(f"## {each}\n" in notes for each in noted)
+
+
+# ---- exercises -------------------------------------------------------------------------------------------------------
+
+
+def test_a_save_is_checked_with_the_words_of_the_terminal(served):
+    """A wrong file, then a right one: problem, mistake with cause and fix, what it printed; each is a try."""
+    client, folder, _ = served
+    path = folder / "03_scores.py"
+    assert client.post("start", chapter=3, name="scores") == {"path": str(path)}
+    time.sleep(1.0)  # the file as it was begun is not a try
+    assert read(folder).exercises == {}
+    path.write_text(WRONG)
+    wrong = client.result(KEY)
+    assert (wrong["right"], wrong["says"], wrong["printed"]) == (False, "scores: not yet", "seen\n")
+    assert wrong["what"] == "scores(q, k) is not right" and any(line.startswith("q = ") for line in wrong["details"])
+    assert wrong["mistake"] == "scale-missing" and [name for name, _ in wrong["about"]] == ["it is", "cause", "fix"]
+    assert read(folder).exercises[KEY]["tries"] == 1
+    path.write_text(RIGHT)
+    right = client.result(KEY, than=wrong)
+    assert right["right"] and right["says"] == "scores is right: it passes every case and every law."
+    assert read(folder).exercises[KEY] == {"tries": 2, "hints": 0, "shown": False, "passed": True}
+
+
+def test_a_file_is_never_overwritten(served):
+    """What the learner has written stays, also when the page is shown anew."""
+    client, folder, _ = served
+    folder.joinpath("03_scores.py").write_text("mine")
+    client.post("start", chapter=3, name="scores")
+    client.post("check", chapter=3, name="scores")
+    assert client.result(KEY)["right"] is False
+    assert folder.joinpath("03_scores.py").read_text() == "mine"
+
+
+def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
+    """Twenty saves in a second: a few checks, and the last one is of the last text."""
+    client, folder, _ = served
+    path = folder / "03_scores.py"
+    for _ in range(19):
+        path.write_text(WRONG)
+        time.sleep(0.05)
+    path.write_text(RIGHT)
+    until = time.monotonic() + 30
+    found = {"right": False}
+    while not found["right"]:
+        assert time.monotonic() < until
+        found = client.result(KEY)
+    assert read(folder).exercises[KEY]["tries"] < 12
+
+
+@pytest.mark.parametrize(
+    "code, says",
+    [
+        ("def scores(q, k):\n    while True:\n        pass\n", "did not return in 3 s"),
+        ("import os\n\n\ndef scores(q, k):\n    os.abort()\n", "SIGABRT"),
+        ("def scores(q, k):\n    while True:\n        print('x' * 10_000)\n", "prints"),
+        ("def scores(q, k):\n    return (\n", "this is not Python"),
+        ("import os\n\nos.fork()\n\n\ndef scores(q, k):\n    return q\n", ""),
+        ("", "is empty"),
+    ],
+    ids=["hangs", "crashes", "floods", "broken", "forks", "empty"],
+)
+def test_whatever_a_file_does_others_are_answered(served, code, says):
+    """A loop, a crash, a flood: the check says so; the server answers meanwhile, and checks the next save."""
+    client, folder, _ = served
+    client.post("start", chapter=3, name="scores")
+    folder.joinpath("03_scores.py").write_text(code)
+    client.post("check", chapter=3, name="scores")
+    time.sleep(0.5)
+    begun = time.monotonic()
+    assert client.post("answer", key="3/size", given="8")["right"] and client.ask("03-scores.html")[0] == 200
+    assert time.monotonic() - begun < 2
+    found = client.result(KEY)
+    assert not found["right"] and says in f"{found['what']} {found['details']}"
+    folder.joinpath("03_scores.py").write_text(RIGHT)
+    while not found["right"]:
+        found = client.result(KEY, than=found)
+
+
+def test_hints_and_the_solution_are_noted(served):
+    """As the terminal does: a solution after a try, and passing afterwards is not the learner's own."""
+    client, folder, _ = served
+    client.post("hint", chapter=3, name="scores", number=2)
+    client.post("hint", chapter=3, name="scores", number=1)
+    assert "no such hint" in client.refused("hint", {"chapter": 3, "name": "scores", "number": 4})
+    assert "the solution is shown after a try" in client.refused("show", {"chapter": 3, "name": "scores"})
+    client.post("check", chapter=3, name="scores")
+    found = client.result(KEY)
+    client.post("show", chapter=3, name="scores")
+    folder.joinpath("03_scores.py").write_text(RIGHT)
+    client.result(KEY, than=found)
+    assert read(folder).exercises[KEY] == {"tries": 2, "hints": 2, "shown": True, "passed": "shown"}
+
+
+def test_notes_have_their_place(served):
+    """One question, one heading, whatever lines it had."""
+    client, folder, _ = served
+    found = client.post("note", chapter=3, name="alone", text="Why\n\n# not\nthis? ")
+    assert found == {"path": str(folder / "notes.md")}
+    assert "## Why # not this?\n\nchapter 3, Scores (alone), " in folder.joinpath("notes.md").read_text()
+    assert "no question" in client.refused("note", {"chapter": 3, "name": "alone", "text": " \n"})
+
+
+# ---- waiting for changes ---------------------------------------------------------------------------------------------
+
+
+def test_who_waits_hears_of_a_change_at_once(served):
+    """An answer elsewhere, a terminal's change; who knows less is answered at once."""
+    client, folder, _ = served
+    known = client.changes(10**9)["version"]
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(2):
+            waiting = pool.submit(client.changes, known)
+            time.sleep(0.5)
+            assert not waiting.done()
+            with changing(folder) as progress:
+                progress.exercise("3/scores")["hints"] = number + 1
+            found = waiting.result(5)
+            assert found["progress"]["exercises"]["3/scores"]["hints"] == number + 1 and found["version"] > known
+            known = found["version"]
+
+
+def test_who_waits_is_answered_in_any_case(served, monkeypatch):
+    """After a while, with what is known; so nothing waits for a page that is gone."""
+    monkeypatch.setattr(server, "WAIT", 0.5)
+    client, _, _ = served
+    known = client.changes(10**9)["version"]
+    assert client.changes(known)["version"] == known
+
+
+# ---- the learner's folder --------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_removed_is_begun_anew(served):
+    """While the server runs: an answer is kept, a file is written, and its saves are checked."""
+    client, folder, _ = served
+    client.post("start", chapter=3, name="scores")
+    shutil.rmtree(folder)
+    assert client.ask("03-scores.html")[0] == 200
+    assert client.post("answer", key="3/size", given="8")["right"]
+    client.post("start", chapter=3, name="scores")
+    time.sleep(2 * serving_checks.PATIENCE / 1000)  # the watch has noticed
+    folder.joinpath("03_scores.py").write_text(RIGHT)
+    assert client.result(KEY)["right"]
+    assert read(folder).answers["3/size"]["right"]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    """The page is shown, the answer refused in a sentence, and a result is shown that cannot be noted."""
+    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+    folder.mkdir()
+    folder.joinpath("03_scores.py").write_text(WRONG)
+    with server.CourseServer(folder, chapters) as running:
+        client = Client(running.address)
+        refuse_writing(monkeypatch, folder)
+        assert client.ask("03-scores.html")[0] == 200
+        assert "it cannot be written" in client.refused("answer", {"key": "3/size", "given": "8"})
+        client.post("check", chapter=3, name="scores")
+        found = client.result(KEY)
+        assert found["mistake"] == "scale-missing" and "could not be noted" in found["unnoted"]
+
+
+def refuse_writing(monkeypatch, folder):
+    """Files in a folder cannot be written, also by root, whom modes do not stop."""
+    from regard.learn import progress as module
+
+    def denied(*given, **more):
+        raise module.refuse("learn", "it cannot be written", given=str(folder), expected="another", fix="name another")
+
+    monkeypatch.setattr(module, "_locked", denied)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    """Before anything is served."""
+    tmp_path.joinpath("learner").write_text("")
+    with pytest.raises(rg.Refused, match="it cannot be written"):
+        server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters"))
+
+
+def test_a_damaged_progress_is_told(served):
+    """In place of the page, with what to do."""
+    client, folder, _ = served
+    folder.joinpath("progress.json").write_text("{")
+    status, headers, body = client.ask("03-scores.html")
+    assert (status, headers["content-type"].split(";")[0]) == (500, "text/plain")
+    assert b"the progress cannot be read" in body and b"fix" in body
+    assert folder.joinpath("progress.json").read_text() == "{"
+
+
+def test_missing_packages_are_refused(tmp_path, monkeypatch):
+    """All of them at once, with what installs them."""
+    monkeypatch.setattr(server, "PACKAGES", ("markdown_it", "no_such_package", "none_such"))
+    with pytest.raises(rg.Refused, match=r"no_such_package(.|\n)*regard\[learn\](.|\n)*none_such"):
+        server.CourseServer(tmp_path, [])
+
+
+# ---- its end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("busy", ["waits", "checks", "runs"])
+def test_ctrl_c_ends_it_at_once(tmp_path, busy):
+    """While a page waits, a check hangs or a program runs: it ends without a word, and no process is left."""
+    loop = "\n```python reveal loop\nwhile True:\n    pass\n```\n"
+    chapters, folder = small_course(tmp_path / "chapters", loop), tmp_path / "learner"
+    process, client = alone(folder, chapters)
+    client.post("run", chapter=3, name="size")
+    paths = {"waits": "changes/999999", "checks": "changes/999999", "runs": "run"}
+    held = socket.create_connection(("127.0.0.1", client.port))
+    body = b'{"chapter": 3, "name": "loop"}' if busy == "runs" else b""
+    verb = "POST" if body else "GET"
+    if busy == "checks":
+        folder.joinpath("03_scores.py").write_text("def scores(q, k):\n    while True:\n        pass\n")
+        while not client.changes(0)["checking"]:
+            time.sleep(0.05)
+    known = client.changes(10**9)["version"] if not body else 0
+    path = paths[busy].replace("999999", str(known))
+    held.sendall(
+        f"{verb} {client.begin}{path} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    time.sleep(0.7)
+    started = children(process.pid)
+    assert started
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    took = time.monotonic() - begun
+    held.close()
+    assert (process.returncode, out, err) == (0, "ended\n", "")
+    assert took < 2.5
+    assert not [each for each in started if os.path.exists(f"/proc/{each}")]
+
+
+def test_a_killed_server_leaves_no_process(tmp_path):
+    """Its children end with it."""
+    process, client = alone(tmp_path / "learner", small_course(tmp_path / "chapters"))
+    client.post("run", chapter=3, name="size")
+    started = children(process.pid)
+    assert started
+    process.kill()
+    process.communicate(timeout=20)
+    until = time.monotonic() + 5
+    while [each for each in started if os.path.exists(f"/proc/{each}")]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_port_that_is_taken_is_refused(served):
+    """The sentence names the port."""
+    client, folder, chapters = served
+    with pytest.raises(rg.Refused, match=f"the port is not available(.|\n)*{client.port}"):
+        server.CourseServer(folder, chapters, port=client.port)

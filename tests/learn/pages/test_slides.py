@@ -1,0 +1,325 @@
+"""`regard learn --slides`: a chapter's reveals one after another in a real browser, with notes, and on paper."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import app
+from regard.common.errors import Refused
+from regard.learn.chapter import Claim, Question, Reveal, Visual
+from regard.learn.pages.recorded import run, runnable
+from regard.learn.pages.slides import slides, slides_page, write_slides
+from regard.learn.source import chapters, read_chapter
+from tests.support.axe import violations
+from tests.support.browser import chromium  # noqa: F401
+
+from ..chapter_files import HEAD
+
+COURSE = chapters()
+TEXT = (
+    HEAD
+    + '''
+# Scores
+
+## One fraction
+
+The notes say <script>window.harmed = 1</script> this.
+
+```math
+a = b / c
+```
+
+```toml prediction half
+ask = "How much is 1 / 2?"
+form = "choice"
+choices = [{ text = "0.5" }, { text = "2", why = "That is 2 / 1." }]
+answer = 1
+right = "One half."
+```
+
+```python reveal half
+print("</script>", 1 / 2)
+answer = 1
+```
+
+## Softmax
+
+Now weights.
+
+```python visual weights softmax
+"""Move the temperature."""
+
+scores = [1.0, 2.0]
+```
+
+```python claim halves fails
+"""Half of one is one.
+
+source: nobody
+"""
+
+print(1 / 2)
+holds = False
+```
+
+```python reveal many
+for number in range(120):
+    print(number)
+```
+
+```toml question last
+ask = "And 1 + 1?"
+form = "number"
+answer = 2
+wrong = [{ answer = 3, why = "Too many." }]
+otherwise = "Count."
+```
+
+## The end
+
+Nothing follows.
+'''
+)
+
+
+@pytest.fixture(scope="module")
+def chapter(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chapter") / "03-scores.md"
+    path.write_text(TEXT, encoding="utf-8")
+    return read_chapter(path)
+
+
+@pytest.fixture(scope="module")
+def page(chapter):
+    return slides_page(chapter, {(chapter.number, block.name): run(block) for block in runnable(chapter)})
+
+
+@pytest.fixture
+def opened(chromium, page, tmp_path):  # noqa: F811
+    """Opens the slides; afterwards they must have said nothing, and have asked for themselves alone."""
+    file = tmp_path / "slides.html"
+    file.write_text(page, encoding="utf-8")
+    said, asked, contexts = [], set(), []
+
+    def opening(**context):
+        contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **context}))
+        tab = contexts[-1].new_page()
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: asked.add(request.url.partition("#")[0]))
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("html[data-ready]", state="attached")
+        return tab
+
+    yield opening
+    assert said == [] and asked <= {file.as_uri()}
+    for each in contexts:
+        each.close()
+
+
+def place(tab):
+    return tuple(tab.evaluate("[at.slide, at.step]"))
+
+
+def seen(tab):
+    return tab.inner_text(".slide.now .screen")
+
+
+def test_what_the_slides_of_a_chapter_are(chapter):
+    found = list(slides(chapter, {}))
+    assert [(each.kind, each.heading, len(each.steps)) for each in found] == [
+        ("Chapter 3", "Scores", 0),
+        ("Predict", "One fraction", 2),
+        ("Try it", "Softmax", 0),
+        ("Is it true?", "Softmax", 2),
+        ("Result", "Softmax", 1),
+        ("Question", "Softmax", 1),
+        ("The end", "Scores", 0),
+    ]
+    assert "<math" in found[1].shown and "The notes say" in found[1].notes and "That is 2 / 1" in found[1].notes
+    assert "Now weights" in found[2].notes and "Nothing follows" in found[-1].notes
+
+
+@pytest.mark.parametrize("read", COURSE, ids=lambda read: read.path.stem)
+def test_every_chapter_has_a_slide_for_each_reveal_question_claim_and_visual(read):
+    shown = [part for part in read.parts if isinstance(part, (Reveal, Question, Claim, Visual))]
+    text = slides_page(read, {})
+    assert text.count('<section class="slide"') == len(shown) + 2
+
+
+@pytest.mark.browser
+def test_a_prediction_its_code_its_answer_and_the_next_slide(opened):
+    tab = opened()
+    tab.keyboard.press("ArrowRight")
+    assert "How much is 1 / 2?" in seen(tab) and "print" not in seen(tab) and "One half" not in seen(tab)
+    tab.keyboard.press("Space")
+    assert "</script> 0.5" in seen(tab) and "One half" not in seen(tab)
+    tab.keyboard.press("Enter")
+    assert "The answer is 1. 0.5." in seen(tab) and "One half." in seen(tab)
+    tab.keyboard.press("PageDown")
+    assert place(tab) == (2, 0) and "Move the temperature" in seen(tab)
+    tab.keyboard.press("ArrowLeft")
+    assert place(tab) == (1, 2)
+    tab.keyboard.press("ArrowLeft")
+    assert place(tab) == (1, 1)
+    tab.keyboard.press("End")
+    tab.keyboard.press("ArrowRight")
+    assert place(tab) == (6, 0) and tab.is_disabled("#next")
+    tab.keyboard.press("Home")
+    assert place(tab) == (0, 0) and tab.is_disabled("#back")
+    assert tab.evaluate("window.harmed") is None
+
+
+@pytest.mark.browser
+def test_clicks_go_on_but_not_on_controls_or_selected_text(opened):
+    tab = opened()
+    tab.click("#next")
+    assert place(tab) == (1, 0)
+    tab.click(".slide.now h2")
+    assert place(tab) == (1, 1)
+    tab.evaluate("getSelection().selectAllChildren(document.querySelector('.slide.now h2'))")
+    tab.evaluate("document.querySelector('.slide.now').click()")
+    assert place(tab) == (1, 1)
+    tab.evaluate("getSelection().removeAllRanges(); go(2, 0)")
+    tab.click(".slide.now .visual figcaption")
+    assert place(tab) == (2, 0)
+
+
+@pytest.mark.browser
+def test_taps_and_swipes(opened):
+    tab = opened(viewport={"width": 390, "height": 800}, has_touch=True)
+    tab.tap(".slide.now h2")
+    assert place(tab) == (1, 0)
+    swipe = """([from, to]) => {
+        const target = document.querySelector(".slide.now h2");
+        const at = (x) => [new Touch({ identifier: 1, target, clientX: x, clientY: 300 })];
+        target.dispatchEvent(new TouchEvent("touchstart", { bubbles: true, changedTouches: at(from) }));
+        target.dispatchEvent(new TouchEvent("touchend", { bubbles: true, changedTouches: at(to) }));
+    }"""
+    tab.evaluate(swipe, [300, 100])
+    assert place(tab) == (1, 1)
+    tab.evaluate(swipe, [100, 300])
+    assert place(tab) == (1, 0)
+
+
+@pytest.mark.browser
+def test_a_visual_works_and_keeps_its_keys(opened):
+    tab = opened()
+    tab.evaluate("go(2, 0)")
+    before = tab.get_attribute("[data-name=weight-0]", "value")
+    tab.get_by_label("temperature").focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("End")
+    assert place(tab) == (2, 0)
+    assert tab.get_attribute("[data-name=weight-0]", "value") != before
+
+
+@pytest.mark.browser
+def test_notes_are_toggled(opened):
+    tab = opened()
+    tab.evaluate("go(1, 0)")
+    assert not tab.is_visible(".slide.now .notes")
+    tab.keyboard.press("n")
+    assert "The notes say <script>" in tab.inner_text(".slide.now .notes")
+    assert tab.get_attribute("#notes", "aria-pressed") == "true"
+    tab.click("#notes")
+    assert not tab.is_visible(".slide.now .notes")
+
+
+@pytest.mark.browser
+def test_the_overview_goes_to_a_slide(opened):
+    tab = opened()
+    tab.keyboard.press("o")
+    assert tab.locator(".overview button").count() == 7 and not tab.is_visible(".deck")
+    tab.keyboard.press("Escape")
+    assert tab.is_visible(".deck")
+    tab.click("#overview")
+    tab.locator(".overview button", has_text="How much is").click()
+    assert place(tab) == (1, 0) and tab.inner_text("#counter") == "2 / 7"
+
+
+@pytest.mark.browser
+def test_the_address_holds_the_slide(opened):
+    tab = opened()
+    tab.evaluate("go(3, 1)")
+    assert tab.url.endswith("#4")
+    tab.reload()
+    assert place(tab) == (3, 0)
+
+
+@pytest.mark.browser
+def test_a_screen_reader_hears_what_comes(opened):
+    tab = opened()
+    tab.keyboard.press("ArrowRight")
+    assert tab.text_content("#status") == "Slide 2 of 7: One fraction"
+    tab.keyboard.press("ArrowRight")
+    assert "</script> 0.5" in tab.text_content("#status")
+
+
+@pytest.mark.browser
+def test_on_paper_each_slide_has_one_page_with_its_notes(opened):
+    """Also the one that prints 120 lines; and the screen is as before."""
+    tab = opened()
+    tab.evaluate(
+        "addEventListener('beforeprint', () => { window.printed = slides.map((slide) => [slide.scrollHeight * "
+        "slide.style.zoom, slide.querySelector('.notes').checkVisibility(), "
+        "[...slide.querySelectorAll('.step')].every((step) => step.checkVisibility())]); })"
+    )
+    made = tab.pdf(prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", made)) == 7
+    printed = tab.evaluate("window.printed")
+    assert all(height <= 990 and notes and steps for height, notes, steps in printed)
+    assert tab.locator("[data-name=weight-0]").count() == 1  # drawn, though its slide was never on the screen
+    assert place(tab) == (0, 0) and tab.evaluate("slides.every(({ style }) => !style.zoom)")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_it_fits_and_axe_finds_nothing(opened, width, scheme):
+    tab = opened(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
+    tab.keyboard.press("n")
+    for number in range(7):
+        tab.evaluate("(number) => go(number, Infinity)", number)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, number
+        assert violations(tab) == [], number
+    tab.keyboard.press("o")
+    assert violations(tab) == []
+
+
+def test_slides_are_written_and_only_slides_are_overwritten(chapter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write_slides(chapter)
+    assert path.name == "slides-03.html" and write_slides(chapter) == path
+    other = tmp_path / "mine.html"
+    other.write_text('<meta name="generator" content="regard">')
+    for out, what in (
+        (other, "exists and is not slides"),
+        (tmp_path, "exists and is not slides"),
+        (tmp_path / "no" / "a.html", "the folder does not exist"),
+    ):
+        with pytest.raises(Refused, match=what):
+            write_slides(chapter, out)
+    assert other.read_text() == '<meta name="generator" content="regard">'
+
+
+def test_the_command(chapter, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "30-own.md").write_text(TEXT.replace("number = 3", "number = 30"), encoding="utf-8")
+
+    def said(*words):
+        return CliRunner().invoke(app, ["learn", *words])
+
+    done = said("--slides", "30", "--chapters", str(own), "--out", "mine.html")
+    assert done.exit_code == 0 and "Slides written to mine.html" in done.output and (tmp_path / "mine.html").is_file()
+    for words, what in (
+        (("--slides", "99"), "99"),
+        (("--out", "a.html"), "--out has no use"),
+        (("--slides", "3", "--list"), "two options"),
+        (("--slides", "3", "folder"), "a folder has no use"),
+    ):
+        refused = said(*words)
+        assert refused.exit_code != 0 and what in str(refused.exception or "") + refused.output

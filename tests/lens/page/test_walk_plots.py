@@ -1,0 +1,85 @@
+"""Pictures of the step-by-step view: q and k as arrows and the softmax of the row, in a real browser, against NumPy."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.lens.viewer import page
+from tests.support.axe import violations
+from tests.support.browser import example, fault
+
+pytestmark = pytest.mark.browser
+
+ROW, HEAD = 9, 1
+STORED = 2.0**-10  # the relative error of a product of two stored numbers
+
+
+@pytest.fixture
+def walked(opened):
+    """A causal run at one row, and that run and its weights."""
+    run, exact = example(n=12, mask=rg.causal(), groups=1)
+    view = opened(page(run, start={"call": 0, "head": HEAD, "query": ROW}), bypass_csp=True)
+    view.tab.evaluate("$('walk').scrollIntoView()")
+    view.tab.wait_for_selector("#walk-steps li.now")
+    return view, run.calls[0], exact[0][HEAD, ROW]
+
+
+def numbers(view, step):
+    found = view.tab.eval_on_selector_all(
+        f"#walk-{step} .visual [data-name]",
+        "(found) => found.map((each) => [each.dataset.name, each.getAttribute('value')])",
+    )
+    return {name: float(value) for name, value in found}
+
+
+def opens(view, step):
+    """Opens the picture of a step."""
+    view.tab.evaluate("(step) => walk.go(0, WALK.findIndex(({ id }) => id === step))", step)
+    view.click(f"#walk-{step} .walk-plot summary")
+    view.tab.wait_for_selector(f"#walk-{step} .visual .number")
+
+
+def test_q_and_k_are_arrows_with_their_lengths_and_angle(walked):
+    view, call, _ = walked
+    opens(view, "products")
+    for key in (int(view.tab.input_value("#walk-dot-key")), 0, 5):
+        view.tab.select_option("#walk-dot-key", str(key))
+        view.settled()
+        q, k = call.q[HEAD, ROW].astype(float), call.k[0, key].astype(float)
+        lengths = np.linalg.norm(q), np.linalg.norm(k)
+        found = numbers(view, "products")
+        assert found["product"] == pytest.approx(q @ k, abs=STORED * np.abs(q * k).sum())
+        assert (found["length-a"], found["length-b"]) == pytest.approx(lengths, rel=STORED)
+        assert found["angle"] == pytest.approx(np.degrees(np.arccos(q @ k / np.prod(lengths))), abs=0.2)
+
+
+def test_the_softmax_of_the_row_is_its_weights_and_takes_a_temperature(walked):
+    view, call, exact = walked
+    opens(view, "p")
+    weights = [numbers(view, "p")[f"weight-{key}"] for key in range(ROW + 1)]
+    assert weights == pytest.approx(exact[: ROW + 1].tolist(), rel=1e-3, abs=1e-9)
+    scores = call.q[HEAD, ROW].astype(float) @ call.k[0, : ROW + 1].astype(float).T * call.scale
+    view.tab.get_by_label("temperature").press("End")
+    powers = np.exp((scores - scores.max()) / 10)
+    found = [numbers(view, "p")[f"weight-{key}"] for key in range(ROW + 1)]
+    assert found == pytest.approx((powers / powers.sum()).tolist(), rel=1e-2)
+
+
+def test_it_stays_open_at_the_next_row_and_breaks_no_rule(walked):
+    view, _, _ = walked
+    opens(view, "p")
+    view.choose(query=4)
+    view.tab.wait_for_selector("#walk-p .visual [data-name='weight-4']")
+    assert "weight-5" not in numbers(view, "p")
+    assert violations(view.tab) == []
+    assert view.cut_off() == []
+
+
+def test_rows_with_sinks_have_no_softmax_of_their_scores_alone(opened):
+    run, _ = example(n=12)
+    view = opened(page(fault(run, sinks=np.zeros((3, 1), np.float32))))
+    view.tab.evaluate("$('walk').scrollIntoView()")
+    view.tab.wait_for_selector("#walk-steps li.now")
+    view.tab.evaluate("walk.set({ all: true })")
+    assert view.tab.query_selector("#walk-products .walk-plot")
+    assert view.tab.query_selector("#walk-p .walk-plot") is None

@@ -1,0 +1,269 @@
+"""Layers with divided heads, over real processes: outputs and gradients of one process, the same bits on every rank."""
+
+import copy
+import functools
+import pickle
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import parallelize_module
+
+import regard as rg
+import regard.parallel as rp
+import regard.torch as rt
+from regard import Refused
+from regard.parallel.by_heads.style import divided
+from regard.torch import positions as places
+from tests.parallel.ranks import on_ranks
+from tests.parallel.started import started
+
+
+class Case(NamedTuple):
+    """A layer, how it is called, and the sizes for which it is called so."""
+
+    make: Any
+    call: Any
+    ranks: tuple[int, ...] = (2, 3)
+
+
+def rows(seed: int, *shape: int, dtype=torch.float32) -> torch.Tensor:
+    """Random rows that need gradients, the same in every process."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
+
+
+def self_attention(layer, mask, dtype=torch.float32):
+    """One input, with a mask."""
+    x = rows(1, 2, 9, 12, dtype=dtype)
+    return layer(x, mask=mask), [x]
+
+
+def with_memory(layer):
+    """Rows and a memory, which is also projected beforehand: two calls."""
+    x, memory = rows(1, 2, 5, 12), rows(2, 2, 7, 10)
+    return layer(x, memory) + layer(x, layer.remember(memory)), [x, memory]
+
+
+def with_cache(layer):
+    """Two appends to a cache with the key heads of the layer; no gradients."""
+    cache = rg.KVCache(layer.kv_heads, layer.head_dim, batch=2)
+    with torch.no_grad():
+        layer.eval()
+        return torch.cat([layer(rows(seed, 2, 4, 12), mask=BY_HEAD, cache=cache) for seed in (1, 2)], 1), []
+
+
+def multi_head(layer, mask):
+    """Different query, key and value, in torch's layout."""
+    q, k, v = rows(1, 5, 2, 12), rows(2, 7, 2, 10), rows(3, 7, 2, 11)
+    return layer(q, k, v, need_weights=False, attn_mask=mask)[0], [q, k, v]
+
+
+def same_rows(layer):
+    """One input for query, key and value, and floats that are added for each head."""
+    x, added = rows(1, 2, 5, 12), rows(9, 2 * 6, 5, 5).detach()
+    return layer(x, x, x, need_weights=False, attn_mask=added)[0], [x]
+
+
+def learned(layer):
+    """The layer, with random learned positions and sinks."""
+    for number, parameter in enumerate(layer.parameters()):
+        if not parameter.any():
+            parameter.data = rows(100 + number, *parameter.shape).detach()
+    return layer
+
+
+BY_HEAD = rg.causal() & (rg.query - rg.key <= rg.head + 1)
+Layer, Multi = functools.partial(rt.Attention, 12), functools.partial(rt.MultiHeadAttention, 12, 6)
+CASES = {
+    "whole groups": Case(lambda: Layer(6, bias=True), lambda layer: self_attention(layer, rg.causal())),
+    "three groups": Case(lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
+    "rotary, sinks, norms": Case(
+        lambda: Layer(6, 3, head_dim=4, value_dim=3, sinks=2, query_key_norm=True, positions=places.Rotary(4)),
+        lambda layer: self_attention(layer, rg.causal()),
+    ),
+    "more ranks than key heads": Case(
+        lambda: Layer(6, 2, bias=True, query_key_norm=True), lambda layer: self_attention(layer, BY_HEAD), (3,)
+    ),
+    "one key head": Case(lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
+    "learned positions": Case(
+        lambda: Layer(6, 2, positions=places.Buckets(6)), lambda layer: self_attention(layer, rg.causal()), (2, 3)
+    ),
+    "slopes": Case(lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, rg.causal())),
+    "bfloat16": Case(lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, rg.causal(), torch.bfloat16)),
+    "memory": Case(lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
+    "cache": Case(lambda: Layer(6, 2), with_cache),
+    "differential": Case(
+        lambda: rt.DifferentialAttention(12, 6, 2, depth=1, head_dim=2, positions=places.Rotary(2), dropout=0.2),
+        lambda layer: self_attention(layer, BY_HEAD),
+        (2, 3),
+    ),
+    "multi-head": Case(
+        lambda: Multi(kdim=10, vdim=11, dropout=0.3, add_bias_kv=True, add_zero_attn=True),
+        lambda layer: multi_head(layer, BY_HEAD),
+    ),
+    "multi-head, one input": Case(lambda: Multi(batch_first=True), same_rows),
+}
+
+
+def training_step(layer, call) -> dict[str, torch.Tensor]:
+    """The output, and the gradients of inputs and parameters, of a call after torch.manual_seed."""
+    torch.manual_seed(5)
+    out, inputs = call(layer)
+    if inputs:
+        (out.float() * torch.linspace(-1, 1, out.numel()).reshape(out.shape)).sum().backward()
+    found = {"output": out.detach(), **{f"input {i}": x.grad for i, x in enumerate(inputs)}}
+    return found | {name: each.grad for name, each in layer.named_parameters() if inputs}
+
+
+def whole(name: str):
+    """The whole layer of a case."""
+    torch.manual_seed(3)
+    return learned(CASES[name].make())
+
+
+def twice(layer, call) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], str]:
+    """A step of the divided layer, a step of a copy of it, and which heads it has."""
+    other = copy.deepcopy(layer)
+    return training_step(layer, call), training_step(other, call), str(layer.part)
+
+
+def divided_steps(ranks: int) -> dict[str, Any]:
+    """Each case on this rank: a step of the divided layer, and one of a copy of it."""
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    for name, case in CASES.items():
+        if mesh.size() not in case.ranks:
+            continue
+        layer = whole(name)
+        if mesh.get_local_rank():
+            torch.nn.init.zeros_(next(layer.parameters()))  # the parameters of rank 0 count
+        model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([torch.nn.ModuleDict({"attention": layer})])})
+        parallelize_module(model, mesh, {"layers.*.attention": rp.HeadParallel()})
+        found[name] = twice(layer, case.call)
+    if mesh.size() == 2:
+        found["refusals"] = refusals(mesh)
+    return found
+
+
+def refusals(mesh) -> list[str]:
+    """What is refused on this rank; rank 1 alone does something else, and every rank says so."""
+    last = mesh.get_local_rank() == 1
+    layer, multi = Layer(6), Multi()
+    for each in (layer, multi):
+        parallelize_module(each, mesh, rp.HeadParallel())
+    x = torch.zeros(2, 5, 12)
+
+    def of(function) -> str:
+        try:
+            function()
+        except Refused as refused:
+            return str(refused)
+        return "nothing"
+
+    return [
+        of(lambda: parallelize_module(torch.nn.Linear(2, 2), mesh, rp.HeadParallel())),
+        of(lambda: parallelize_module(layer, mesh, rp.HeadParallel())),
+        of(lambda: parallelize_module(Layer(1), mesh, rp.HeadParallel())),
+        of(lambda: parallelize_module(Layer(6 if last else 3), mesh, rp.HeadParallel())),
+        of(lambda: layer(torch.zeros(2, 5, 13) if last else x)),
+        of(lambda: layer(torch.zeros(2, 6, 12) if last else x)),
+        of(lambda: layer.train(not last)(x)),
+        of(lambda: multi(x, x, x)),
+        of(lambda: pickle.dumps(layer)),
+        of(lambda: layer.train()(DTensor.from_local(x, mesh, [Replicate()]))),
+        of(lambda: layer.train()(x, mask=torch.ones(2, 6, 5, 5, dtype=torch.bool))),
+    ]
+
+
+REFUSALS = [
+    "cannot be divided",
+    "DividedAttention",
+    "at most 1 ranks",
+    "the ranks disagree about the layer",
+    "(2, 5, 13)",
+    "the ranks disagree about the inputs",
+    "the ranks disagree about training",
+    "need_weights=False",
+    "state_dict()",
+    "an input is a DTensor",
+    "broadcasts to (B, H, Q, K)",
+]
+
+
+def own_part(name: str, layer, part: rp.Heads, wanted: torch.Tensor) -> torch.Tensor:
+    """The part of a gradient of the whole layer that belongs to a rank."""
+    if isinstance(layer, rt.MultiHeadAttention):
+        at = torch.arange(12).unflatten(0, (6, -1))[part.query].flatten()
+        thirds = torch.cat([at, at + 12, at + 24])
+        chosen = {"in_proj_weight": thirds, "in_proj_bias": thirds, "out_proj.weight": (slice(None), at)}
+        chosen |= dict.fromkeys(("q_proj_weight", "k_proj_weight", "v_proj_weight"), at)
+        chosen |= dict.fromkeys(("bias_k", "bias_v"), (slice(None), slice(None), at))
+        return wanted[chosen.get(name, slice(None))]
+    kind = name.split(".")[0]
+    if kind in ("q", "k", "v"):
+        of, count = (part.query, part.heads) if kind == "q" else (part.key, part.key_heads)
+        return wanted.unflatten(0, (count, -1))[of].flatten(0, 1)
+    if name == "o.weight":
+        return wanted.unflatten(1, (part.heads, -1))[:, part.query].flatten(1, 2)
+    return wanted[part.query] if kind == "sinks" else wanted
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_layers_over_processes(ranks):
+    """Outputs and gradients of one process up to rounding; bits that are the same on every rank and in a second run."""
+    done = started(ranks, __name__, "divided_steps", ranks)
+    assert [status for status, _, _ in done] == [0] * ranks, done
+    by_rank = [found for _, found, _ in done]
+    compared(by_rank, [name for name, case in CASES.items() if ranks in case.ranks])
+    if ranks == 2:
+        for told in zip(*(each["refusals"] for each in by_rank), REFUSALS, strict=True):
+            assert told[2] in told[0] and told[2] in told[1], told
+
+
+def test_simulated_ranks():
+    """Two key heads on four ranks, and on five: the same, with threads in place of processes."""
+    names = "more ranks than key heads", "learned positions"
+    for ranks in (4, 5):
+        layers = {(name, rank): whole(name) for name in names for rank in range(ranks)}
+
+        def steps(transport, layers=layers) -> dict[str, Any]:
+            return {
+                name: twice(divided(layers[name, transport.rank], transport, 0), CASES[name].call) for name in names
+            }
+
+        compared(on_ranks(ranks, steps), names)
+
+
+def compared(by_rank, names) -> None:
+    """Asserts what the tests say of the steps of each rank."""
+    ranks = len(by_rank)
+    for name in names:
+        layer = whole(name)
+        wanted = training_step(layer, CASES[name].call)
+        near = {"rtol": 0.05, "atol": 0.05} if name == "bfloat16" else {"rtol": 1e-4, "atol": 1e-5}
+        holders: dict[str, list[tuple[rp.Heads, torch.Tensor]]] = {}
+        for rank in range(ranks):
+            found, again, told = by_rank[rank][name]
+            H, G = (6, 6) if isinstance(layer, rt.MultiHeadAttention) else (layer.heads, layer.kv_heads)
+            part = rp.heads(rank, ranks=ranks, heads=H, key_heads=G)
+            assert told == str(part) and found.keys() == wanted.keys()
+            for key, value in found.items():
+                torch.testing.assert_close(
+                    value, own_part(key, layer, part, wanted[key]), msg=lambda text, key=key: f"{key}: {text}", **near
+                )
+                assert torch.equal(value, again[key]), f"{name}: {key} of a copy, in a second run"
+                holders.setdefault(key, []).append((part, value))
+        for key, held in holders.items():
+            for (part, value), (other, theirs) in ((one, two) for one in held for two in held):
+                projection = key.startswith(("k.", "v.")) and part.key == other.key
+                if projection or not same_on_no_two_ranks(key):
+                    assert torch.equal(value, theirs), f"{name}: {key} of ranks {part.rank} and {other.rank}"
+
+
+def same_on_no_two_ranks(key: str) -> bool:
+    """Whether a gradient is that of the heads of a rank; all others have the same bits everywhere."""
+    return key.startswith(("q.", "k.", "v.", "q_proj", "k_proj", "v_proj", "in_proj", "bias_", "sinks")) or key in (
+        "o.weight",
+        "out_proj.weight",
+    )

@@ -1,0 +1,119 @@
+"""A process of the tensor-parallel Llama: torchrun starts it on each rank; it compares with the whole model."""
+
+import importlib.util
+import sys
+
+import torch
+import torch.distributed as dist
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.distributed import DistributedConfig
+from transformers.masking_utils import create_causal_mask
+
+from regard import Refused
+from regard.torch.hf import attend, record, register
+
+torch.set_num_threads(1)
+IDS = torch.arange(24).reshape(2, 12) % 50
+PADDING = (torch.arange(12) >= torch.tensor([[0], [3]])).long()
+Q, K, V = (torch.randn(2, heads, 12, 8, generator=torch.Generator().manual_seed(heads)) for heads in (8, 4, 4))
+
+
+def save(folder: str) -> None:
+    """A random Llama: 8 query heads, 4 key heads, dropout in attention."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 50}
+    config = LlamaConfig(
+        **sizes, num_attention_heads=8, num_key_value_heads=4, attention_dropout=0.5, tie_word_embeddings=False
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def divided(folder: str):
+    """The model with its heads over all ranks, and how it was loaded: from_pretrained needs the package accelerate, so
+    without it the functions that from_pretrained calls divide the parameters of a loaded model.
+    """
+    plan = DistributedConfig(tp_plan="auto")
+    if importlib.util.find_spec("accelerate") is not None:
+        loaded = AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, attn_implementation="regard")
+        return loaded, "from_pretrained"
+    plan, _, meshes = LlamaForCausalLM.prepare_distribute_model(plan)
+    model = whole(folder)
+    return LlamaForCausalLM.maybe_distribute_model(model, plan, meshes), "maybe_distribute_model"
+
+
+def whole(folder: str):
+    """The model in one process."""
+    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="regard")
+
+
+def step(model) -> dict[str, torch.Tensor]:
+    """A training step with dropout: the loss, and the gradients of the first layer's attention."""
+    model.train()
+    torch.manual_seed(7)
+    loss = model(IDS, attention_mask=PADDING, labels=IDS).loss
+    loss.backward()
+    found = {name: each.grad for name, each in model.named_parameters() if "layers.0.self_attn" in name}
+    model.zero_grad()
+    return {
+        "loss": loss.detach(),
+        **{name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in found.items()},
+    }
+
+
+def by_head(layer, q, k, v, start=0):
+    """Attention with a mask that depends on the head: head h sees the last h + 1 keys."""
+    mask = create_causal_mask(
+        config=layer.config,
+        inputs_embeds=torch.zeros(2, 12, 64),
+        attention_mask=None,
+        past_key_values=None,
+        and_mask_function=lambda b, h, i, j: i - j <= h,
+    )
+    return attend(layer, q, k, v, mask)[0].transpose(1, 2)
+
+
+def refused(call, text: str) -> None:
+    """The call is refused with this text."""
+    try:
+        call()
+    except Refused as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+
+
+def main(folder: str) -> None:
+    """Compares logits, generated tokens, a training step and a mask by head; prints one line that the test reads."""
+    register()
+    model, how = divided(folder)
+    alone = whole(folder)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks), slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)
+    with torch.no_grad(), record(model) as calls:
+        logits = model.eval()(IDS, attention_mask=PADDING).logits
+        torch.testing.assert_close(logits, alone.eval()(IDS, attention_mask=PADDING).logits, rtol=1e-5, atol=1e-5)
+    assert [call.shape for call in calls] == [(2, 8 // ranks, 12, 12)] * 2, "regard computes this rank's heads"
+    arguments = {"attention_mask": PADDING, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(IDS, **arguments), alone.generate(IDS, **arguments))
+
+    found, wanted = step(model), step(alone)
+    for name, value in wanted.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+    layer, same = model.model.layers[0].self_attn.eval(), alone.model.layers[0].self_attn.eval()
+    own = Q[:, mine[0]], K[:, mine[1]], V[:, mine[1]]
+    torch.testing.assert_close(by_head(layer, *own), by_head(same, Q, K, V)[:, mine[0]], rtol=0, atol=0)
+    refused(lambda: attend(layer, own[0], K, V, None), "2 query heads for each key head")
+    added = torch.randn(2, 8 // ranks, 12, 12)
+    torch.testing.assert_close(attend(layer, *own, added)[0], attend(torch.nn.Module(), *own, added)[0], rtol=0, atol=0)
+    refused(lambda: attend(layer.train(), *own, added, dropout=0.5), "a tensor by head")
+    layer.config.num_attention_heads = 10
+    refused(lambda: attend(layer, *own, None, dropout=0.5), "num_attention_heads=10")
+    print(f"rank {rank} of {ranks}: equal, by {how}", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,59 @@
+"""Real processes on gloo: one start for all cases of a number of ranks, because importing torch takes seconds."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import ROOT
+
+__all__ = ["started"]
+
+SECONDS = 400  # of a machine that does other things too
+
+
+def started(ranks, module, name, *arguments, seconds=SECONDS):
+    """[(exit status, what `module.name(*arguments)` returned or None, what was printed) of each rank]."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        command = [sys.executable, "-m", "tests.parallel.started", folder, str(ranks), module, name]
+        Path(folder, "arguments").write_bytes(pickle.dumps(arguments))
+        running = [
+            subprocess.Popen(
+                [*command, str(rank)],
+                env=environment,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        try:
+            said = [each.communicate(timeout=seconds)[0] for each in running]
+        finally:
+            for each in running:
+                each.kill()
+        results = [Path(folder, f"result {rank}") for rank in range(ranks)]
+        found = [pickle.loads(each.read_bytes()) if each.exists() else None for each in results]
+        return [(each.returncode, one, text) for each, one, text in zip(running, found, said, strict=True)]
+
+
+def main(folder, ranks, module, name, rank):
+    """One rank."""
+    import importlib
+
+    import torch.distributed as dist
+
+    store = dist.FileStore(f"{folder}/store", int(ranks))
+    dist.init_process_group("gloo", store=store, rank=int(rank), world_size=int(ranks))
+    work = getattr(importlib.import_module(module), name)
+    found = work(*pickle.loads(Path(folder, "arguments").read_bytes()))
+    Path(folder, f"result {rank}").write_bytes(pickle.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,265 @@
+"""Decoding over simulated ranks: whatever is appended, dropped and reordered, every rank has the bits of one cache."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard import Refused
+from regard.api.kv_cache.checks import known_dtype
+from regard.engines.jit.kernels.forward import PIECE
+from regard.parallel.context.tree import segments
+from regard.parallel.decoding.cache import over
+from regard.parallel.decoding.shares import BLOCK, Shares
+from regard.parallel.decoding.spread import spread_over
+from tests.parallel.ranks import on_ranks
+from tests.parallel.started import started
+from tests.support.engines import same_bits
+
+G, H, D, E = 2, 6, 8, 4
+SLOPES = rg.alibi_slopes(H)
+RULES = {
+    "causal": {"mask": rg.causal()},
+    "alibi": {"mask": rg.causal(), "score": rg.alibi(SLOPES)},
+    "sinks": {"mask": rg.causal(), "sinks": SLOPES, "scale": 0.3},
+    "window": {"mask": rg.causal() & rg.window(700), "score": rg.softcap(2)},
+    "of heads": {"mask": rg.causal() & ((rg.key % 3 != 1) | (rg.head > 2))},
+    "of a cache": {"mask": rg.causal(), "sinks": np.stack([SLOPES, SLOPES], 1)},
+}
+
+
+def arrays(rng, dtype, *shapes):
+    """Normal arrays of a dtype."""
+    return [rng.standard_normal(shape, np.float32).astype(known_dtype(dtype)) for shape in shapes]
+
+
+def steps(seed, batch, dtype, window, most):
+    """Random calls of a cache as (method, arguments, keywords), each followed by `attend_with_lse` where it can be."""
+    rng = np.random.default_rng(seed)
+    lengths, newest = [0] * batch, [0] * batch
+    found = []
+    for number in range(12):
+        kind = rng.choice(["append"] * 6 + ["truncate", "drop", "reorder", "add"]) if number else "append"
+        B = len(lengths)
+        if kind == "append" or not B:
+            width = int(rng.choice([0, 1, 1, 2, 17, 130, 1024, most]))
+            rows = None if rng.random() < 0.5 else rng.integers(0, width + 1, B)
+            k, v, q = arrays(rng, dtype, (B, G, width, D), (B, G, width, E), (B, H, width, D))
+            found.append(("append", (k, v, rows), {}))
+            newest = [width] * B if rows is None else rows.tolist()
+            lengths = [length + new for length, new in zip(lengths, newest, strict=True)]
+            found.append(("attend_with_lse", (q,), RULES[rng.choice([*RULES])]))
+            if B > 1:
+                some = rng.permutation(B)[: B - 1]
+                found.append(("attend_with_lse", (q[some],), {"sequences": some, "mask": rg.causal()}))
+            start = max(min(lengths, default=0) - 3, 0)
+            found.append(("attend_with_lse", (q[:, :, :2],), {"query_start": start, "mask": rg.causal()}))
+            continue
+        if kind == "truncate":
+            lengths = [
+                int(rng.integers(length - new if window else 0, length + 1))
+                for length, new in zip(lengths, newest, strict=True)
+            ]
+            found.append(("truncate", (np.array(lengths),), {}))
+            newest = [0] * B
+        elif kind == "add":
+            found.append(("add", (1,), {}))
+            lengths, newest = [*lengths, 0], [*newest, 0]
+        elif kind == "drop":
+            gone = int(rng.integers(B))
+            found.append(("drop", (gone,), {}))
+            del lengths[gone], newest[gone]
+        else:
+            order = rng.integers(0, B, int(rng.integers(1, 4)))
+            found.append(("reorder", (order,), {}))
+            lengths, newest = ([own[number] for number in order] for own in (lengths, newest))
+    return found
+
+
+def run(cache, script):
+    """What each call returned, and the lengths after it; a refusal in words."""
+    found = []
+    for method, arguments, keywords in script:
+        try:
+            found.append(getattr(cache, method)(*arguments, **keywords))
+        except Refused as refused:
+            found.append(str(refused).replace("parallel.", ""))
+        found.append(cache.lengths)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ranks", "batch", "options", "tokens"),
+    [
+        (1, 1, {}, None),
+        (2, 1, {}, 12000),
+        (5, 1, {}, None),
+        (3, 2, {"dtype": "bfloat16"}, 5000),
+        (2, 3, {"window": 1500}, None),
+        (3, 2, {"storage": "int8"}, None),
+        (5, 1, {"dtype": "float64", "window": 130}, 3000),
+    ],
+)
+def test_every_rank_has_the_bits_of_one_cache(ranks, batch, options, tokens):
+    """Random calls: outputs, lse, lengths and refusals are those of `rg.KVCache`; each position is held once."""
+    script = steps(ranks + batch, batch, options.get("dtype", "float32"), options.get("window"), 5000 // batch)
+
+    def make():
+        return rg.KVCache(G, D, E, batch=batch, **options)
+
+    def work(transport):
+        cache = over(transport, make, tokens)
+        return run(cache, script), cache
+
+    alone = make()
+    expected = run(alone, script)
+    assert sum(isinstance(each, tuple) for each in expected) > 10
+    caches = []
+    for found, cache in on_ranks(ranks, work):
+        for call, one, other in zip(np.repeat(np.arange(len(script)), 2), found, expected, strict=True):
+            pairs = zip(one, other, strict=True) if isinstance(other, tuple) else [(one, other)]
+            for a, b in pairs:
+                if isinstance(b, np.ndarray):
+                    same_bits(a, b)
+                else:
+                    assert a == b, script[call][0]
+        caches.append(cache)
+    for sequence in range(len(alone)):
+        held = np.sort(np.concatenate([cache.held(sequence) for cache in caches]))
+        assert held.tolist() == list(alone.held(sequence))
+
+
+def test_what_travels():
+    """A step sends E + 2 numbers per row and head for each subtree of a rank, whatever the number of keys; of many rows
+    each rank merges some, and sends what it found.
+    """
+    rng = np.random.default_rng(0)
+    q, k, v = arrays(rng, "float32", (1, H, 4096, D), (1, G, 4096, D), (1, G, 4096, E))
+
+    def work(transport):
+        cache = over(transport, lambda: rg.KVCache(G, D, E), 4096)
+        cache.append(k[:, :, :4095], v[:, :, :4095])
+        sent = []
+        for rows in (slice(0, 4095), slice(4095, 4096)):
+            if rows.start:
+                cache.append(k[:, :, rows], v[:, :, rows])
+            cache._reader.transport.sent[:] = 0
+            cache.attend(q[:, :, rows], mask=rg.causal())
+            sent.append(transport.sent.tolist())
+        return sent, repr(cache)
+
+    (many, one), words = on_ranks(2, work)[0]
+    agreement = one[0]  # a rank also sends it to itself
+    assert one[1] - agreement == H * (E + 2) * 4
+    rows, own = 4095 - 4095 // 2, 4095 // 2
+    assert many[1] - agreement == rows * H * (E + 2) * 4 + own * H * (E + 1) * 4
+    assert words == (
+        "KVCache(2 heads × 8 and 4, float32; lengths [4096]; rank 0 of 2: 2,048 of 4,096 positions, 196,608 bytes)"
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+@pytest.mark.parametrize("tokens", [None, 1, 5000, 200_000])
+def test_shares(ranks, tokens):
+    """Each block belongs to one rank; up to the expected length a rank has one run, and none has twice the mean and a
+    block more; counts, positions and columns are those of the blocks.
+    """
+    shares = Shares.of(ranks, tokens)
+    assert BLOCK == PIECE
+    for last in (0, 1, 2, 3, 5, 16, 31, 64, 100):
+        spans = [shares.spans(rank, last) for rank in range(ranks)]
+        blocks = [[block for span in each for block in range(*span)] for each in spans]
+        assert sorted(block for own in blocks for block in own) == list(range(last))
+        if last <= shares.blocks * ranks:
+            assert max(map(len, spans)) <= 1
+        else:
+            assert max(map(len, blocks)) <= 2 * max(shares.blocks, last / ranks)
+        for rank, own in enumerate(blocks):
+            positions = shares.positions(rank, 0, last * BLOCK)
+            assert np.unique(positions // BLOCK).tolist() == own
+            assert shares.counts(rank, np.array([last * BLOCK])).tolist() == [len(positions)]
+            assert (shares.columns(rank, last * 8) // 8).tolist() == np.repeat(own, 8).tolist()
+            parts = shares.segments(rank, 0, last)
+            assert parts == [each for span in spans[rank] for each in segments(*span)]
+    assert shares.positions(0, 5, 9).tolist() == [5, 6, 7, 8]
+    assert shares.counts(0, np.array([0, 3, 1024])).tolist() == [0, 3, 1024]
+
+
+def refusals(transport, calls):
+    """What each call on a cache with some rows refuses, in words."""
+    cache = over(transport, lambda: rg.KVCache(G, D, batch=2, pages=4))
+    rows = np.ones((2, G, 3, D), np.float32)
+    cache.append(rows, rows)
+    found = []
+    for call in calls:
+        with pytest.raises(Refused) as refused:
+            call(cache, transport.rank)
+        found.append(str(refused.value))
+    return found, cache.attend(np.ones((2, H, 3, D), np.float32)).sum(), cache.lengths.tolist()
+
+
+def test_refusals_are_raised_on_every_rank():
+    """What one rank refuses, or ranks do differently, is refused on all of them, and the cache is unchanged."""
+    rows, q = np.ones((2, G, 3, D), np.float32), np.ones((2, H, 3, D), np.float32)
+    nan = float("nan")
+    many = np.ones((2, G, 600, D), np.float32)
+    calls = {
+        "k and the cache differ in heads": lambda cache, rank: cache.append(rows[:, : 2 - rank], rows),
+        "the storage is full": lambda cache, rank: cache.append(many, many),
+        "the ranks disagree about the new keys": lambda cache, rank: cache.append(rows * (1 + rank), rows),
+        "scale is not a number": lambda cache, rank: cache.attend(q, scale=nan if rank else 1),
+        "the ranks disagree about the queries": lambda cache, rank: cache.attend(q + rank),
+        "the ranks disagree about the mask": lambda cache, rank: cache.attend(q, mask=rg.window(3 + rank)),
+        "the ranks disagree about the sinks": lambda cache, rank: cache.attend(q, sinks=np.full(H, 1.0 + rank)),
+        "q does not have the rows of the last append": lambda cache, rank: cache.attend(q[:, :, :2]),
+        "a sequence is shorter than the length": lambda cache, rank: cache.truncate(9 if rank else 3),
+        "the ranks disagree about the remaining lengths": lambda cache, rank: cache.truncate(2 + rank),
+        "no such sequence": lambda cache, rank: cache.drop(2 * rank),
+        "the ranks disagree about the remaining sequences": lambda cache, rank: cache.reorder([rank, 1 - rank]),
+        "the number of sequences is negative": lambda cache, rank: cache.add(-rank if rank else 1),
+    }
+    (one, total, lengths), *others = on_ranks(2, lambda transport: refusals(transport, [*calls.values()]))
+    assert others == [(one, total, lengths)]
+    assert total == 2 * H * 3 * D and lengths == [3, 3]
+    for expected, text in zip(calls, one, strict=True):
+        assert expected in text
+
+
+def test_caches_that_cannot_be_spread():
+    """Caches of other kinds, filled ones, and ranks that differ in what they spread."""
+
+    class Other(rg.KVCache):
+        pass
+
+    filled = rg.KVCache(G, D)
+    filled.append(*np.ones((2, G, 3, D), np.float32))
+    empty = rg.KVCache(G, D, E, batch=3, dtype="bfloat16", window=9, pages=7, storage="int8")
+    for given, expected in (
+        (lambda rank: [empty, Other(G, D)], "only the caches of layers on the CPU can be spread"),
+        (lambda rank: [empty, filled] if rank else [empty, empty], "a cache holds positions already"),
+        (lambda rank: [empty] * (1 + rank), "the ranks disagree about the number of caches"),
+        (lambda rank: [rg.KVCache(G + rank, D)], "the ranks disagree about the cache"),
+    ):
+        with pytest.raises(Refused, match=expected):
+            on_ranks(2, lambda transport, given=given: spread_over(transport, given(transport.rank), None))
+    with pytest.raises(Refused, match="tokens is too small"):
+        on_ranks(2, lambda transport: spread_over(transport, [empty], transport.rank))
+    (cache,) = on_ranks(2, lambda transport: spread_over(transport, [empty], 5000))[1]
+    assert repr(cache) == (
+        "KVCache(2 heads × 8 and 4, bfloat16 in int8, window 9; lengths [0, 0, 0]; rank 1 of 2: 0 of 0 positions, "
+        "35,840 bytes)"
+    )
+
+
+@pytest.mark.slow
+def test_text_of_real_processes():
+    """Two processes continue a prompt whose keys need twice the storage of each, as one process with more does."""
+    pytest.importorskip("torch")
+    results = started(2, "tests.parallel.decoded", "texts", 8)
+    assert [status for status, _, _ in results] == [0, 0], results
+    for rank, (greedy, full, drawn, differ, methods, words) in enumerate(result for _, result, _ in results):
+        assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
+        assert "the storage is full" in full
+        assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
+        assert "the ranks disagree about the new keys" in differ
+        assert "the ranks disagree about the method\n  given     rank 0: drop; rank 1: add" in methods
+        assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)

@@ -1,0 +1,232 @@
+"""Placements: every pair is computed once by a rank that has its page, bytes by brute force, and golden figures."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+import regard.parallel as rp
+from regard.parallel.work import PAGE
+from tests.parallel.placements import allowed, brute_bytes, log_normal, random_mask
+
+NAMES = ("contiguous", "zigzag", "striped", "balanced", "excess", "excess-1.1", "excess-1.3", "excess-1.6")
+MILLION = 1 << 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_pair_is_computed_by_a_rank_that_has_its_page(seed):
+    """Of a random mask, sizes, ranks and candidate: held pages cover all allowed pairs, nothing travels in vain."""
+    rng = np.random.default_rng(seed)
+    tokens, ranks = int(rng.integers(1, 1400)), int(rng.choice([1, 2, 3, 5, 8, 20]))
+    mask = random_mask(rng, tokens)
+    place = rp.place(tokens, ranks=ranks, mask=mask, heads=2, depth=8, dtype="float32", among=[NAMES[seed % 8]])
+    by_page = np.add.reduceat(allowed(mask, 2, tokens).any(axis=0), np.arange(0, tokens, PAGE), axis=1) > 0
+    needed = np.logical_or.reduceat(by_page, np.arange(0, tokens, PAGE), axis=0)  # (block, page)
+    pages = len(place.owner)
+    held = np.zeros((ranks, pages), bool)
+    held[place.owner, np.arange(pages)] = True
+    for source in range(ranks):
+        for target in range(ranks):
+            sent = place.travel(source, target)
+            assert ((place.owner[sent] == source).all() and source != target) or not len(sent)
+            assert not held[target, sent].any() and (np.diff(sent) > 0).all(), "each page once, never to its owner"
+            held[target, sent] = True
+
+    assert len(place.worker) == pages and set(place.worker.tolist()) <= set(range(ranks))
+    assert all(held[place.worker[block], page] for block, page in zip(*np.nonzero(needed), strict=True))
+
+
+@pytest.mark.parametrize(
+    "mask", [None, rg.causal(), rg.causal() & rg.window(128), rg.documents(lengths=[384, 256, 400])]
+)
+def test_nothing_travels_that_is_not_needed(mask):
+    """Where the plan is exact, the pages that a rank receives are the ones that its rows read."""
+    tokens = 1040
+    place = rp.place(tokens, ranks=4, mask=mask, among=["striped"])
+    cells = np.add.reduceat(allowed(mask, 1, tokens)[0], np.arange(0, tokens, PAGE), axis=1) > 0
+    needed = np.logical_or.reduceat(cells, np.arange(0, tokens, PAGE), axis=0)
+    for target in range(4):
+        reads = np.flatnonzero(needed[place.worker == target].any(axis=0))
+        received = np.concatenate([place.travel(source, target) for source in range(4)])
+        assert sorted(received) == [page for page in reads if place.owner[page] != target]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_bytes_and_pairs_are_those_of_brute_force(seed):
+    """The explanation, and the numbers of the candidate, from the pages of every pair of ranks."""
+    rng = np.random.default_rng(100 + seed)
+    tokens, ranks = int(rng.integers(1, 3000)), int(rng.choice([1, 2, 3, 7, 16]))
+    dtype = ("float32", "bfloat16")[seed % 2]
+    place = rp.place(
+        tokens, ranks=ranks, mask=random_mask(rng, tokens), heads=4, key_heads=2, depth=16, value_depth=8,
+        dtype=dtype, among=[NAMES[seed % 8]],
+    )  # fmt: skip
+    found, sent = rp.explain(place), brute_bytes(place)
+
+    assert found.bytes_in.tolist() == sent.sum(axis=0).tolist()
+    assert found.bytes_out.tolist() == sent.sum(axis=1).tolist()
+    assert place.chosen.most_bytes == max(sent.sum(axis=0).max(), sent.sum(axis=1).max())
+    assert place.chosen.mean_bytes == sent.sum() / ranks
+    assert found.rows.sum() == found.tokens.sum() == tokens
+    assert found.pairs.sum() == place.pairs.sum()
+    assert found.balance == place.chosen.balance and found.seconds.max() == place.chosen.seconds
+    assert [len(place.positions(rank)) for rank in range(ranks)] == found.tokens.tolist()
+
+
+def test_pairs_are_counted_over_all_heads():
+    """A mask that differs between heads: the pairs of the visited tiles of each head."""
+    mask = (rg.head < 1) & (rg.key <= rg.query) | (rg.head >= 1) & (rg.key < 0)
+    place = rp.place(256, ranks=1, mask=mask, heads=4)
+
+    assert place.pairs.tolist() == [128 * 128, 128 * 256]
+    assert rp.place(256, ranks=1, heads=4).pairs.tolist() == [4 * 128 * 256] * 2
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_causal_is_placed_in_zigzag(ranks):
+    """Perfect balance for 75 % of what a ring moves; contiguous has twice the mean at the last rank."""
+    place = rp.place(MILLION, ranks=ranks, mask=rg.causal(), heads=32, key_heads=8)
+    numbers = {each.name: each for each in place.candidates}
+
+    assert place.chosen.name == "zigzag" and place.chosen.balance == 1.0
+    assert place.chosen.mean_bytes / place.ring_bytes == pytest.approx(0.75, abs=0.001)
+    assert numbers["contiguous"].balance == pytest.approx(2 - 1 / ranks, abs=0.01)
+
+
+@pytest.mark.parametrize("ranks, million_bytes", [(8, 15), (64, 17)])
+def test_a_window_is_placed_contiguously(ranks, million_bytes):
+    """0.4 % of what a ring moves."""
+    place = rp.place(MILLION, ranks=ranks, mask=rg.causal() & rg.window(4096), heads=32, key_heads=8)
+
+    assert place.chosen.name == "contiguous" and place.chosen.balance < 1.01
+    assert place.chosen.mean_bytes / place.ring_bytes < 0.005
+    assert round(place.chosen.mean_bytes / 1e6) == million_bytes
+
+
+def test_documents_move_the_excess():
+    """On 64 ranks with a fast network: balance at most 1.05 for at most 10 % of what a ring moves."""
+    place = rp.place(MILLION, ranks=64, mask=log_normal(MILLION), heads=32, key_heads=8, bandwidth=450e9)
+
+    assert place.chosen.name == "excess" and place.chosen.balance <= 1.05
+    assert place.chosen.mean_bytes <= 0.1 * place.ring_bytes
+    assert next(each for each in place.candidates if each.name == "contiguous").balance > 3
+
+
+def test_a_slower_network_moves_less():
+    """At 50 GB/s the ranks with long documents would send too much: more imbalance takes less time."""
+    place = rp.place(MILLION, ranks=64, mask=log_normal(MILLION), heads=32, key_heads=8)
+    times = {each.name: each.seconds for each in place.candidates}
+
+    assert place.chosen.name == "excess-1.3" and times["excess-1.3"] < 0.7 * times["excess"]
+
+
+def test_the_least_time_is_chosen():
+    """Of candidates within 2 % of the least time, the one that moves the fewest bytes."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        place = rp.place(5000, ranks=4, mask=random_mask(rng, 5000), heads=8, peak=10.0 ** rng.integers(9, 15))
+        least = min(each.seconds for each in place.candidates)
+        near = [each for each in place.candidates if each.seconds <= 1.02 * least]
+
+        assert [each.name for each in place.candidates] == list(NAMES)
+        assert place.chosen in near and place.chosen.mean_bytes == min(each.mean_bytes for each in near)
+
+
+def test_the_modelled_time():
+    """Products of the rank with the most, or bytes of the rank with the most, whichever takes longer."""
+    sizes = {"ranks": 2, "mask": rg.causal(), "heads": 2, "depth": 64, "value_depth": 32, "dtype": "float32"}
+    products = rp.place(512, **sizes, among=["contiguous"], peak=1e6, bandwidth=1e12)
+    bytes_ = rp.place(512, **sizes, among=["contiguous"], peak=1e15, bandwidth=1e3)
+
+    assert products.chosen.seconds == pytest.approx(2 * 96 * 2 * (128 * 384 + 128 * 512) / 1e6)
+    assert bytes_.chosen.seconds == pytest.approx(256 * 2 * 96 * 4 / 1e3)
+
+
+def test_a_given_layout_is_kept():
+    """The tokens stay where they are; only rows may move."""
+    layout = [2, 0, 0, 1, 1, 2]
+    place = rp.place(700, ranks=3, mask=rg.causal(), layout=layout)
+    plain = rp.place(700, ranks=3, mask=rg.causal(), layout=np.array(layout), among=["given"])
+
+    assert [each.name for each in place.candidates] == ["given", *NAMES[4:]]
+    assert place.owner.tolist() == plain.owner.tolist() == plain.worker.tolist() == layout
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("tokens, ranks", [(1, 1), (1, 1024), (129, 5), (300, 64), (128 * 7, 7), (128 * 7 + 1, 8)])
+def test_odd_sizes(name, tokens, ranks):
+    """One token, more ranks than pages, lengths that are not multiples of 128: ranks may be empty, nothing is lost."""
+    place = rp.place(tokens, ranks=ranks, mask=rg.causal(), among=[name])
+    found = rp.explain(place)
+
+    assert found.tokens.sum() == found.rows.sum() == tokens
+    assert found.pairs.sum() == sum(
+        min(128, tokens - 128 * n) * min(128 * n + 128, tokens) for n in range(-(-tokens // 128))
+    )
+    assert (ranks > 1) or place.chosen.mean_bytes == place.ring_bytes == 0
+
+
+def test_a_mask_that_allows_nothing():
+    """No pairs, no bytes, no time; balance is 1."""
+    place = rp.place(1000, ranks=3, mask=rg.key < 0)
+
+    assert (place.chosen.seconds, place.chosen.balance, place.chosen.mean_bytes) == (0.0, 1.0, 0.0)
+    assert len(place.pages) == 0
+
+
+def test_pages_in_parts_are_the_pages_in_one(monkeypatch):
+    """Ranks are marked a few at a time where there are many pages: nothing changes."""
+    mask = rg.causal() & rg.documents(lengths=[700, 1500, 800])
+    whole = rp.place(3000, ranks=7, mask=mask)
+    monkeypatch.setattr("regard.parallel.traffic.CELLS", 60)
+
+    assert rp.place(3000, ranks=7, mask=mask) == whole
+
+
+def test_the_same_call_gives_the_same_placement():
+    """Nothing is random, and equal placements have equal hashes."""
+    one, two = (rp.place(4000, ranks=5, mask=rg.causal()) for _ in range(2))
+
+    assert one == two and hash(one) == hash(two) and one != rp.place(4001, ranks=5, mask=rg.causal())
+    with pytest.raises(ValueError, match="read-only"):
+        one.owner[0] = 1
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"tokens": 0}, "tokens is out of range"),
+        ({"tokens": 2.5}, "tokens is not an integer"),
+        ({"tokens": 1 << 31}, "tokens is out of range"),
+        ({"ranks": 0}, "ranks is out of range"),
+        ({"ranks": 1025}, "from 1 to 1,024"),
+        ({"heads": 6, "key_heads": 4}, "the heads do not divide"),
+        ({"depth": 0}, "depth is out of range"),
+        ({"tokens": (1 << 31) - 1, "heads": 2}, "the sequence is too large"),
+        ({"value_depth": -1}, "value_depth is out of range"),
+        ({"dtype": "float17"}, "did you mean 'float16'"),
+        ({"among": ["zig-zag"]}, "did you mean 'zigzag'"),
+        ({"among": []}, "no candidate"),
+        ({"among": ["given"]}, "the candidate is unknown"),
+        ({"layout": [0, 0, 1]}, "the layout does not have one rank for each page"),
+        ({"layout": [0] * 7 + [2]}, "the layout names a rank that does not exist"),
+        ({"layout": [0] * 8, "among": ["zigzag"]}, "the candidate is unknown"),
+        ({"layout": [0.5] * 8}, "not a list of integers"),
+        ({"peak": 0}, "peak is not a rate"),
+        ({"bandwidth": float("nan")}, "bandwidth is not a rate"),
+        ({"bandwidth": "fast"}, "bandwidth is not a rate"),
+        ({"mask": rg.key + 1}, "mask"),
+    ],
+)
+def test_refusals(arguments, message):
+    """What is wrong, what was given, what is expected."""
+    call = {"tokens": 1000, "ranks": 2} | arguments
+    with pytest.raises(rg.Refused, match=message):
+        rp.place(call.pop("tokens"), **call)
+
+
+def test_every_problem_is_listed():
+    """Not only the first."""
+    with pytest.raises(rg.Refused) as raised:
+        rp.place(0, ranks=0, dtype="int8")
+
+    assert len(raised.value.reasons) == 3

@@ -1,0 +1,164 @@
+"""Placements as text and files: every bit returns, damaged files are refused; explanations as words and figures."""
+
+import json
+
+import numpy as np
+import pytest
+
+import regard as rg
+import regard.parallel as rp
+from regard.parallel.placement import ARRAYS
+from tests.parallel.placements import random_mask
+
+
+@pytest.fixture
+def place():
+    """A small placement with rows that moved."""
+    return rp.place(3000, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_json_returns_every_bit(seed, tmp_path):
+    """Arrays with their dtypes, floats, names; written again, it is the same text."""
+    rng = np.random.default_rng(seed)
+    tokens = int(rng.integers(1, 4000))
+    place = rp.place(tokens, ranks=int(rng.integers(1, 12)), mask=random_mask(rng, tokens), heads=2)
+    text = place.to_json()
+    again = rp.Placement.from_json(text)
+    place.save(tmp_path / "place.json")
+
+    assert again == place == rp.Placement.load(tmp_path / "place.json") and again.to_json() == text
+    assert all(getattr(again, name).dtype == getattr(place, name).dtype for name in ARRAYS)
+    assert vars(again.chosen) == vars(place.chosen)
+    assert str(rp.explain(again)) == str(rp.explain(place))
+
+
+def changed(text: str, **parts) -> str:
+    return json.dumps(json.loads(text) | parts)
+
+
+def test_damaged_files_are_refused(place, tmp_path):
+    """No JSON, other JSON, missing parts, ranks that do not exist, pages from a rank that does not hold them."""
+    text = place.to_json()
+    data = json.loads(text)
+    other = json.loads(rp.place(3000, ranks=3, mask=rg.causal(), heads=4, among=["striped"]).to_json())
+    texts = [
+        "",
+        "[]",
+        "{}",
+        text[:-10],
+        changed(text, regard_placement=2),
+        changed(text, chosen="striped"),
+        changed(text, ranks=2),
+        changed(text, ranks=0),
+        changed(text, extra=1),
+        changed(text, owner=other["owner"]),
+        changed(text, owner=data["owner"] | {"deflated": "AAAA"}),
+        changed(text, owner=data["owner"] | {"deflated": "é"}),
+        changed(text, owner=data["owner"] | {"length": 1 << 40}),
+        changed(text, owner=data["owner"] | {"dtype": "<i8"}),
+        changed(text, pages=data["owner"]),
+        changed(text, sizes=data["sizes"] | {"tokens": 2000}),
+        changed(text, sizes=data["sizes"] | {"dtype": "int8"}),
+    ]
+    for wrong in texts:
+        with pytest.raises(rg.Refused, match="this is not a placement"):
+            rp.Placement.from_json(wrong)
+    (tmp_path / "place.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(rg.Refused, match="not a text"):
+        rp.Placement.load(tmp_path / "place.json")
+
+
+def test_ranks_that_do_not_exist(place):
+    """Are refused where pages or positions of a rank are requested."""
+    for call in (lambda: place.positions(3), lambda: place.travel(-1, 0), lambda: place.travel(0, 3)):
+        with pytest.raises(rg.Refused, match="the rank does not exist"):
+            call()
+
+
+def test_positions():
+    """Of zig-zag with five pages on two ranks, the last page cut."""
+    place = rp.place(5 * 128 - 100, ranks=2, mask=rg.causal(), among=["zigzag"])
+
+    assert place.owner.tolist() == [0, 0, 1, 1, 0]
+    assert place.positions(0).tolist() == [*range(256), *range(512, 540)]
+    assert place.positions(1).tolist() == [*range(256, 512)]
+
+
+def test_the_words(place):
+    """The candidates with the chosen one marked, a line for each rank, and the sum."""
+    found = rp.explain(place)
+    lines = str(found).split("\n")
+
+    assert lines[0] == "place   3,000 tokens over 3 ranks: 4 heads, 2 key heads, depth 16, bfloat16"
+    assert lines[1] == "mask    key <= query" and "→  excess" in str(found)
+    assert [line.split()[0] for line in lines[7:11]] == ["rank", "0", "1", "2"]
+    assert lines[-1].startswith("balance 1.12 · received 292 kB on average")
+
+
+def test_of_many_ranks_the_busiest_are_listed():
+    """Eight lines of forty ranks, those with the most time first."""
+    found = rp.explain(rp.place(40 * 256, ranks=40, mask=rg.causal(), among=["contiguous"], peak=1e9))
+    lines = str(found).split("\n")
+
+    assert "the 8 ranks of 40 with the most time; all are in the data" in lines
+    assert lines[lines.index(next(line for line in lines if line.startswith("rank"))) + 1].split()[0] == "39"
+    assert len(found.to_json()["per_rank"]["pairs"]) == 40
+
+
+def test_the_figure(place):
+    """Who holds and who computes, and bars as long as the pairs."""
+    lines = rp.explain(place).figure(width=24).split("\n")
+
+    assert lines[0] == "holds    " + "0" * 8 + "1" * 8 + "2" * 8
+    assert lines[1].startswith("computes 00000000111") and lines[1] != lines[0].replace("holds   ", "computes")
+    assert max(line.count("█") for line in lines) == 40
+
+
+def test_the_data_are_json(place):
+    """Lists of numbers for each rank, and the numbers of the candidates."""
+    found = json.loads(json.dumps(rp.explain(place).to_json()))
+
+    assert found["chosen"] == "excess" and len(found["per_rank"]["memory"]) == 3
+    assert found["candidates"][0]["moved"] == int((place.owner != place.worker).sum()) > 0
+
+
+def test_memory():
+    """By hand: own q, k, v, output and lse; two stripes of half the key heads, of own pages and of those that come;
+    what is sent and received of a stripe; and the query, output and lse of rows of others.
+    """
+    place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
+    found = rp.explain(place)
+    keys, query, result = 2 * 32 * 2, 4 * 16 * 2, 4 * (16 * 2 + 4)  # bytes of a token
+    for rank in range(3):
+        coming, going = (
+            128 * sum(len(place.travel(*pair)) for pair in pairs)
+            for pairs in zip(*(((other, rank), (rank, other)) for other in range(3)), strict=True)
+        )
+        guests = [block for block in np.flatnonzero(place.worker == rank) if place.owner[block] != rank]
+        tokens = len(place.positions(rank))
+        stripes = keys // 2 * (2 * (tokens + coming) + coming + going)
+        assert found.memory[rank] == tokens * (query + result + keys) + stripes + 128 * len(guests) * (query + result)
+    assert found.pages.tolist() == [8 + sum(len(place.travel(s, rank)) for s in range(3)) for rank in range(3)]
+
+
+def test_something_else_is_not_explained():
+    """Only placements."""
+    with pytest.raises(rg.Refused, match="not a placement"):
+        rp.explain("zigzag")
+    with pytest.raises(rg.Refused, match="no width"):
+        rp.explain(rp.place(5, ranks=1)).figure(width=0)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_placement_as_an_image(tmp_path, ending):
+    """The three forms begin as such files do, and another is refused; an old file is replaced."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"place.{ending}"
+    path.write_bytes(b"old")
+    found = rp.explain(rp.place(5000, ranks=3, mask=rg.causal()))
+    found.plot(path)
+    assert path.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
+    with pytest.raises(rg.Refused, match="the form is unknown"):
+        found.plot(tmp_path / "place.txt")
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -1,0 +1,55 @@
+"""Statistics over simulated ranks equal those of one process: in all bits, what keys receive to a rounding."""
+
+import numpy as np
+import pytest
+
+import regard as rg
+import regard.parallel as rp
+from regard.common.errors import Refused
+from regard.language.checks.arguments import Arguments
+from regard.parallel.context.statistics import statistics_over
+from tests.parallel.ranks import on_ranks
+
+NAMES = ("lse", "entropy", "maximum", "distance", "range", "counts")
+
+
+@pytest.mark.parametrize(("ranks", "placement"), [(1, "contiguous"), (3, "zigzag"), (2, "excess"), (9, "striped")])
+def test_statistics_over_ranks(ranks, placement):
+    """Every measure of rows, masses of sets that depend on heads, and sums over rows; the ninth rank has no tokens."""
+    rng = np.random.default_rng(ranks)
+    q, k = rng.standard_normal((4, 1000, 16), np.float32), rng.standard_normal((2, 1000, 16), np.float32)
+    mask = rg.causal() & rg.documents(lengths=[100, 700, 200])
+    of = [*NAMES, rg.top(3), rg.mass(rg.key < 5 * rg.head, "low"), "received"]
+    rules = Arguments(mask, rg.alibi(4), sinks=np.zeros(4, np.float32))
+    expected = rg.attention_stats(q, k, of=of, mask=mask, score=rg.alibi(4), sinks=rules.sinks)
+    place = rp.place(1000, ranks=ranks, mask=mask, heads=4, key_heads=2, among=placement)
+
+    def work(transport):
+        mine = [place.shard(each, axis=1, rank=transport.rank) for each in (q, k)]
+        return statistics_over(transport, *mine, of, place, rules)
+
+    for rank, found in enumerate(on_ranks(ranks, work)):
+        positions = place.positions(rank)
+        assert list(found) == list(expected)
+        for name in expected:
+            one, other = found[name], expected[name]
+            for a, b in zip(*((each if isinstance(each, tuple) else (each,)) for each in (one, other)), strict=True):
+                b = b[:, positions]
+                assert a.shape == b.shape and a.dtype == b.dtype, name
+                if name == "received":
+                    np.testing.assert_allclose(a, b, rtol=1e-6)
+                else:
+                    np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def test_maps_are_refused():
+    """A map would have to be drawn by several ranks together."""
+    place = rp.place(300, ranks=2)
+    q = np.zeros((1, 300, 8), np.float32)
+
+    def work(transport):
+        mine = place.shard(q, axis=1, rank=transport.rank)
+        with pytest.raises(Refused, match="maps are not drawn over several ranks"):
+            statistics_over(transport, mine, mine, rg.pooled(2, 2), place, Arguments())
+
+    on_ranks(2, work)

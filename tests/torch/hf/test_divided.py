@@ -1,0 +1,77 @@
+"""Transformers models over several ranks: the losses of one process, attention in its bits, and what is refused."""
+
+import pytest
+import torch
+
+from regard.common.errors import Refused
+from regard.torch.hf.divided import mask_for
+from tests.parallel.started import started
+from tests.torch.hf import divided_on_ranks as work
+
+pytestmark = pytest.mark.slow
+
+
+def results(ranks, name, *arguments):
+    """What each rank returned; all of them have ended well."""
+    found = started(ranks, "tests.torch.hf.divided_on_ranks", name, *arguments, seconds=300)
+    assert [status for status, _, _ in found] == [0] * ranks, found
+    return [result for _, result, _ in found]
+
+
+def same_losses(found, expected):
+    """All ranks have the same losses and weights, which are those of one process."""
+    assert all(each == found[0] for each in found)
+    (losses, weights), (one, alone) = found[0], expected
+    assert one[-1] < one[0]
+    assert losses == pytest.approx(one, rel=1e-5) and weights == pytest.approx(alone, abs=1e-5)
+
+
+def test_two_ranks():
+    """Llama with grouped key heads, Mistral with its window, and packed documents: losses and weights of one process;
+    attention's outputs and gradients in its bits; wrong calls on one rank are refused on both.
+    """
+    found = results(2, "on_two")
+    same_losses([each["llama"] for each in found], work.train(5, alone=True))
+    same_losses([each["mistral"] for each in found], work.train(2, "mistral", alone=True))
+    for name, window in (("attended", None), ("attended in a window", 150)):
+        _, expected = work.attended(window, alone=True)
+        for each in found:
+            positions, tensors = each[name]
+            for one, other in zip(tensors, expected, strict=True):
+                assert torch.equal(one, other[:, :, positions])
+    documents = [each["documents"] for each in found]
+    assert documents[0] == documents[1] and documents[0][0][0] != found[0]["llama"][0][0]
+
+    (first, finite), (second, also) = (each["refusals"] for each in found)
+    assert finite and also
+    for name, wording in (
+        ("positions", "position_ids are not those of the tokens of this rank"),
+        ("no positions", "position_ids are not those of the tokens of this rank"),
+        ("packed", "the model's mask depends on the tokens of one rank"),
+        ("padding", "padding of a divided sequence"),
+        ("weights", "output_attentions of a divided sequence"),
+        ("finished mask", "the mask was not made for a divided sequence"),
+        ("cache", "a cache holds a part of a divided sequence"),
+        ("placement", "the placement is for another number of ranks"),
+        ("mask", "the ranks disagree about the mask"),
+        ("recording", "recording of a divided sequence"),
+        ("recomputed outside", "a part of a divided sequence outside rp.sequence"),
+    ):
+        for each in (first, second):
+            assert each[name] is not None and each[name][0] == "Refused" and wording in each[name][1], (
+                name,
+                each[name],
+            )
+
+
+def test_four_ranks():
+    """Five steps of Llama on four ranks under a zig-zag placement."""
+    same_losses(results(4, "train", 5), work.train(5, alone=True))
+
+
+def test_outside_a_sequence():
+    """Without a sequence, masks are those of `lazy_mask`, and padding is no problem."""
+    mask = mask_for(1, 3, 3, attention_mask=torch.tensor([[0, 1, 1]]))
+    assert "padding" in repr(mask)
+    with pytest.raises(Refused, match="padding has the wrong number of axes"):
+        mask_for(1, 3, 3, attention_mask=torch.zeros(3))
