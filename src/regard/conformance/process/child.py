@@ -21,6 +21,7 @@ __all__ = ["Child", "Lost"]
 
 KEPT = 2048  # bytes of the text that it printed
 GLANCE = 0.1  # seconds between two looks whether the process still exists
+LONGEST = 4  # times the limit: how long a process may take that computes on a machine where it has to wait for a core
 MARK = "REGARD_CONFORM_CHILD"  # the environment variable by which its descendants are recognized
 
 
@@ -81,22 +82,21 @@ class Child:
     def exchange(self, request: bytes, seconds: float, most: int) -> bytearray:
         """Sends a request and returns the reply, of at most `most` bytes. Raises Lost, and then the process is gone."""
         try:
-            return self._exchange(memoryview(framed(request)), time.monotonic() + seconds, most)
+            return self._exchange(memoryview(framed(request)), _Deadline(self.process.pid, seconds), most)
         except Lost as lost:
             raise self._gone(lost, seconds) from None
         except BaseException:  # Ctrl-C: the process may be in the middle of a call
             self.end()
             raise
 
-    def _exchange(self, request: memoryview, deadline: float, most: int) -> bytearray:
+    def _exchange(self, request: memoryview, deadline: _Deadline, most: int) -> bytearray:
         reply = bytearray()
         size = HEAD.size
         self.selector.modify(self.connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
         while len(reply) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline.passed():
                 raise Lost("timeout", "")
-            ready = self.selector.select(min(left, GLANCE))
+            ready = self.selector.select(deadline.pause())
             if not ready and self.ended():  # a copy of the process may keep the connection open
                 raise Lost("crashed", "")
             for key, events in ready:
@@ -114,7 +114,7 @@ class Child:
                         if size > most:
                             raise Lost("crashed", "wrote to the connection with regard")
         while any(self._drain(key.fileobj) for key, _ in self.selector.select(0) if key.fileobj in self.streams):
-            if time.monotonic() > deadline:
+            if deadline.passed():
                 break
         return reply[HEAD.size :]
 
@@ -184,6 +184,36 @@ class Child:
         self.selector.close()
         for stream in self.streams:
             stream.close()
+
+
+class _Deadline:
+    """When a process has had its time: the seconds have passed, and it waits, or has computed for as long.
+
+    Where the system tells (Linux), a process that has to share its core gets up to LONGEST times the seconds.
+    """
+
+    def __init__(self, pid: int, seconds: float):
+        self.pid, self.seconds, self.began = pid, seconds, time.monotonic()
+        self.computed = self._state()[1]
+
+    def passed(self) -> bool:
+        taken = time.monotonic() - self.began
+        if taken < self.seconds:
+            return False
+        runs, computed = self._state()
+        return taken >= LONGEST * self.seconds or not runs or computed - self.computed >= self.seconds
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        return min(max(self.began + self.seconds - time.monotonic(), 0.01), GLANCE)
+
+    def _state(self) -> tuple[bool, float]:
+        """Whether the process computes, or would if it had a core; and the seconds that it has computed so far."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # another system, or the process has ended
+            return False, 0.0
+        return fields[0] in "RD", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _how(status: int | None) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import mmap
 import platform
 from collections.abc import Callable
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 
 from ....common.caching import lock
@@ -120,8 +120,8 @@ def compiled(specification: str, target: Target, write: Callable[[], ir.Module],
 def _check_memory(size: int) -> None:
     """Raises MemoryError where so many bytes cannot be allocated: LLVM would end the process."""
     try:
-        np.empty(size, np.uint8)  # which is not written to, so it takes no memory
-    except MemoryError as error:
+        mmap.mmap(-1, size).close()  # nothing is written to it, so it takes no memory
+    except OSError as error:
         raise MemoryError(f"compiling a kernel may take {size >> 20} MiB, which this process cannot have") from error
 
 
