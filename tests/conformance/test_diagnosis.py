@@ -11,8 +11,8 @@ from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.expected import expected
 from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
-from regard.conformance.mistakes.catalog import CATALOG, of_name
 from regard.conformance.mistakes import diagnosis
+from regard.conformance.mistakes.catalog import CATALOG, of_name
 from regard.conformance.mistakes.diagnosis import Observed, explain
 
 ADAPTER = Adapter()
