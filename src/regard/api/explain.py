@@ -144,5 +144,5 @@ def explain(
         q, k, v, Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start), engine
     )
     found = plan(call.problem, *call.tile)
-    work = cost(call.problem, found)
+    work = cost(call.problem, found, call.read)
     return Explanation(call.problem, found, work, call.engine, call.why, whole=not call.skips, target=call.target)

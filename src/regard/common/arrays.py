@@ -70,6 +70,8 @@ def _unreadable(where: str, array: Any, given: str) -> Refused:
     elif type(array).__name__ == "BlockMask":  # of torch's FlexAttention: blocks, and the function they are made from
         given, expected = "a BlockMask of torch", "the function that it was made from; regard finds the blocks itself"
         fix = "mask=block_mask.mask_mod"
+    elif is_tensor(array) and elsewhere(array):
+        given, fix = f"{array.dtype} on {array.device}", "move it first: tensor.cpu()"
     elif is_tensor(array):
         fix = "convert it first: tensor.float().cpu(), to_dense()"
     elif isinstance(array, list | tuple):

@@ -16,7 +16,7 @@ ENGINES = ("jit", "reference", "sdpa")
 
 class Explained(NamedTuple):
     """How a call would be computed: the problem, the engine and the reasons for it, the tile size (rows, keys), whether
-    empty tiles are skipped, and the instruction set of the compiled engine.
+    empty tiles are skipped, the instruction set of the compiled engine, and bytes of q, k and v on another device.
     """
 
     problem: Problem
@@ -25,6 +25,7 @@ class Explained(NamedTuple):
     tile: tuple[int, int]
     skips: bool
     target: str | None = None
+    read: dict[str, int] | None = None
 
 
 def choose(problem: Problem, engine: str = "auto", *, among: Sequence[str] = ENGINES, where="attention"):

@@ -11,7 +11,7 @@ from ..language.analysis import evaluate
 from ..language.problem import Problem
 from .plan import Plan
 
-__all__ = ["Cost", "cost"]
+__all__ = ["Cost", "cost", "read_of"]
 
 CAP = 200_000_000  # up to this many pairs in mixed tiles are counted exactly; beyond, only an upper bound is computed
 CHUNK = 1 << 18  # pairs evaluated per step
@@ -56,10 +56,11 @@ class Cost:
         )
 
 
-def cost(problem: Problem, plan: Plan) -> Cost:
+def cost(problem: Problem, plan: Plan, read: dict[str, int] | None = None) -> Cost:
     """The cost of a problem under a plan; the pairs in full tiles are counted exactly, those in mixed tiles one by one.
 
-    flops = 2 · (D + E) · visited, useful = 2 · (D + E) · allowed.
+    flops = 2 · (D + E) · visited, useful = 2 · (D + E) · allowed. read: bytes of q, k and v, where those of the problem
+    are placeholders.
 
     >>> import numpy as np, regard as rg
     >>> from regard.engines.plan import plan
@@ -82,7 +83,7 @@ def cost(problem: Problem, plan: Plan) -> Cost:
         flops=2 * (D + E) * visited,
         useful=2 * (D + E) * allowed,
         exponentials=visited,
-        read={name: _touched(array) for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v))},
+        read=read or read_of(q=problem.q, k=problem.k, v=problem.v),
         written=B * H * Q * E * itemsize,
         extra=plan.offsets.nbytes + plan.runs.nbytes + plan.order.nbytes + B * H * Q * itemsize,
         weights=B * H * Q * K * itemsize,
@@ -120,10 +121,15 @@ def _allowed_in_mixed(problem: Problem, plan: Plan) -> int:
     return total * plan.copies
 
 
-def _touched(array: np.ndarray) -> int:
-    """Bytes of an array that are distinct in memory: a broadcast axis (stride 0) counts once."""
-    axes = zip(array.shape, array.strides, strict=True)
-    return array.itemsize * int(np.prod([size if stride or not size else 1 for size, stride in axes], dtype=np.int64))
+def read_of(**arrays) -> dict[str, int]:
+    """Bytes of each array or tensor that are distinct in memory: a broadcast axis (stride 0) counts once."""
+    found = {}
+    for name, array in arrays.items():
+        strides = array.strides if isinstance(array, np.ndarray) else array.stride()
+        axes = zip(array.shape, strides, strict=True)
+        count = np.prod([size if stride or not size else 1 for size, stride in axes], dtype=np.int64)
+        found[name] = array.itemsize * int(count)
+    return found
 
 
 def _unit(number: int, unit: str) -> str:

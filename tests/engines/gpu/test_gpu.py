@@ -2,7 +2,9 @@
 engine.
 """
 
+import functools
 import re
+import types
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from regard.engines.gpu.lowering import LOWERED, lower, whole_of
 from regard.engines.plan import plan
 from regard.engines.reference import attention as reference
 from regard.language.analysis import evaluate
+from regard.language.checks.arguments import Arguments
 from regard.language.expr import Op
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
@@ -417,6 +420,60 @@ def test_the_check_on_a_card_finds_everything_right_here(monkeypatch):
     assert {line["engine"] for line in lines} == {"sdpa", "flex", "tiles"}
     assert {line["problem"] for line in lines} == card.problems(4, 100).keys()
     assert [line for line in lines if not line["right"]] == []
+
+
+class Far(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    is_cpu = False
+    device = torch.device("cuda", 0)
+
+    def numpy(self):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_functions_of_the_cpu_name_the_device():
+    """Tensors of a GPU are refused by what computes on the CPU only: the words say where they are, and what to do."""
+    q = torch.zeros(2, 4, 8).as_subclass(Far)
+    cache = rg.KVCache(2, 8)
+    for call in (lambda: rg.attention_backward(q, q, q, q), lambda: cache.append(q[None], q[None])):
+        with pytest.raises(rg.Refused) as refused:
+            call()
+        assert all(reason.given == "torch.float32 on cuda:0" for reason in refused.value.reasons)
+        assert all(re.match(r"move it.*: \w+\.cpu\(\)", reason.fix) for reason in refused.value.reasons)
+
+
+def test_explain_counts_the_bytes_of_the_tensors():
+    """The placeholders of a call on a device take no memory, its tensors do."""
+    q, k = torch.zeros(1, 4, 100, 16), torch.zeros(1, 1, 50, 16).expand(1, 2, 50, 16)
+    assert gpu.explained(q, k, k, Arguments(mask=rg.causal())).read == {"q": 25_600, "k": 3200, "v": 3200}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_kernel_that_reads_tables_for_pairs_is_loaded_in_one_stage(dtype):
+    """Three stages of 16-bit kernels do not fit the shared memory of an H200 with them; others keep torch's choice."""
+    q = torch.zeros(1, 4, 64, 16, dtype=dtype)
+    pairs = rg.bias(np.zeros((4, 64, 64), np.float32)), rg.relative(np.zeros((4, 65), np.float32))
+    for scores, few in ((pairs, dtype != torch.float32), ((rg.alibi(4), rg.softcap(3.0), None), False)):
+        for score in scores:
+            assert flex._options(gpu.DeviceCall.of(q, q, q, score=score)) == ({"num_stages": 1} if few else {})
+
+
+def test_a_pair_of_rules_is_compiled_for_many_shapes(monkeypatch):
+    """Depths, dtypes and gradients each need a kernel: more than the eight that torch allows by default."""
+    compiled = functools.lru_cache(
+        lambda mask, score: torch.compile(
+            types.FunctionType(flex._run.__code__.replace(co_name="one_of_many"), flex._run.__globals__),
+            backend="eager",
+            fullgraph=True,
+        )
+    )
+    monkeypatch.setattr(flex, "compiled", compiled)
+    for depth in range(16, 37, 2):
+        for dtype in (torch.float32, torch.bfloat16):
+            q = torch.ones(1, 2, 20, depth, dtype=dtype)
+            call = gpu.DeviceCall.of(q, q, q, mask=rg.causal())
+            torch.testing.assert_close(flex.attend(call)[0], torch.ones_like(q))
 
 
 def test_the_check_says_that_there_is_no_card(monkeypatch):

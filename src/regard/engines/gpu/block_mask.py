@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from ...common.caching import Memo
 from ...language.problem import Problem
 from ..plan import Plan, plan
+from .device_call import on_device
 
 __all__ = ["SIZE", "block_mask"]
 
@@ -91,7 +92,7 @@ def _blocks(found: Plan, device: torch.device) -> Blocks:
         index = np.zeros((len(counts), others), np.int32)
         index[place, np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)] = which
         return tuple(
-            torch.from_numpy(part.astype(np.int32).reshape(*lead, *sizes)).to(device)
+            on_device(torch.from_numpy(part.astype(np.int32).reshape(*lead, *sizes)), device)
             for part, sizes in ((counts, (lines,)), (index, (lines, others)))
         )
 

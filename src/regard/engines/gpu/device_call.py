@@ -12,11 +12,11 @@ import torch
 
 from ...common.arrays import as_tensor, device_of, is_tensor, read_array, stand_in
 from ...common.dtypes import LISTED, torch_dtypes, torch_real
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
 from ...language.expr import Expr, Table, tables_of
 from ...language.problem import Problem
 
-__all__ = ["DeviceCall", "tables_on"]
+__all__ = ["DeviceCall", "on_device", "tables_on"]
 
 Tables = dict[Table, torch.Tensor]
 
@@ -82,6 +82,7 @@ def _table_on(device: torch.device, table: Table) -> torch.Tensor:
     if is_tensor(source):
         if source.device.type != "cpu" and table.kind != "float":
             # Booleans and integers were copied when the rule was built; the plan needs their current values.
+            _refuse_capture(source.device)
             np.copyto(table.array, read_array(source, "table"))
         return source.to(device)
     if not table.frozen:
@@ -94,7 +95,25 @@ def _table_on(device: torch.device, table: Table) -> torch.Tensor:
 
 def _copied(array: np.ndarray, device: torch.device) -> torch.Tensor:
     # torch supports few operations on unsigned integers; 64-bit ones are rejected as tables.
-    return as_tensor(np.array(array, np.int64 if array.dtype.kind == "u" else array.dtype, order="C")).to(device)
+    held = as_tensor(np.array(array, np.int64 if array.dtype.kind == "u" else array.dtype, order="C"))
+    return on_device(held, device)
+
+
+def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor of the CPU on the device; refused while a CUDA graph is captured, which cannot hold the copy."""
+    _refuse_capture(device)
+    return tensor.to(device)
+
+
+def _refuse_capture(device: torch.device) -> None:
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise refuse(
+            "attention",
+            "CUDA graph capture cannot copy what the rules need between CPU and GPU",
+            given="rules, positions or shapes that were not used before the capture, or arrays that may change",
+            expected="a call like one before the capture, whose rules read arrays that regard made, or float tensors",
+            fix="make the call once before the capture, with the same rules",
+        )
 
 
 def _tensor(name: str, value, q, reasons: list[Reason]) -> None:

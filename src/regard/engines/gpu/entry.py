@@ -11,6 +11,7 @@ from ...common.arrays import device_of, stand_in
 from ...language.checks.arguments import Arguments, picked
 from ...language.measures import checked_request
 from ..choice import Explained, known
+from ..cost import read_of
 from . import flex, sdpa
 from . import tiles as streamed
 from .block_mask import SIZE
@@ -71,4 +72,4 @@ def explained(q, k, v, arguments: Arguments, engine="auto") -> Explained:
     """How `attend` would compute the call."""
     call = DeviceCall.of(q, k, v, **arguments._asdict(), where="explain")
     name, why = choose(call, engine)
-    return Explained(call.problem, name, why, (SIZE, SIZE), skips=True)
+    return Explained(call.problem, name, why, (SIZE, SIZE), skips=True, read=read_of(q=call.q, k=call.k, v=call.v))

@@ -6,17 +6,20 @@ import functools
 import types
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 
+from ...language.expr import Read, Var, walk
 from .block_mask import block_mask
-from .device_call import DeviceCall
+from .device_call import DeviceCall, on_device
 from .lowering import mask_of, score_of, whole_of
 
 __all__ = ["attend", "compiled", "rules", "why_not"]
 
 DEVICES = ("cuda", "xpu")
 LEAST_DEPTH = 16  # of the compiled kernels: queries and values of a smaller depth are padded with zeros
+SHAPES = 64  # how often the kernels of one pair of rules are compiled: for other depths and dtypes, gradients, autocast
 
 
 def why_not(call: DeviceCall) -> list[str]:
@@ -44,16 +47,18 @@ def attend(call: DeviceCall, run: Callable | None = None) -> tuple[torch.Tensor,
     blocks = None if mask is None else block_mask(problem, call.q.device, mask)
     q, k, v = (_deep(tensor, tensor.shape[3]) for tensor in (call.q, call.k, call.v))
     run = run or compiled(str(problem.mask), str(problem.score))
-    out, aux = run(
-        q,
-        k,
-        v,
-        score_mod=score,
-        block_mask=blocks,
-        scale=problem.scale,
-        enable_gqa=q.shape[1] != k.shape[1],
-        return_aux=AuxRequest(lse=True),
-    )
+    with torch._dynamo.config.patch(recompile_limit=SHAPES):
+        out, aux = run(
+            q,
+            k,
+            v,
+            score_mod=score,
+            block_mask=blocks,
+            scale=problem.scale,
+            enable_gqa=q.shape[1] != k.shape[1],
+            return_aux=AuxRequest(lse=True),
+            kernel_options=_options(call),
+        )
     out, lse = out[..., : call.v.shape[3]], aux.lse.to(call.real)
     if call.sinks is None or not call.sinks.shape[1]:
         return out, lse
@@ -69,9 +74,29 @@ def rules(call: DeviceCall) -> tuple[Callable | None, Callable | None]:
     problem, whole = call.problem, whole_of(call.problem)
     mask = mask_of(problem, {table: tensor.detach() for table, tensor in call.tables.items()}, whole)
     score = score_of(problem, call.tables, call.real, whole)
-    start = torch.tensor(problem.query_start, dtype=whole, device=call.q.device)
-
+    start = _start(problem.query_start.tobytes(), whole, call.q.device)
     return None if mask is None else _mask_of_rows(mask, start), None if score is None else _score_of_rows(score, start)
+
+
+@functools.lru_cache(64)
+def _start(positions: bytes, whole: torch.dtype, device: torch.device) -> torch.Tensor:
+    """The positions of the first rows on the device, copied once: the layers of a model share them."""
+    return on_device(torch.tensor(np.frombuffer(positions, np.int64), dtype=whole), device)
+
+
+def _options(call: DeviceCall) -> dict[str, int]:
+    """How FlexAttention lays out its kernel, where its own choice does not fit.
+
+    Tables that the score reads pair by pair are loaded ahead like keys and values, and torch does not count the shared
+    memory that they take (128 × 128 numbers of 4 bytes for each stage): with its three stages no kernel of 16-bit
+    tensors can be started.
+    """
+    score = call.problem.score
+    pairs = score is not None and any(
+        isinstance(node, Read) and any(isinstance(each, Var) and each.name == "key" for each in walk(*node.index))
+        for node in walk(score)
+    )
+    return {"num_stages": 1} if pairs and call.q.itemsize == 2 else {}
 
 
 def _mask_of_rows(mask: Callable, start: torch.Tensor) -> Callable:
@@ -99,10 +124,8 @@ def compiled(mask: str, score: str) -> Callable:
     return torch.compile(types.FunctionType(code, _run.__globals__, code.co_name, None, None), fullgraph=True)
 
 
-def _run(q, k, v, *, score_mod, block_mask, scale, enable_gqa, return_aux):
-    return flex_attention(
-        q, k, v, score_mod=score_mod, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa, return_aux=return_aux
-    )
+def _run(q, k, v, **more):
+    return flex_attention(q, k, v, **more)
 
 
 def _deep(tensor: torch.Tensor, depth: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...common.arrays import is_tensor, read_array
+from ...common.arrays import elsewhere, is_tensor, read_array
 from ...common.dtypes import LISTED, row_of, torch_dtypes
 from ...common.errors import Reason, Refused
 from .numbers import LIMIT
@@ -36,6 +36,17 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
                 given=f"a nested tensor of {value.size(0)} sequences",
                 expected="a tensor in which all sequences have the same size",
                 fix=f"pad it, and mask the padding: torch.nested.to_padded_tensor({name}, 0.0), mask=rg.lengths([…])",
+            )
+        )
+        return None
+    if is_tensor(value) and value.dtype in torch_dtypes() and elsewhere(value):
+        computes = "attention, attention_with_lse, attention_stats, attention_weights and explain"
+        reasons.append(
+            Reason(
+                f"{name} is not on the CPU",
+                given=f"{value.dtype} on {value.device}",
+                expected="tensors on the CPU",
+                fix=f"move it: {name}.cpu(); on other devices, regard has {computes}, with gradients by autograd",
             )
         )
         return None
