@@ -9,6 +9,6 @@ forward    keys and values to the ranks that need them, stripe by stripe of head
 backward   gradients; sums over the rows of several ranks are merged in the tree of law 11
 tree       that tree, for sums that several ranks hold
 attention  the functions for tensors and arrays; autograd: as a node of torch's autograd
-on_devices the same for tensors on GPUs, never run on one
+on_devices the same for tensors on GPUs, run on one, never on several
 statistics the same for statistics of the weights
 """

@@ -1,6 +1,6 @@
 """Attention over ranks whose tensors are on GPUs: keys and values travel by NCCL, torch's kernels compute.
 
-Written, never run on a GPU: the tests run it on CPU tensors over gloo. Each rank computes the rows that it holds, and
+It has run on one GPU, never on several: the tests run it on CPU tensors over gloo. Each rank computes the rows that it holds, and
 keeps keys and values of the length of the whole sequence. Results are those of one process to a rounding.
 """
 
