@@ -25,6 +25,10 @@ RULES = {
 }
 
 
+# Their kernels take minutes to compile: CI compiles for two dtypes, sweeps for the third.
+dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float16, pytest.param(np.float64, marks=pytest.mark.sweep)])
+
+
 def of_rows(problem_of, rows, dtype):
     """How many rows the specification of a call has in its few-rows products."""
     problem = Problem.of(*problem_of(rows, dtype))
@@ -38,7 +42,7 @@ def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
     )
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@dtypes
 @pytest.mark.parametrize("name", RULES)
 def test_few_rows_have_the_bits_of_many(name, dtype):
     """Any part of the rows, by itself; keys that are no multiple of a vector, in several pieces too."""
@@ -99,7 +103,7 @@ def gradients(rows, dtype, first, **rules):
     return found
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@dtypes
 @pytest.mark.parametrize("name", [*RULES, "tables"])
 def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
     """At any place in a tile of positions, and across the border of two tiles."""

@@ -164,7 +164,7 @@ def test_merged_is_the_tree(first, present):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(rows=60, depth=20), st.sampled_from((-BLOCK, -30, 0, BLOCK - 40, 3 * BLOCK - 20)), st.data())
 def test_random_problems(case, shift, data):
     """Any mask, score, start of each entry, dropout and sinks: blocks, threads and heights of tiles change no bit."""
