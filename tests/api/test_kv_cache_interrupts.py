@@ -224,7 +224,7 @@ def test_interrupts_of_large_prefills():
         random.seed(0)
         k = np.random.default_rng(0).standard_normal((1, 4, 40_000, 64), dtype=np.float32)
         first, interrupted, took = 1000, 0, 0.0
-        for attempt in range(400):  # on a busy machine most signals come too late
+        for attempt in range(25):
             cache = rg.KVCache(4, 64)
             cache.append(k[:, :, :first], k[:, :, :first])
             begin = time.perf_counter()
@@ -246,8 +246,6 @@ def test_interrupts_of_large_prefills():
             if held == first:
                 cache.append(k, k)
                 assert np.array_equal(cache.keys(0)[:, first:], k[0])
-            if attempt > 24 and interrupted > 5:
-                break
         assert interrupted > 5, interrupted
         print("done")
         """)

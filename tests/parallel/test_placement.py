@@ -124,8 +124,8 @@ def test_the_data_are_json(place):
 
 
 def test_memory():
-    """By hand: own q, k, v, output and lse; two stripes of half the key heads, of own pages and of those that come;
-    what is sent and received of a stripe; and the query, output and lse of rows of others.
+    """By hand: own q, k and v, and the most of three moments: while queries of others travel, while a stripe of half the
+    key heads is computed and the next one travels, and while results return.
     """
     place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
     found = rp.explain(place)
@@ -135,10 +135,14 @@ def test_memory():
             128 * sum(len(place.travel(*pair)) for pair in pairs)
             for pairs in zip(*(((other, rank), (rank, other)) for other in range(3)), strict=True)
         )
-        guests = [block for block in np.flatnonzero(place.worker == rank) if place.owner[block] != rank]
-        tokens = len(place.positions(rank))
-        stripes = keys // 2 * (2 * (tokens + coming) + coming + going)
-        assert found.memory[rank] == tokens * (query + result + keys) + stripes + 128 * len(guests) * (query + result)
+        blocks = list(zip(place.owner, place.worker, strict=True))
+        moved = 128 * sum(rank in pair and pair[0] != pair[1] for pair in blocks)
+        tokens, rows = len(place.positions(rank)), 128 * sum(worker == rank for _, worker in blocks)
+        stripe = keys // 2 * (tokens + coming)
+        first, last = rows * result // 2 + stripe + keys // 2 * (coming + going), rows * result + stripe
+        returning = (rows + tokens + moved) * result
+        most = max((rows + moved) * query, rows * query + max(first, last), returning)
+        assert found.memory[rank] == tokens * (query + keys) + most
     assert found.pages.tolist() == [8 + sum(len(place.travel(s, rank)) for s in range(3)) for rank in range(3)]
 
 

@@ -41,8 +41,8 @@ class Explanation:
         bytes_out: bytes that it sends.
         peers: ranks from which it receives pages.
         seconds: the modelled time: of the products or of the traffic, whichever takes longer.
-        memory: bytes of its q, k, v, output and lse; of the pages that it holds while it computes, two stripes of key
-            heads at a time; of what it sends and receives of a stripe; and of rows of others.
+        memory: the most bytes that it has at a time in a forward pass: q, k, v, output and lse; the pages of the stripe
+            of key heads that it computes; what it sends and receives of the next stripe; and rows of others.
 
     Examples:
         >>> import regard as rg, regard.parallel as rp
@@ -172,12 +172,9 @@ def explain(place: Placement) -> Explanation:
     lent = lent_bytes(sizes, place.owner, place.worker, ranks)
     pairs = sums(place.worker, place.pairs, ranks)
     tokens = sums(place.owner, heights, ranks)
-    away = place.owner != place.worker
-    guests = sums(place.worker[away], heights[away], ranks)
     bytes_in = sizes.key_bytes * received + lent.bytes_in
     sent = sums(place.owner[place.pages], heights[place.pages], ranks)
     bytes_out = sizes.key_bytes * sent + lent.bytes_out
-    bytes_of_pages = sizes.key_bytes * (received + sent)
     total = int(pairs.sum())
     return Explanation(
         place=place,
@@ -190,10 +187,31 @@ def explain(place: Placement) -> Explanation:
         bytes_out=bytes_out,
         peers=np.count_nonzero(counts, axis=1),
         seconds=seconds_of(sizes, pairs, Flow(bytes_in, bytes_out), (place.peak, place.bandwidth)),
-        memory=tokens * (sizes.query_bytes + sizes.result_bytes + sizes.key_bytes)
-        + (2 * (tokens + received) * sizes.key_bytes + bytes_of_pages) * stripe_of(sizes.key_heads) // sizes.key_heads
-        + guests * (sizes.query_bytes + sizes.result_bytes),
+        memory=tokens * (sizes.query_bytes + sizes.key_bytes)
+        + _working_bytes(place, tokens, received=received, sent=sent),
     )
+
+
+def _working_bytes(place: Placement, tokens: np.ndarray, *, received: np.ndarray, sent: np.ndarray) -> np.ndarray:
+    """The most bytes of each rank at a time, without those of its own q, k and v; results count as they are written.
+
+    tokens: that a rank holds · received, sent: tokens of pages that it receives and sends, over all stripes
+    """
+    sizes, ranks = place.sizes, place.ranks
+    stripe = stripe_of(sizes.key_heads)
+    stripes = -(-sizes.key_heads // stripe)
+    of_stripe = sizes.key_bytes * stripe // sizes.key_heads
+    results = sums(place.worker, sizes.heights, ranks) * sizes.result_bytes
+    pages, travel = (tokens + received) * of_stripe, (received + sent) * of_stripe
+    computing = pages + np.maximum(results, results * (stripes - 1) // stripes + travel)
+    if (place.owner == place.worker).all():
+        return computing
+    queries = sums(place.worker, sizes.heights, ranks) * sizes.query_bytes
+    away = place.owner != place.worker
+    lent = sums(place.owner[away], sizes.heights[away], ranks) + sums(place.worker[away], sizes.heights[away], ranks)
+    lending = queries + lent * sizes.query_bytes
+    returning = results + (tokens + lent) * sizes.result_bytes
+    return np.maximum(np.maximum(lending, queries + computing), returning)
 
 
 def _listed(found: Explanation) -> list[int]:

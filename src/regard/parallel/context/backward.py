@@ -16,7 +16,7 @@ from ...language.expr import Table
 from ..exchange.transport import as_bytes
 from ..work import PAGE
 from .call import part_of
-from .forward import Here, Kept, gathered, lent, padded, returned
+from .forward import Here, Kept, each_stripe, lent, padded, returned
 from .pages import sparse
 from .tree import Pages, Segment, add_pages, merged
 
@@ -51,8 +51,9 @@ def pull_back(
     dq = np.empty((*dout.shape[:3], whole.dims["D"]), whole.dtype)
     dk, dv = (np.empty((*each.shape[:2], len(here.held), each.shape[3]), whole.dtype) for each in (k, v))
     small: list[list[np.ndarray]] = []  # gradients of tables and sinks, by stripe and span
-    for (heads, keys, values), saved in zip(gathered(here, k, v), kept.saved, strict=True):
-        rows, sums = here.call.queries(heads), []
+
+    def pull_back_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
+        rows, sums, saved = here.call.queries(heads), [], kept.saved[len(small)]
         small.append([])
         for (span, start), result, pages in zip(here.spans, saved, here.visited, strict=True):
             problem = part_of(here.call, heads, kept.q[:, rows, span], keys, values, start)
@@ -69,6 +70,8 @@ def pull_back(
             sums.append(Pages(pages, (_pages(into_k, pages), _pages(into_v, pages))))
             small[-1].append(_flat(found.tables, wanted, found.sinks))
         dk[:, heads], dv[:, heads] = _at_owners(here, heads, sums)
+
+    each_stripe(here, k, v, pull_back_stripe)
     tables, sinks = _everywhere(here, small, wanted)
     return Found(returned(here, "gradients of queries", dq), dk, dv, tables, sinks)
 

@@ -6,20 +6,20 @@ at its position, so it is bit-identical to one process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from ...engines import dispatch
 from ...engines.dispatch import Saved
-from ..exchange.transport import Transport, as_bytes, parts_of
+from ..exchange.transport import Transport, parts_of
 from ..work import PAGE
 from .call import Call, part_of
 from .pages import Rows, sparse
 from .routes import Routes
 
-__all__ = ["Here", "Kept", "attend", "gathered", "lent", "returned"]
+__all__ = ["Here", "Kept", "attend", "each_stripe", "lent", "returned"]
 
 
 class Here(NamedTuple):
@@ -66,8 +66,9 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     q = lent(here, "queries", q)
     out = np.empty((B, H, len(here.computed), E), whole.dtype)
     lse = np.empty((B, H, len(here.computed), 1), whole.real)
-    kept = Kept(q, [])
-    for heads, keys, values in gathered(here, k, v):
+    results: list[list[Saved]] = []
+
+    def attend_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows, found = here.call.queries(heads), []
         for span, start in here.spans:
             problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
@@ -77,22 +78,30 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
                 found.append(saved)
             else:
                 lse[:, rows, span, 0] = dispatch.solve(problem, "jit", out[:, rows, span])[1]
-        kept.saved.append(found)
-    out, lse = returned(here, "outputs", out), returned(here, "lse", lse)
-    return out, lse[..., 0], kept
+        results.append(found)
+
+    each_stripe(here, k, v, attend_stripe)
+    kept = Kept(q if keep else q[:, :, :0].copy(), results)
+    q = kept.q  # rows of others are freed before their results travel, if no backward pass needs them
+    return returned(here, "outputs", out), returned(here, "lse", lse)[..., 0], kept
 
 
-def gathered(here: Here, k: np.ndarray, v: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """For each stripe of key heads: keys and values at their positions, (B, heads, tokens, …). The next stripe travels
-    while the caller computes.
+def each_stripe(
+    here: Here, k: np.ndarray, v: np.ndarray, compute: Callable[[slice, np.ndarray, np.ndarray], None]
+) -> None:
+    """Calls compute(heads, keys, values) for each stripe of key heads, with keys and values at their positions, (B,
+    heads, tokens, …). The next stripe travels meanwhile.
+
+    A stripe is freed before the next one is placed: at any time there is one, with the bytes of one that travels.
     """
     stripes = here.call.stripes
     waiting = [_sent(here, stripes[0], k, v)]
     for number, heads in enumerate(stripes):
-        found = waiting.pop()()  # what was received is freed before more is
+        found = waiting.pop()()
         if number + 1 < len(stripes):
             waiting.append(_sent(here, stripes[number + 1], k, v))
-        yield heads, *found
+        compute(heads, *found)
+        del found
 
 
 def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
@@ -108,11 +117,11 @@ def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[]
     sizes = [bytes_of(pages) for pages in coming]
     going = [routes.travel(rank, other) if other in others else np.empty(0, np.int64) for other in range(routes.ranks)]
     outgoing = parts_of([bytes_of(pages) for pages in going])
-    for pages, room in zip(going, outgoing, strict=True):
+    for pages, part in zip(going, outgoing, strict=True):
         begin = 0
         for array, (B, h, d) in zip((k, v), shapes, strict=True):
             end = begin + B * h * d * len(Rows(pages, whole.dims["Q"])) * whole.dtype.itemsize
-            here.held.take(array[:, heads], pages, room[begin:end].view(whole.dtype).reshape(B, h, -1, d))
+            here.held.take(array[:, heads], pages, part[begin:end].view(whole.dtype).reshape(B, h, -1, d))
             begin = end
     wait = here.transport.swap(f"keys and values of {here.call.named(heads)}", outgoing, sizes)
 
@@ -150,13 +159,19 @@ def _moved(here: Here, step: str, rows: np.ndarray, source: Rows, target: Rows, 
         return rows
     rank, (B, h, _, d) = here.transport.rank, rows.shape
     coming = [between(here.routes, other, rank) for other in range(here.routes.ranks)]
-    counts = [int(target.heights[np.searchsorted(target.numbers, pages)].sum()) for pages in coming]
-    outgoing = [as_bytes(source.taken(rows, between(here.routes, rank, other))) for other in range(here.routes.ranks)]
-    outgoing[rank], coming_here = np.empty(0, np.uint8), coming[rank]
-    sizes = [0 if other == rank else count * B * h * d * rows.itemsize for other, count in enumerate(counts)]
+    going = [between(here.routes, rank, other) for other in range(here.routes.ranks)]
+    here_still, going[rank] = coming[rank], coming[rank][:0]
+    size = B * h * d * rows.itemsize
+    counts = [target.count(pages) for pages in coming]
+    outgoing = parts_of([size * source.count(pages) for pages in going])
+    for pages, part in zip(going, outgoing, strict=True):
+        source.take(rows, pages, part.view(rows.dtype).reshape(B, h, -1, d))
+    sizes = [0 if other == rank else count * size for other, count in enumerate(counts)]
     wait = here.transport.swap(step, outgoing, sizes)
-    found = np.empty((B, h, len(target), d), rows.dtype)
-    target.put(found, coming_here, source.taken(rows, coming_here))
+    del outgoing, part
+    found = sparse((B, h, len(target), d), rows.dtype)
+    for there, place in zip(source.runs(here_still), target.runs(here_still), strict=True):
+        found[:, :, place[0]] = rows[:, :, there[0]]
     for other, received in enumerate(wait()):
         if sizes[other]:
             target.put(found, coming[other], received.view(rows.dtype).reshape(B, h, counts[other], d))

@@ -1,7 +1,7 @@
 """Attention over ranks whose tensors are on GPUs: keys and values travel by NCCL, torch's kernels compute.
 
-It has run on one GPU, never on several: the tests run it on CPU tensors over gloo. Each rank computes the rows that it holds, and
-keeps keys and values of the length of the whole sequence. Results are those of one process to a rounding.
+It has run on one GPU, never on several: the tests run it on CPU tensors over gloo. Each rank computes the rows that it
+holds, and keeps keys and values of the length of the whole sequence. Results are those of one process to a rounding.
 """
 
 from __future__ import annotations

@@ -7,19 +7,17 @@ it needs, it reads zeros.
 
 from __future__ import annotations
 
-import mmap
-
 import numpy as np
 
+from ..exchange.transport import room
 from ..work import PAGE
 
 __all__ = ["Rows", "sparse"]
 
 
 def sparse(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros that take no memory until they are written to. NumPy's own take it in pieces of 2 MB."""
-    size = int(np.prod(shape)) * dtype.itemsize
-    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)[:size].view(dtype).reshape(shape)
+    """Zeros that take no memory until they are written to."""
+    return room(int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class Rows:
@@ -36,6 +34,10 @@ class Rows:
 
     def __len__(self) -> int:
         return int(self.starts[-1])
+
+    def count(self, numbers: np.ndarray) -> int:
+        """How many tokens some of the pages have."""
+        return int(self.heights[np.searchsorted(self.numbers, numbers)].sum())
 
     def runs(self, numbers: np.ndarray) -> list[tuple[slice, slice]]:
         """Where the tokens of some of the pages are: (here, in the sequence) of each run of consecutive pages."""

@@ -24,7 +24,7 @@ from ..exchange.transport import Transport, as_bytes
 from ..placement import Placement
 from ..work import stripe_of
 from .call import Call, part_of
-from .forward import Here, gathered, lent, returned
+from .forward import Here, each_stripe, lent, returned
 from .pages import Rows
 from .prepare import compiled_only, terms
 from .routes import routes_of
@@ -157,7 +157,8 @@ def _answers(found: Prepared) -> dict[str, Any]:
     parts = {name: _room(shape, value) for name, value in dispatch.measured(Request(blank, request.measures)).items()}
     received = [measure.name for measure in request.of_kind("received")]
     columns = np.zeros((dims["B"], dims["H"], dims["K"])) if received else None
-    for heads, keys, values in gathered(here, found.k, nothing):
+
+    def measure_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows = here.call.queries(heads)
         for span, start in here.spans:
             problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
@@ -166,6 +167,8 @@ def _answers(found: Prepared) -> dict[str, Any]:
                 columns[:, rows] += results[received[0]]
             for name in parts.keys() - set(received):
                 _store(parts[name], results[name], rows, span)
+
+    each_stripe(here, found.k, nothing, measure_stripe)
     answers = {name: part if name in received else _back(here, name, part) for name, part in parts.items()}
     if columns is not None:
         answers |= dict.fromkeys(received, _at_owners(here, columns))

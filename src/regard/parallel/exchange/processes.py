@@ -18,7 +18,7 @@ import numpy as np
 from ...common.errors import refuse
 from ...common.optional import requires_extra
 from .lost import Lost
-from .transport import joined
+from .transport import joined, room
 
 __all__ = ["Processes", "processes"]
 
@@ -49,19 +49,18 @@ class Processes:
         import torch.distributed as dist
 
         sent = torch.from_numpy(joined(outgoing))
-        found = torch.empty(sum(incoming), dtype=torch.uint8)
+        found = torch.from_numpy(room(sum(incoming)))
         sizes = [int(size) for size in incoming], [each.size for each in outgoing]
         self._begin(step)
         run = functools.partial(dist.all_to_all_single, found, sent, *sizes, group=self._group, async_op=True)
-        work = self._guarded(step, run)
+        works = [self._guarded(step, run)]
         ends = np.cumsum(sizes[0])[:-1]
 
         def wait() -> list[np.ndarray]:
-            self._guarded(step, work.wait)
-            del sent_until_then[:]
+            self._guarded(step, works[0].wait)
+            works.clear()  # which frees what was sent
             return np.split(found.numpy(), ends)
 
-        sent_until_then = [sent]
         return wait
 
     def gather(self, step: str, message: bytes) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...common.arrays import address
 
-__all__ = ["Transport", "as_bytes", "joined", "parts_of"]
+__all__ = ["Transport", "as_bytes", "joined", "parts_of", "room"]
 
 
 class Transport(Protocol):
@@ -35,8 +36,15 @@ class Transport(Protocol):
 def parts_of(sizes: Sequence[int]) -> list[np.ndarray]:
     """Room for the bytes of each rank: consecutive parts of one array, which `joined` then need not copy."""
     ends = np.cumsum([0, *sizes])
-    room = np.empty(ends[-1], np.uint8)
-    return [room[first:last] for first, last in itertools.pairwise(ends)]
+    whole = room(int(ends[-1]))
+    return [whole[first:last] for first, last in itertools.pairwise(ends)]
+
+
+def room(size: int) -> np.ndarray:
+    """Bytes in memory of their own, which take none until they are written to, and are returned to the system when they
+    are freed: malloc keeps freed megabytes, and NumPy takes memory in pieces of 2 MB.
+    """
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)[:size]
 
 
 def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
