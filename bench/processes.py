@@ -78,8 +78,8 @@ def rank_of(folder, rank, ranks, tokens, dtype, placement):
         else:
             before = forget_peak()
             call()
-            expected = int(rp.explain(place).memory[rank]) - sum(each.nbytes for each in mine)
-            print(json.dumps([peak_memory() - before, expected]), flush=True)
+            own = sum(each.nbytes for each in mine)
+            print(json.dumps([peak_memory() - before + own, int(rp.explain(place).memory[rank])]), flush=True)
     dist.destroy_process_group()
 
 

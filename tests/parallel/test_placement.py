@@ -124,8 +124,8 @@ def test_the_data_are_json(place):
 
 
 def test_memory():
-    """By hand: own q, k and v, and the most of three moments: while queries of others travel, while a stripe of half the
-    key heads is computed and the next one travels, and while results return.
+    """By hand: own q, k and v, and the most of three moments: queries of others travel; a stripe of half the key heads
+    is computed, and the next one travels; results return.
     """
     place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
     found = rp.explain(place)

@@ -10,6 +10,7 @@ decoding    a cache of keys and values whose positions are spread over ranks
 exchange    how ranks send bytes, agree, and find out who is lost
 sequence    transformers models whose sequence is divided over ranks
 sums        gradients and losses, added in the order of the ranks
+whole_tables  arrays that rules read, from the tokens that each rank holds
 torchrun    starts this command once for each rank
 explain     what a placement means for each rank: words, data, and a figure of characters; plot: as an image
 by_heads    heads over ranks: which heads a rank computes, and layers that compute them
@@ -32,6 +33,7 @@ from .place import place
 from .placement import Placement
 from .sequence import sequence
 from .sums import sum_over_ranks
+from .whole_tables import whole
 from .work import Sizes
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ __all__ = [
     "sequence",
     "spread",
     "sum_over_ranks",
+    "whole",
 ]
 
 belong(__name__)

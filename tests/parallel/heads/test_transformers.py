@@ -3,12 +3,15 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests import ROOT
 from tests.parallel.heads import tiny_llama
 
 
 def test_a_llama_over_two_processes(tmp_path):
-    """Under torchrun, tp_plan="auto": logits, tokens, a training step with dropout, a mask by head."""
+    """Under torchrun, from_pretrained with tp_plan="auto": logits, tokens, training with dropout, a mask by head."""
+    pytest.importorskip("accelerate")
     tiny_llama.save(str(tmp_path))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = ["-m", "tests.parallel.heads.tiny_llama", str(tmp_path)]

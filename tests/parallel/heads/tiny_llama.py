@@ -1,6 +1,5 @@
 """A process of the tensor-parallel Llama: torchrun starts it on each rank; it compares with the whole model."""
 
-import importlib.util
 import sys
 
 import torch
@@ -29,16 +28,9 @@ def save(folder: str) -> None:
 
 
 def divided(folder: str):
-    """The model with its heads over all ranks, and how it was loaded: from_pretrained needs the package accelerate, so
-    without it the functions that from_pretrained calls divide the parameters of a loaded model.
-    """
+    """The model with its heads over all ranks."""
     plan = DistributedConfig(tp_plan="auto")
-    if importlib.util.find_spec("accelerate") is not None:
-        loaded = AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, attn_implementation="regard")
-        return loaded, "from_pretrained"
-    plan, _, meshes = LlamaForCausalLM.prepare_distribute_model(plan)
-    model = whole(folder)
-    return LlamaForCausalLM.maybe_distribute_model(model, plan, meshes), "maybe_distribute_model"
+    return AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, attn_implementation="regard")
 
 
 def whole(folder: str):
@@ -85,7 +77,7 @@ def refused(call, text: str) -> None:
 def main(folder: str) -> None:
     """Compares logits, generated tokens, a training step and a mask by head; prints one line that the test reads."""
     register()
-    model, how = divided(folder)
+    model = divided(folder)
     alone = whole(folder)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     mine = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks), slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)
@@ -111,7 +103,7 @@ def main(folder: str) -> None:
     refused(lambda: attend(layer.train(), *own, added, dropout=0.5), "a tensor by head")
     layer.config.num_attention_heads = 10
     refused(lambda: attend(layer, *own, None, dropout=0.5), "num_attention_heads=10")
-    print(f"rank {rank} of {ranks}: equal, by {how}", flush=True)
+    print(f"rank {rank} of {ranks}: equal", flush=True)
     dist.destroy_process_group()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -12,6 +13,7 @@ from ...engines import dispatch
 from ...language.checks.arguments import Arguments
 from ...language.checks.numbers import whole as integer
 from ...language.expr import Table, tables_of
+from ...language.problem import Problem
 from ..exchange.transport import Transport
 from ..placement import Placement
 from ..work import stripe_of
@@ -21,6 +23,9 @@ from .routes import routes_of
 from .shards import shards
 
 __all__ = ["Prepared", "compiled_only", "prepared", "terms"]
+
+
+SAMPLE = 1 << 16  # numbers of a table that are compared between ranks
 
 
 class Prepared(NamedTuple):
@@ -110,6 +115,23 @@ def _recording() -> bool:
     return "torch" in sys.modules and sys.modules["torch"].is_grad_enabled()
 
 
+def _numbers(whole: Problem) -> str:
+    """A short hash of what the rules read: with other numbers on a rank, results would be wrong without a word.
+
+    Of large arrays, a sample is read.
+    """
+    read = tables_of(*(rule for rule in (whole.mask, whole.score) if rule is not None))
+    arrays = {table.name: table.array for table in read.values()}
+    if whole.sinks is not None:
+        arrays["sinks"] = whole.sinks
+    return ", ".join(f"{name} {_hash(array)}" for name, array in arrays.items()) or "none"
+
+
+def _hash(array: np.ndarray) -> str:
+    sample = array.flat[:: max(1, array.size // SAMPLE)]
+    return hashlib.blake2b(repr(array.shape).encode() + sample.tobytes(), digest_size=4).hexdigest()
+
+
 def terms(call: Call, place: Placement, wanted: list[Table], gradients: bool) -> dict[str, str]:
     """What all ranks have to be about to do alike, by name."""
     whole = call.whole
@@ -120,6 +142,7 @@ def terms(call: Call, place: Placement, wanted: list[Table], gradients: bool) ->
         "the dtype": whole.dtype.name,
         "the mask": f"{whole.mask}",
         "the score": f"{whole.score}",
+        "the numbers of tables": _numbers(whole),
         "the scale": repr(whole.scale),
         "the sinks": "none" if whole.sinks is None else f"{whole.sinks.shape[1]} per head",
         "dropout": "none" if whole.dropout is None else f"{whole.dropout}",
