@@ -1,4 +1,4 @@
-"""SHAPES.md and FAMILIES.md from the figures of a run: `regard bench --cases shapes --json figures.json`, then
+"""SHAPES.md and FAMILIES.md from the figures of a run: `regard bench --cases shapes --json > figures.json`, then
 `python bench/tables_page.py shapes "an AMD EPYC (Zen 4), 2 cores" figures.json > bench/SHAPES.md`. Of several files, a
 page has the geometric means, and the ratio of each run.
 """

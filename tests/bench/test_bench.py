@@ -275,22 +275,21 @@ def test_a_requested_engine_must_be_installed(monkeypatch):
     assert "skipped JAX" in console.export_text()
 
 
-def test_the_command_prints_and_saves(tmp_path, monkeypatch, capsys):
-    """A quick run of one case prints its tables and writes JSON that anything can read."""
+def test_the_command_prints_tables_and_json(monkeypatch, capsys):
+    """A quick run of two cases prints its tables; with --json these go to standard error, and the output is JSON."""
     monkeypatch.setattr(peak, "BYTES", 8 << 20)
-    file = tmp_path / "bench.json"
-    bench(cases="short,window", engines="regard", quick=True, save=file)
-    found = json.loads(file.read_text(), parse_constant=pytest.fail)
+    bench(cases="short,window", engines="regard", quick=True, as_json=True)
+    output, tables = capsys.readouterr()
+    found = json.loads(output, parse_constant=pytest.fail)
 
     assert [result["case"] for result in found["results"]] == ["window-512-d64", "short-64-d64"]
     assert all(result["status"] == "timed" and result["ratio"] is None for result in found["results"])
     assert [result["rate"] > 0 for result in found["results"]] == [True, True]
     assert found["machine"]["cores"] == found["peak"]["threads"]
     assert found["machine"]["target"].split()[0] == host().isa
-    output = capsys.readouterr().out
-    assert "of peak" in output and f"target: {host().isa}" in output
-    with pytest.raises(Refused, match="no such folder"):
-        bench(save=tmp_path / "nowhere" / "bench.json")
+    assert "of peak" in tables and f"target: {host().isa}" in tables
+    bench(cases="short", engines="regard", quick=True)
+    assert "of peak" in capsys.readouterr().out
 
 
 def test_numbers_that_do_not_exist_become_null():

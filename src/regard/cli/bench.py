@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from ..common.errors import refuse
 
 __all__ = ["bench"]
 
@@ -33,29 +30,19 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="Limit sizes to 512 rows and measure briefly, as a smoke test.")
     ] = False,
-    save: Annotated[
-        Path | None, typer.Option("--json", dir_okay=False, help="Write all measurements to this file.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all measurements as JSON.")] = False,
 ) -> None:
     """Benchmark regard against other installed libraries.
 
-    Every result is verified before it is timed.
+    Every result is verified before it is timed. With --json the tables go to standard error.
     """
     from ..bench.run import run
-    from .terminal import Console
+    from .terminal import Console, emit
 
-    if save and not save.parent.is_dir():
-        raise refuse(
-            "bench",
-            "no such folder",
-            given=str(save.parent),
-            expected="an existing folder for the JSON file",
-            fix="create the folder",
-        )
     with Console(stderr=True).status("starting") as status:
-        results = run(listed(cases), listed(engines), quick, Console(), status.update)
-    if save:
-        save.write_text(json.dumps(results, indent=1) + "\n")
+        results = run(listed(cases), listed(engines), quick, Console(stderr=as_json), status.update)
+    if as_json:
+        emit(json.dumps(results, indent=1))
 
 
 def listed(text: str) -> list[str]:

@@ -43,6 +43,7 @@ def models(
             expected=f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
             fix="add these two lines where the table should be inserted",
         )
+    architectures.check_names(names or [])
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     console, rows = Console(), []

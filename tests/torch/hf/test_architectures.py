@@ -3,8 +3,10 @@
 import pytest
 import transformers as T
 from transformers import AttentionInterface
+from typer.testing import CliRunner
 
 from regard import Refused
+from regard.cli import app
 from regard.torch.hf import architectures
 from regard.torch.hf import attention as hf
 from tests import ROOT
@@ -61,9 +63,12 @@ def test_a_wrong_attention_is_found(monkeypatch):
 
 
 def test_unknown_names_are_refused():
-    """A name that transformers does not know is no architecture."""
-    with pytest.raises(Refused, match="no such architecture"):
+    """Names that transformers does not know, all of them at once and before anything is computed, with the nearest."""
+    with pytest.raises(Refused, match=r"no such architecture(.|\n)*lama(.|\n)*did you mean 'llama'"):
         architectures.compare("lama")
+    result = CliRunner().invoke(app, ["models", "bert", "lama", "gtp2"])
+    assert result.exit_code and "bert" not in result.output.split("choose")[0]
+    assert [reason.given for reason in result.exception.reasons] == ["lama", "gtp2"]
 
 
 def test_the_table_takes_its_place():

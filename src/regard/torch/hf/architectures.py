@@ -11,21 +11,33 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...common.errors import Reason, Refused, first_line, refuse
+from ...common.errors import Reason, Refused, did_you_mean, first_line
 from . import attention as hf
 from .comparison import ALLOWED, Doubled, difference, doubled, floats, perturbed, worst
 from .readiness import assigned, check
 from .recorder import NAME, record
 from .tiny_models import accepted, families, model_class, tiny_model
 
-__all__ = ["FIRST", "LAST", "RESULTS", "Counted", "Row", "compare", "families", "marked", "placed", "table"]
+__all__ = [
+    "FIRST",
+    "LAST",
+    "RESULTS",
+    "Counted",
+    "Row",
+    "check_names",
+    "compare",
+    "families",
+    "marked",
+    "placed",
+    "table",
+]
 
 RESULTS = ("matches", "differs", "refused", "not tried")
 FIRST, LAST = "<!-- regard models: from here -->", "<!-- regard models: to here -->"
@@ -91,19 +103,28 @@ class Ran(NamedTuple):
     gradients: dict[str, torch.Tensor]
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raises `Refused` for names that transformers does not know, all of them at once."""
+    reasons = [
+        Reason(
+            "no such architecture",
+            given=name,
+            expected="a model_type that transformers knows",
+            fix=did_you_mean(name, families(), "regard models"),
+        )
+        for name in names
+        if name not in families()
+    ]
+    if reasons:
+        raise Refused("models", reasons)
+
+
 def compare(name: str, seed: int = 0) -> Row:
     """Compares one architecture on regard with its own code; `name` is its model_type.
 
     Raises `Refused` for a name that transformers does not know.
     """
-    if name not in families():
-        raise refuse(
-            "compare",
-            "no such architecture",
-            given=name,
-            expected="a model_type that transformers knows",
-            fix="choose one of regard.torch.hf.architectures.families()",
-        )
+    check_names([name])
     hf.register()
     torch.manual_seed(seed)
     row = functools.partial(Row, name, families()[name][0], "")
