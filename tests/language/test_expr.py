@@ -92,6 +92,20 @@ def test_pickle_and_copy(tree):
     assert again is tree or tables_of(tree)
 
 
+@pytest.mark.parametrize("rule", [score, query, table(np.arange(9.0))[key] + score], ids=["score", "query", "table"])
+def test_deep_trees_are_pickled(rule):
+    """Ten thousand nodes, nested in arguments and in indices; shared nodes stay shared."""
+    deep = rule
+    for number in range(5000):
+        deep = rg.maximum(deep, number) if rule is query else rg.tanh(deep) + deep
+    if rule is query:
+        deep = table(np.arange(7.0))[deep] + score
+    again = pickle.loads(pickle.dumps([deep, deep]))
+
+    assert again[0] is again[1] and len(list(walk(again[0]))) == len(list(walk(deep)))
+    assert again[0] is deep or tables_of(deep)
+
+
 TEXTS = [
     ((key <= query) & (query - key < 256), "(key <= query) & (query - key < 256)"),
     (~(key > 3) | (key == query), "~(key > 3) | (key == query)"),

@@ -20,6 +20,7 @@ from ..common.errors import refuse
 from ..common.types import ArrayLike
 from .operators import MIRRORED, OPERATORS
 from .tree.interning import share, walk
+from .tree.pickling import reduced
 from .tree.printing import rank, written
 from .tree.syntax import Syntax
 from .tree.tables import Array, number_of, readable
@@ -278,8 +279,7 @@ class Read(Expr):
     def children(self):
         return self.index
 
-    def __reduce__(self):
-        return Read, (self.table, *self.index)
+    __reduce__ = reduced
 
 
 class Op(Expr):
@@ -322,8 +322,7 @@ class Op(Expr):
     def children(self):
         return self.args
 
-    def __reduce__(self):
-        return Op, (self.name, *self.args)
+    __reduce__ = reduced
 
 
 def applied(name: str, *args) -> Expr:
