@@ -13,16 +13,18 @@ def reduced(root: Any) -> tuple[Any, ...]:
     """What `__reduce__` returns for an operator or a read: each node below it once, children before parents."""
     places: dict[int, int] = {}
     steps: list[tuple[Any, ...]] = []
-    made: tuple[Any, Any]
     for node in walk(root):
-        kind = type(node)
-        if hasattr(kind, "table"):  # asked of the class: for a node without it, Python would write out the whole tree
-            made = kind, node.table
-        else:
-            made = (kind, node.name) if node.children else (None, node)
-        steps.append((*made, *(places[id(part)] for part in node.children)))
+        steps.append((*_made(node), *(places[id(part)] for part in node.children)))
         places[id(node)] = len(places)
     return _rebuilt, (steps,)
+
+
+def _made(node: Any) -> tuple[Any, Any]:
+    """The class and the first argument of an operator or a read; None and the node itself of a variable or constant."""
+    kind = type(node)
+    if hasattr(kind, "table"):  # asked of the class: for a node without it, Python would write out the whole tree
+        return kind, node.table
+    return (kind, node.name) if node.children else (None, node)
 
 
 def _rebuilt(steps: list[tuple[Any, ...]]) -> Any:
