@@ -81,9 +81,9 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
         results.append(found)
 
     each_stripe(here, k, v, attend_stripe)
-    kept = Kept(q if keep else q[:, :, :0].copy(), results)
-    q = kept.q  # rows of others are freed before their results travel, if no backward pass needs them
-    return returned(here, "outputs", out), returned(here, "lse", lse)[..., 0], kept
+    if not keep:
+        q = np.empty(0, whole.dtype)  # which frees the rows of others before their results travel
+    return returned(here, "outputs", out), returned(here, "lse", lse)[..., 0], Kept(q, results)
 
 
 def each_stripe(
