@@ -22,7 +22,7 @@ def reduced(root: Any) -> tuple[Any, ...]:
 def _made(node: Any) -> tuple[Any, Any]:
     """The class and the first argument of an operator or a read; None and the node itself of a variable or constant."""
     kind = type(node)
-    if hasattr(kind, "table"):  # asked of the class: for a node without it, Python would write out the whole tree
+    if hasattr(kind, "table"):  # of the class: for a node without it, Python would write out the whole tree
         return kind, node.table
     return (kind, node.name) if node.children else (None, node)
 
