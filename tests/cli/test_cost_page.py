@@ -47,3 +47,7 @@ def test_a_page_that_cannot_be_written(config, tmp_path):
     """It is refused before the model runs."""
     assert "a folder" in refused("cost", str(config), "--page", str(tmp_path))
     assert "no folder" in refused("cost", str(config), "--page", str(tmp_path / "none" / "cost.html"))
+    own = tmp_path / "notes.html"
+    own.write_text("my notes")
+    assert "the file exists and is not a page of regard" in refused("cost", str(config), "--page", str(own))
+    assert own.read_text() == "my notes"

@@ -15,6 +15,7 @@ import typer
 from ..common.errors import Reason, Refused, refuse
 from ..common.optional import needs
 from ..common.text.counted import counted
+from ..common.web.own_files import written_by_regard
 from .compared import Other
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
@@ -376,7 +377,7 @@ def _check_out(out: Path) -> None:
             expected="an existing folder",
             fix="create the folder",
         )
-    if out.exists() and not (out.is_file() and _is_page(out)):
+    if out.exists() and not written_by_regard(out):
         raise refuse(
             "look",
             "the file exists and is not a page of regard",
@@ -384,9 +385,3 @@ def _check_out(out: Path) -> None:
             expected="a new file, or a page that regard wrote",
             fix="choose another file with --out, or remove it",
         )
-
-
-def _is_page(path: Path) -> bool:
-    with path.open("rb") as file:
-        begin = file.read(4000)
-    return not begin or b'name="generator" content="regard"' in begin

@@ -10,6 +10,7 @@ import typer
 
 from ...common.errors import refuse
 from ...common.optional import requires_extra
+from ...common.web.own_files import written_by_regard
 
 __all__ = ["model_cost"]
 
@@ -114,4 +115,12 @@ def _check_page(path: Path) -> None:
             given=f"--page {path}: {'a folder' if path.is_dir() else f'no folder {path.parent}'}",
             expected="a file in a folder that exists, such as cost.html",
             fix="choose another path",
+        )
+    if path.exists() and not written_by_regard(path):
+        raise refuse(
+            "cost",
+            "the file exists and is not a page of regard",
+            given=f"--page {path}",
+            expected="a new file, or a page that regard wrote",
+            fix="choose another file, or remove it",
         )

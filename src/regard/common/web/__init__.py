@@ -1,1 +1,3 @@
-"""Web: what every page of regard shares. html_page: templates, data in a page, and its policy."""
+"""Web: what every page of regard shares. html_page: templates, data in a page, and its policy; own_files: which may be
+replaced.
+"""

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...common.errors import refuse
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
+from ...common.web.own_files import written_by_regard
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
 from ..export.question_text import given, whys
 from ..folder import writing
@@ -54,7 +55,7 @@ def write_slides(chapter: Chapter, out: Path | None = None) -> Path:
     Raises Refused, before anything is run, if the file exists and is not one that this wrote.
     """
     path = out if out is not None else Path(f"slides-{chapter.number:02d}.html")
-    if path.exists() and not (path.is_file() and _is_ours(path)):
+    if path.exists() and not written_by_regard(path, MARK):
         expected, fix = "a new file, or slides that regard wrote", "name another file with --out, or remove it"
         raise refuse("learn", "the file exists and is not slides", given=str(path), expected=expected, fix=fix)
     if not path.parent.is_dir():
@@ -64,12 +65,6 @@ def write_slides(chapter: Chapter, out: Path | None = None) -> Path:
     with writing(path.parent):
         path.write_text(text, encoding="utf-8")
     return path
-
-
-def _is_ours(path: Path) -> bool:
-    with path.open("rb") as file:
-        begin = file.read(4000)
-    return not begin or MARK.encode() in begin
 
 
 def slides_page(chapter: Chapter, results: Results) -> str:
