@@ -99,8 +99,8 @@ lens.storing.container             lens.storage.folder
 lens.storing.layout                lens.storage.arrays
 lens.storing.rules                 lens.storage.rules_json
 lens.storing.sizes                 lens.storage.byte_sizes
-lens.storing.strict                common.strict_json
-lens.storing.tensors               common.tensor_files
+lens.storing.strict                common.files.strict_json
+lens.storing.tensors               common.files.tensors
 lens.terminal                      lens.drawing.terminal
 lens.tiles                         lens.runs.tiles
 lens.viewer.answers                lens.viewer.queries

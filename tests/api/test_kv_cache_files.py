@@ -11,7 +11,7 @@ import pytest
 
 import regard as rg
 from regard import Refused
-from regard.common.tensor_files import read, write
+from regard.common.files.tensors import read, write
 from tests.api.test_kv_cache_interrupts import KINDS, D, E, G, H, lived, operations, same, seen
 from tests.support.engines import normal
 from tests.support.interrupts import ends_before

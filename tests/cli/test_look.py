@@ -170,7 +170,7 @@ def test_nothing_is_written_over(here):
     recorded(here / "run")
     before = (here / "run" / "run.json").read_bytes()
     assert "not a page of regard" in refused("words", "--out", "notes.html")
-    assert "is a folder" in refused("words", "--out", "folder")
+    assert ": a folder" in refused("words", "--out", "folder")
     assert "no folder" in refused("words", "--out", "no/page.html")
     assert "the folder contains other files" in refused("words", "--save", "folder", "--force")
     assert "the folder contains a run" in refused("words", "--save", "run")

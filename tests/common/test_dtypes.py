@@ -11,7 +11,7 @@ import pytest
 import regard as rg
 from regard.common.arrays import as_tensor, is_float, read_array
 from regard.common.dtypes import FLOATS, LISTED, real_of, row_of, torch_dtypes, torch_real
-from regard.common.tensor_files import dtype_name, mapped, write
+from regard.common.files.tensors import dtype_name, mapped, write
 from regard.engines.jit.code.emit import TABLE_TYPES
 from regard.engines.jit.code.formats import NARROW, Format, stored
 from regard.engines.jit.code.target import host

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 
 import regard as rg
-from regard.common import strict_json as strict
-from regard.common import tensor_files as tensors
+from regard.common.files import strict_json as strict
+from regard.common.files import tensors
 from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run

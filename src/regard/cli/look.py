@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..common.errors import Reason, Refused, refuse
+from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.counted import counted
-from ..common.web.own_files import written_by_regard
 from .compared import Other
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
@@ -126,7 +126,7 @@ def look(
     if serve:
         needs("look --serve", "look", "starlette", "uvicorn")
     else:
-        _check_out(out or PAGE)
+        check_output("look", "--out", out or PAGE, what="a page")
     if given.run is None:
         needs("look", "look", "torch", "transformers", "safetensors")
     if save:
@@ -258,16 +258,8 @@ def _write_page(
         return None
     path = out or PAGE
     html = page(run, other, findings=findings, start=start)
-    try:
-        path.write_text(html, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise refuse(
-            "look",
-            "the page cannot be written",
-            given=f"{path}: {error.strerror}",
-            expected="a writable file",
-            fix="choose another file with --out",
-        ) from error
+    with replacing("look", "--out", path) as draft:
+        draft.write_text(html, encoding="utf-8", errors="replace")
     say(f"Page written to {path} ({shown(len(html.encode(errors='replace')))}). Open it in a browser.")
     return path
 
@@ -357,31 +349,3 @@ def _parse_layers(text: str | None) -> list[int | str] | None:
             )
         layers += range(first, last + 1)
     return layers
-
-
-def _check_out(out: Path) -> None:
-    """Checks that the page can be written; existing pages of regard are overwritten, other files are not."""
-    if out.is_dir():
-        raise refuse(
-            "look",
-            "the page cannot be written",
-            given=f"{out} is a folder",
-            expected="a file",
-            fix=f"use --out {out / 'attention.html'}",
-        )
-    if not out.parent.is_dir():
-        raise refuse(
-            "look",
-            "the page cannot be written",
-            given=f"no folder {out.parent}",
-            expected="an existing folder",
-            fix="create the folder",
-        )
-    if out.exists() and not written_by_regard(out):
-        raise refuse(
-            "look",
-            "the file exists and is not a page of regard",
-            given=str(out),
-            expected="a new file, or a page that regard wrote",
-            fix="choose another file with --out, or remove it",
-        )

@@ -7,7 +7,7 @@ caching          results cached between calls, and locks that are free in a fork
 call_hooks       observers of attention calls, such as profilers
 module_settings  the attention settings of a module of torch or transformers
 default_model    where the default model of `regard look` is
-tensor_files     arrays in safetensors files, validated before they are used; strict_json: validated JSON
+files            arrays in safetensors files, validated JSON, and what a command writes where its user says
 web              what self-contained web pages share: templates, data, policy
 public           sets the package that public classes report as their module
 """

@@ -10,9 +10,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ..common import strict_json
 from ..common.dtypes import FLOATS
 from ..common.errors import refuse
+from ..common.files import strict_json
+from ..common.files.output import replacing
 from ..common.text.terminal_text import printable
 from ..common.text.units import seconds, unit
 from ..common.types import ArrayT
@@ -216,8 +217,9 @@ class Placement:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the placement to a JSON file."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Writes the placement to a JSON file. Refused: it cannot be written; an old file is then as it was."""
+        with replacing("place", "path", Path(path)) as draft:
+            draft.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Placement:

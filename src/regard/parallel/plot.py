@@ -8,13 +8,27 @@ from pathlib import Path
 import numpy as np
 
 from ..common.errors import refuse
+from ..common.files.output import FIGURE, replacing
 from ..common.optional import requires_extra
 from .placement import Placement
 
-__all__ = ["plot"]
+__all__ = ["ending_of", "plot"]
 
 COLUMNS = 512  # of the upper part: each shows the middle page of its part of the sequence
 ENDINGS = ("pdf", "png", "svg")
+
+
+def ending_of(path: Path) -> str:
+    """The form of an image, by the end of its name; others are refused.
+
+    >>> ending_of(Path("ranks.PNG"))
+    'png'
+    """
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in ENDINGS:
+        expected = "a name that ends in .png, .svg or .pdf"
+        raise refuse("plot", "the form is unknown", given=f"{path}", expected=expected, fix="add an ending")
+    return ending
 
 
 @requires_extra("Explanation.plot", "train")
@@ -23,10 +37,7 @@ def plot(place: Placement, numbers: tuple[np.ndarray, ...], path: str | os.PathL
     from matplotlib.figure import Figure  # without pyplot: no window and no global state
 
     target = Path(path)
-    ending = target.suffix.lower().lstrip(".")
-    if ending not in ENDINGS:
-        expected = "a name that ends in .png, .svg or .pdf"
-        raise refuse("plot", "the form is unknown", given=f"{target}", expected=expected, fix="add an ending")
+    ending = ending_of(target)
     (count, received, away), shown = numbers, f"{place.chosen.name}: {place.sizes.tokens:,} tokens"
     columns = min(COLUMNS, place.sizes.pages)
     middle = (2 * np.arange(columns) + 1) * place.sizes.pages // (2 * columns)
@@ -57,9 +68,6 @@ def plot(place: Placement, numbers: tuple[np.ndarray, ...], path: str | os.PathL
         f"{shown} over {place.ranks} ranks, balance {place.chosen.balance:.2f}\n{place.mask[:100]}",
         fontsize=10,
     )
-    draft = target.with_name(f".{target.name}.part")
-    try:
-        figure.savefig(draft, format=ending, dpi=130)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    metadata = {"Software" if ending == "png" else "Creator": FIGURE}
+    with replacing("plot", "path", target) as draft:
+        figure.savefig(draft, format=ending, dpi=130, metadata=metadata)

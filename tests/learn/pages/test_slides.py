@@ -296,8 +296,8 @@ def test_slides_are_written_and_only_slides_are_overwritten(chapter, tmp_path, m
     other.write_text('<meta name="generator" content="regard">')
     for out, what in (
         (other, "exists and is not slides"),
-        (tmp_path, "exists and is not slides"),
-        (tmp_path / "no" / "a.html", "the folder does not exist"),
+        (tmp_path, ": a folder"),
+        (tmp_path / "no" / "a.html", "no folder"),
     ):
         with pytest.raises(Refused, match=what):
             write_slides(chapter, out)

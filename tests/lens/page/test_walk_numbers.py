@@ -11,7 +11,7 @@ from transformers import AutoModel, LlamaConfig, LlamaModel
 
 import regard as rg
 from regard.common.default_model import default_folder
-from regard.common.tensor_files import mapped
+from regard.common.files.tensors import mapped
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.routes import Responder

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, first_line, refuse
-from ...common.strict_json import loads, wrong
-from ...common.tensor_files import LARGEST, read, write
+from ...common.files.strict_json import loads, wrong
+from ...common.files.tensors import LARGEST, read, write
 from ...language.checks.numbers import LIMIT
 from .pages import PAGE, Pages, columns
 from .state import State

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ...common.errors import refuse
+from ...common.files.output import check_output, replacing
 from ...common.optional import requires_extra
-from ...common.web.own_files import written_by_regard
 
 __all__ = ["model_cost"]
 
@@ -73,7 +73,7 @@ def model_cost(
         raise refuse("cost", "only this machine can be measured", given=given, expected=expected, fix="leave one out")
     wanted = [] if over is None else lengths(over)
     if page is not None:
-        _check_page(page)
+        check_output("cost", "--page", page, what="a page")
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
     subject = built(model, dtype)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]
@@ -102,25 +102,6 @@ def _write(path: Path, model: str, start: dict[str, Any], machine: Any) -> None:
     """Writes the page, and says where."""
     from ...ledger.page import page
 
-    path.write_text(page(model, start=start, machine=machine), encoding="utf-8")
+    with replacing("cost", "--page", path) as draft:
+        draft.write_text(page(model, start=start, machine=machine), encoding="utf-8")
     typer.echo(f"Page written to {path}. Open it in a browser.", err=True)
-
-
-def _check_page(path: Path) -> None:
-    """Before a model runs: whether the page can be written."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise refuse(
-            "cost",
-            "the page cannot be written",
-            given=f"--page {path}: {'a folder' if path.is_dir() else f'no folder {path.parent}'}",
-            expected="a file in a folder that exists, such as cost.html",
-            fix="choose another path",
-        )
-    if path.exists() and not written_by_regard(path):
-        raise refuse(
-            "cost",
-            "the file exists and is not a page of regard",
-            given=f"--page {path}",
-            expected="a new file, or a page that regard wrote",
-            fix="choose another file, or remove it",
-        )

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
+from ...common.files.output import FIGURE, check_output
 from ...common.optional import needs
 
 __all__ = ["table1"]
@@ -66,15 +67,11 @@ def _check(plot: Path | None) -> None:
     """Raises `Refused` before the work if the plot cannot be written."""
     if plot is None:
         return
-    reasons = []
-    if not plot.parent.is_dir():
-        expected = "an existing folder for the PNG file"
-        reasons.append(Reason("no such folder", given=str(plot.parent), expected=expected, fix="create the folder"))
     if plot.suffix.lower() != ".png":
         fix = f"write {plot.with_suffix('.png').name}" if plot.name else "pass a file"
-        reasons.append(Reason("not a PNG file", given=str(plot), expected="a name that ends in .png", fix=fix))
-    if reasons:
-        raise Refused("cost table1", reasons)
+        expected = "a name that ends in .png"
+        raise refuse("cost table1", "not a PNG file", given=str(plot), expected=expected, fix=fix)
+    check_output("cost table1", "--plot", plot, what="a plot", mark=FIGURE)
     needs("cost table1", "look", "matplotlib")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ...common.errors import refuse
+from ...common.files.output import FIGURE, check_output
 from ..measure_text import Option, parse_rule
 
 __all__ = ["plan", "size"]
@@ -60,6 +60,7 @@ def plan(
     from ... import parallel
     from ...language.masks import documents as packed_documents
     from ...parallel.model import BANDWIDTH, PEAK
+    from ...parallel.plot import ending_of
     from ..terminal import emit
     from .documents import parse_documents
 
@@ -73,6 +74,11 @@ def plan(
     if documents is not None:
         packed = packed_documents(lengths=parse_documents(documents, count))
         rule = packed if rule is None else rule & packed
+    if out is not None:
+        check_output("plan", "--out", out, what="a placement", mark="regard_placement")
+    if figure is not None:
+        ending_of(figure)
+        check_output("plan", "--figure", figure, what="a figure", mark=FIGURE)
     place = parallel.place(
         count,
         ranks=ranks,
@@ -87,11 +93,11 @@ def plan(
         bandwidth=BANDWIDTH if bandwidth is None else bandwidth,
     )
     if out is not None:
-        _save("--out", out, place.save)
+        place.save(out)
         typer.echo(f"Placement written to {out}.", err=True)
     found = parallel.explain(place)
     if figure is not None:
-        _save("--figure", figure, found.plot)
+        found.plot(figure)
         typer.echo(f"Figure written to {figure}.", err=True)
     emit(json.dumps(found.to_json(), indent=1) if as_json else f"{found}\n\n{found.figure()}")
 
@@ -107,14 +113,3 @@ def size(text: str) -> int:
         expected = "a whole number, such as 4096, 128k or 1M"
         raise refuse("plan", "the tokens cannot be read", given=repr(text[:80]), expected=expected, fix="correct it")
     return int(found[1]) * UNITS[found[2].lower()]
-
-
-def _save(option: str, path: Path, write: Callable[[Path], None]) -> None:
-    """Writes a file; refused: it cannot be written."""
-    try:
-        write(path)
-    except OSError as error:
-        given, expected = f"{option} {path}: {error.strerror}", "a file in a folder that exists"
-        raise refuse(
-            "plan", "the file cannot be written", given=given, expected=expected, fix="choose another path"
-        ) from error

@@ -1,3 +1,1 @@
-"""Web: what every page of regard shares. html_page: templates, data in a page, and its policy; own_files: which may be
-replaced.
-"""
+"""Web: what every page of regard shares. html_page: templates, data in a page, and its policy."""

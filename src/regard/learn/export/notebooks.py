@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import refuse
+from ...common.files.output import check_folder
 from ..chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
 from ..folder import writing
 from ..forms import FORMS
@@ -38,6 +39,7 @@ def write_notebooks(folder: Path, chapters: Sequence[Chapter]) -> list[Path]:
         given = ", ".join(map(str, there))
         fix = "name another folder, or move these files: a notebook may hold your answers"
         raise refuse("learn", "the notebook exists", given=given, expected="a folder without them", fix=fix)
+    check_folder("learn", folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path, chapter in zip(paths, chapters):

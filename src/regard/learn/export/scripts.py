@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...common.errors import refuse
+from ...common.files.output import check_folder
 from ...conformance.process.plain_text import said
 from ..chapter import Chapter, Claim, Question, Reveal
 from ..folder import writing
@@ -24,6 +25,7 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     if there:
         given, fix = ", ".join(there), "name another folder, or move these away"
         raise refuse("learn", "the scripts exist", given=given, expected="a folder without them", fix=fix)
+    check_folder("learn", folder)
     for chapter in chapters:
         own = folder / chapter.path.stem
         texts = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import refuse
+from ...common.files.output import check_folder
 from ..chapter import Chapter, Question, key_of
 from ..folder import writing
 from ..lesson import BACK
@@ -30,6 +31,7 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fix = "name another folder, or remove this one"
         raise refuse("learn", "the folder is not empty", given=str(folder), expected="a new folder", fix=fix)
+    check_folder("learn", folder)
     results = record(chapters)
     texts = {name: make() for name, make in FILES.items()}
     texts["index.html"] = page(TITLE, contents(chapters), {"contents": True})

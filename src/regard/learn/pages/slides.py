@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from ...common.errors import refuse
+from ...common.files.output import check_output, replacing
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
-from ...common.web.own_files import written_by_regard
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
 from ..export.question_text import given, whys
-from ..folder import writing
 from ..forms import FORMS
 from .chapter_html import Results, code_and_output, printed
 from .prose import code, inline, prose
@@ -55,15 +53,10 @@ def write_slides(chapter: Chapter, out: Path | None = None) -> Path:
     Raises Refused, before anything is run, if the file exists and is not one that this wrote.
     """
     path = out if out is not None else Path(f"slides-{chapter.number:02d}.html")
-    if path.exists() and not written_by_regard(path, MARK):
-        expected, fix = "a new file, or slides that regard wrote", "name another file with --out, or remove it"
-        raise refuse("learn", "the file exists and is not slides", given=str(path), expected=expected, fix=fix)
-    if not path.parent.is_dir():
-        expected, fix = "an existing folder", "create the folder"
-        raise refuse("learn", "the folder does not exist", given=str(path.parent), expected=expected, fix=fix)
+    check_output("learn", "--out", path, what="slides", mark=MARK)
     text = slides_page(chapter, record([chapter]))
-    with writing(path.parent):
-        path.write_text(text, encoding="utf-8")
+    with replacing("learn", "--out", path) as draft:
+        draft.write_text(text, encoding="utf-8")
     return path
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from ...common.tensor_files import header_of, opened
+from ...common.files.tensors import header_of, opened
 
 __all__ = ["Held", "held_in"]
 

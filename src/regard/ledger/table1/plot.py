@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...common.files.output import FIGURE, replacing
 from .crossover import Crossover
 from .rows import KINDS, Row
 
@@ -43,6 +44,5 @@ def plot(path: Path, table: Sequence[Row], found: Sequence[Crossover]) -> None:
     for axes in panels.flat:
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    draft = path.with_name(f".{path.name}.part")
-    figure.savefig(draft, format="png", dpi=130)
-    draft.replace(path)
+    with replacing("cost table1", "--plot", path) as draft:
+        figure.savefig(draft, format="png", dpi=130, metadata={"Software": FIGURE})

@@ -21,7 +21,7 @@ import numpy as np
 from ...api.attention import attention
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import refuse
-from ...common.tensor_files import mapped
+from ...common.files.tensors import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
 from ..projections.layer import LayerProjections, Projection

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason
-from ...common.strict_json import FIX
+from ...common.files.strict_json import FIX
 from ..runs.call import Call, Overview
 
 __all__ = ["arrays_of", "faults", "fields_of"]

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ...common import tensor_files as tensors
 from ...common.arrays import elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
+from ...common.files import tensors
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
-from ...common.strict_json import FIX, Each, dumps, loads, wrong
+from ...common.files.strict_json import FIX, Each, dumps, loads, wrong
 from ..runs.axis import Axis, Segment
 from ..runs.call import Call
 from ..runs.run import Step

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...common import tensor_files as tensors
 from ...common.errors import Reason, Refused, refuse
-from ...common.strict_json import FIX
+from ...common.files import tensors
+from ...common.files.strict_json import FIX
 from ...language.expr import Table, frozen_table, table
 from ..runs.axis import Axis
 from ..runs.call import Call

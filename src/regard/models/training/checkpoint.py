@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
-from ...common.tensor_files import system_error
+from ...common.files.tensors import system_error
 from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config
 from ..data import vocabulary as vocabularies

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import FLOATS, row_of
-from .errors import Reason, Refused
+from ..dtypes import FLOATS, row_of
+from ..errors import Reason, Refused
 from .strict_json import FIX, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "system_error", "write"]

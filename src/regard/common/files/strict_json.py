@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from .errors import Reason, refuse
+from ..errors import Reason, refuse
 
 __all__ = ["FIX", "Each", "dumps", "loads", "wrong"]
 

@@ -1,0 +1,119 @@
+"""Files that a command writes where its user says: checked before the work, written whole, never over a user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import Refused, refuse
+
+__all__ = ["FIGURE", "GENERATOR", "check_folder", "check_output", "replacing", "written_by_regard"]
+
+GENERATOR = 'name="generator" content="regard"'  # in the head of every page
+FIGURE = "drawn by regard"  # in the metadata of every figure
+ENDS = 4000  # bytes that are read at the beginning and at the end of a file: a PDF names its program at its end
+
+
+def check_output(where: str, option: str, path: Path, *, what: str, mark: str = GENERATOR) -> None:
+    """Raises Refused if a file cannot be written there, or if it would replace one that regard did not write.
+
+    where: the command · what: the file in words, such as "a page" · mark: what a file of this kind contains
+    """
+    if path.is_dir():
+        raise _cannot(where, f"{option} {path}: a folder")
+    if not path.parent.is_dir():
+        raise _cannot(where, f"{option} {path}: no folder {path.parent}")
+    if path.is_file() and not written_by_regard(path, mark):
+        raise refuse(
+            where,
+            f"the file exists and is not {what} of regard",
+            given=f"{option} {path}",
+            expected=f"a new file, or {what} that regard wrote",
+            fix="choose another file, or remove it",
+        )
+    if not _device(path):
+        with _refused(where, option, path):
+            _try(path.parent)
+
+
+def check_folder(where: str, folder: Path) -> None:
+    """Raises Refused if files cannot be written into a folder, which may not exist yet."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        if not there.is_dir():
+            raise NotADirectoryError(20, "not a folder", str(there))
+        _try(there)
+    except OSError as error:
+        raise refuse(
+            where,
+            "the folder cannot be written",
+            given=f"{folder}: {error.strerror}" + ("" if there == folder else f" ({there})"),
+            expected="a folder in which you may write",
+            fix="name another folder",
+        ) from error
+
+
+@contextlib.contextmanager
+def replacing(where: str, option: str, path: Path) -> Iterator[Path]:
+    """The path of a draft that replaces the file at the end of the block; if it fails, an old file is as it was.
+
+    Raises Refused if the system does not let it be written. A device such as /dev/stdout is written itself.
+
+    >>> with tempfile.TemporaryDirectory() as folder, replacing("cost", "--page", Path(folder, "cost.html")) as draft:
+    ...     draft.write_text("numbers")
+    7
+    """
+    draft = path if _device(path) else path.with_name(f".{path.name}.part")
+    with _refused(where, option, path):
+        try:
+            yield draft
+            if draft != path:
+                os.replace(draft, path.resolve())  # through a link, which stays
+        finally:
+            if draft != path:
+                draft.unlink(missing_ok=True)
+
+
+def written_by_regard(path: Path, mark: str = GENERATOR) -> bool:
+    """Whether a file is one that regard wrote, by a mark near its beginning or end, or empty.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "notes.html")
+    ...     path.write_text("mine"), written_by_regard(path)
+    (4, False)
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        ends = file.read(ENDS)
+        if file.seek(0, os.SEEK_END) > ENDS:
+            file.seek(-ENDS, os.SEEK_END)
+            ends += file.read(ENDS)
+    return not ends or mark.encode() in ends
+
+
+def _device(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _try(folder: Path) -> None:
+    """Raises OSError if no file can be made in a folder; modes do not say so for root, or on a read-only disk."""
+    handle, name = tempfile.mkstemp(prefix=".regard-", dir=folder)
+    os.close(handle)
+    os.unlink(name)
+
+
+@contextlib.contextmanager
+def _refused(where: str, option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _cannot(where, f"{option} {path}: {error.strerror or error}") from error
+
+
+def _cannot(where: str, given: str) -> Refused:
+    expected = "a file in a folder in which you may write"
+    return refuse(where, "the file cannot be written", given=given, expected=expected, fix="choose another path")

@@ -1,0 +1,112 @@
+"""What commands write: a user's own files and folders that cannot be written are refused before the work."""
+
+import pytest
+from typer.testing import CliRunner
+
+from regard import Refused
+from regard.cli import app
+from regard.common.files.output import FIGURE, check_output, replacing, written_by_regard
+
+MINE = "the only copy of my notes"
+CONFIG = '{"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 64, "n_positions": 32}'
+COMMANDS = {
+    "look": (["look", "Hello there.", "--out", "{}"], "html"),
+    "cost": (["cost", "{config}", "--tokens", "8", "--page", "{}"], "html"),
+    "table1": (["cost", "table1", "--lengths", "8", "--width", "8", "--plot", "{}"], "png"),
+    "plan": (["plan", "--tokens", "4096", "--ranks", "2", "--out", "{}"], "json"),
+    "figure": (["plan", "--tokens", "4096", "--ranks", "2", "--figure", "{}"], "svg"),
+    "figure as PNG": (["plan", "--tokens", "4096", "--ranks", "2", "--figure", "{}"], "png"),
+    "figure as PDF": (["plan", "--tokens", "4096", "--ranks", "2", "--figure", "{}"], "pdf"),
+    "slides": (["learn", "--slides", "1", "--out", "{}"], "html"),
+}
+
+
+def run(command, path, folder):
+    """The result of a command that writes to a path."""
+    config = folder / "config.json"
+    config.write_text(CONFIG)
+    return CliRunner().invoke(app, [word.format(path, config=config) for word in COMMANDS[command][0]])
+
+
+def refusal(command, path, folder) -> str:
+    """The message of a refused command, whose path is in it."""
+    result = run(command, path, folder)
+    assert isinstance(result.exception, Refused), (result.output, result.exception)
+    assert str(path) in str(result.exception)
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_users_file_stays(command, tmp_path):
+    """A file that regard did not write is neither replaced nor emptied."""
+    path = tmp_path / f"notes.{COMMANDS[command][1]}"
+    path.write_text(MINE)
+
+    assert "the file exists and is not" in refusal(command, path, tmp_path)
+    assert path.read_text() == MINE
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("look", "slides")])
+def test_a_file_of_regard_is_replaced(command, tmp_path):
+    """The same command twice, and then over an empty file; nothing else is left in the folder."""
+    path = tmp_path / f"written.{COMMANDS[command][1]}"
+    for content in (None, None, b""):
+        if content is not None:
+            path.write_bytes(content)
+        result = run(command, path, tmp_path)
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert path.stat().st_size > 500
+    assert {each.name for each in tmp_path.iterdir()} == {path.name, "config.json"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("place", ["/proc", "missing", "a file"])
+def test_a_folder_that_cannot_be_written(command, place, tmp_path):
+    """Also by root, whom modes do not stop: /proc takes no files."""
+    folder = {"/proc": "/proc", "missing": tmp_path / "no" / "where", "a file": tmp_path / "mine"}[place]
+    (tmp_path / "mine").write_text(MINE)
+
+    message = refusal(command, f"{folder}/new.{COMMANDS[command][1]}", tmp_path)
+
+    assert "cannot be written" in message
+
+
+@pytest.mark.parametrize("option", ["--site", "--notebooks", "--scripts"])
+@pytest.mark.parametrize("place", ["/proc/course", "mine/course"])
+def test_a_course_that_cannot_be_written(option, place, tmp_path):
+    """Refused before a chapter runs."""
+    (tmp_path / "mine").write_text(MINE)
+
+    result = CliRunner().invoke(app, ["learn", option, str(tmp_path / place)])
+
+    assert isinstance(result.exception, Refused) and "cannot be written" in str(result.exception)
+    assert (tmp_path / "mine").read_text() == MINE
+
+
+def test_a_failure_keeps_the_old_file(tmp_path):
+    """A full disk, or any other error while writing, leaves the earlier file, and no draft."""
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    with pytest.raises(Refused, match="No space left"), replacing("cost", "--page", path) as draft:
+        draft.write_text("half of a p")
+        raise OSError(28, "No space left on device")
+    with pytest.raises(ZeroDivisionError), replacing("cost", "--page", path) as draft:
+        draft.write_text(str(1 / 0))
+
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_links_and_devices(tmp_path):
+    """A link stays one, and its target is replaced; /dev/null is written and stays a device."""
+    target, link = tmp_path / "target.svg", tmp_path / "link.svg"
+    target.write_text(f"<svg>{FIGURE}</svg>")
+    link.symlink_to(target)
+    for path in (link, "/dev/null"):
+        result = run("figure", path, tmp_path)
+        if result.exception:
+            assert isinstance(result.exception, Refused) and "the form is unknown" in str(result.exception)
+    result = run("plan", "/dev/null", tmp_path)
+
+    assert result.exit_code == 0 and not written_by_regard(tmp_path / "config.json")
+    assert link.is_symlink() and target.stat().st_size > 5000
+    check_output("plan", "--figure", link, what="a figure", mark=FIGURE)
