@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ...common.errors import Refused, did_you_mean, first_line, refuse
+from ...torch.hf.near_names import near_model
 from ...torch.hf.quiet import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
 from ..stand_ins import attention, experts
@@ -85,7 +86,7 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
             "the configuration cannot be loaded",
             given=f"{name}: {first_line(error).rstrip('.')}",
             expected="a model on the hub that transformers knows, with network or in its cache",
-            fix="check the name, or download its config.json and pass this file",
+            fix=near_model(name, "check the name, or download its config.json and pass this file"),
         ) from error
     return _built(name, config, dtype)
 

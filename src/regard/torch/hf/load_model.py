@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import Refused, first_line, refuse
+from .near_names import near_model
 from .quiet import quiet
 
 __all__ = ["Opened", "opened"]
+
+NETWORK = "check the name; a hub id needs the network or transformers' cache"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +91,7 @@ def opened(
             "no such model",
             given=f"{words!r} is not a folder",
             expected="a folder with a model, or a hub id such as gpt2",
-            fix="check the path",
+            fix=near_model(words, "check the path"),
         )
     return _open(words, words, False, Needs(writes, reads, sees))
 
@@ -121,7 +124,7 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
             "the model cannot be loaded",
             given=f"{label}: {first_line(error).rstrip('.')}",
             expected=f"a model that transformers can load{', with a language head' if needs.writes else ''}",
-            fix="check the name; a hub id needs the network or transformers' cache",
+            fix="check the folder" if local else near_model(label, NETWORK),
         ) from error
     # transformers initializes weights that are not in the file randomly; a pooler has no effect on attention.
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)

@@ -1,0 +1,58 @@
+"""Near names: which model may have been meant by a name that is not one, by its spelling."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...common.default_model import DEFAULT
+
+__all__ = ["near_model"]
+
+
+def near_model(name: str, otherwise: str) -> str:
+    """How to fix a model's name: the nearest folder beside it, downloaded model or architecture, or `otherwise`.
+
+    An architecture has no trained weights, so it is not what was meant, but it says what to look for.
+
+    >>> near_model("lama", "check the name")
+    'llama is an architecture, without trained weights: pass a folder, or a hub id such as OWNER/llama'
+    """
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    close = difflib.get_close_matches(name, [*_folders(name), *_downloaded()], n=1)
+    if close:
+        return f"did you mean {close[0]!r}? Otherwise {otherwise}"
+    if _near(name, DEFAULT):
+        return f"did you mean {DEFAULT!r}? It is the default: omit the name"
+    if name in CONFIG_MAPPING_NAMES:  # gpt2 is a hub id too, bert is not
+        return f"{otherwise}; an architecture alone has no trained weights"
+    close = difflib.get_close_matches(name.rpartition("/")[2], CONFIG_MAPPING_NAMES, n=1)
+    if close:
+        such = f"pass a folder, or a hub id such as OWNER/{close[0]}"
+        return f"{close[0]} is an architecture, without trained weights: {such}"
+    return otherwise
+
+
+def _near(name: str, known: str) -> bool:
+    return bool(difflib.get_close_matches(name.lower(), [known.lower(), known.lower().rpartition("/")[2]]))
+
+
+def _folders(name: str) -> Iterator[str]:
+    """The folders of models beside the one that is named, as they would be passed."""
+    parent = Path(name).expanduser().parent
+    if parent.is_dir():
+        for path in sorted(parent.iterdir()):
+            if (path / "config.json").is_file():
+                yield str(path)
+
+
+def _downloaded() -> Iterator[str]:
+    """The hub ids of the models in transformers' cache."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE)
+    if folder.is_dir():
+        for path in sorted(folder.glob("models--*")):
+            yield path.name.removeprefix("models--").replace("--", "/")
