@@ -121,3 +121,71 @@ def test_a_misspelt_name_of_a_package(module):
                 getattr(module, wrong)
     with pytest.raises(AttributeError, match=r"no attribute '__causal__'$"):
         assert module.__causal__
+
+
+LAYERS = [getattr(rt, name) for name in sorted(rt.__all__) if isinstance(getattr(rt, name), type)]
+SIZES = {
+    **dict.fromkeys(("d_model", "embed_dim"), 16),
+    **dict.fromkeys(("heads", "num_heads"), 2),
+    **dict.fromkeys(("kv_rank", "head_dim", "length", "reach", "count"), 8),
+    **dict.fromkeys(("rope_dim", "rows", "buckets"), 4),
+    "depth": 1,
+}
+POSITIONS = [rt.positions.Rotary, rt.positions.ALiBi, rt.positions.Buckets, rt.positions.Relative, rt.positions.Learned]
+
+
+def made(cls, **more):
+    """A small layer."""
+    names = inspect.signature(cls).parameters
+    required = {name: SIZES[name] for name, each in names.items() if each.default is each.empty and name in SIZES}
+    return cls(**required, **more)
+
+
+@pytest.mark.parametrize("cls", LAYERS + POSITIONS, ids=lambda cls: cls.__name__)
+def test_the_constructors_of_layers(cls):
+    """Misspelt arguments, and those of each call, are named with the class that was called; the rest is as it was."""
+    draw = random.Random(1)
+    names = list(inspect.signature(cls).parameters)
+    for name in names:
+        wrong = misspelt(name, draw) if len(name) > 3 else "zzz"
+        if wrong not in names:
+            with pytest.raises(
+                TypeError, match=rf"{cls.__name__}.__init__\(\) got an unexpected keyword .*: "
+            ) as caught:
+                made(cls, **{wrong: 1})
+            assert any(f"{each}=" in str(caught.value) or each in str(caught.value) for each in names)
+    if hasattr(cls, "forward") and "mask" in inspect.signature(cls.forward).parameters:
+        with pytest.raises(TypeError, match=r"'is_causal': give it to each call, mask=regard\.causal\(\)$"):
+            made(cls, is_causal=True)
+        with pytest.raises(TypeError, match=r"'mask': give it to each call, mask=$"):
+            made(cls, mask=None)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in LAYERS if hasattr(cls, "forward")], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("word", ["attn_mask", "is_causal", "masks", "block_mask", "key_padding_mask", "mask_mod"])
+def test_the_calls_of_layers(cls, word):
+    """torch's names say what the argument is called here; the layer computes as before."""
+    layer, x = made(cls), torch.randn(1, 6, 16)
+    names = inspect.signature(layer.forward).parameters
+    if word in names:
+        return
+    with pytest.raises(
+        TypeError, match=rf"{cls.__name__}.forward\(\) got an unexpected keyword argument '{word}': "
+    ) as caught:
+        layer(x, **{word: True})
+    assert ELSEWHERE[word][1] in str(caught.value) if "mask" in names else "attn_mask" in str(caught.value)
+
+
+TRACED = [rt.Attention, rt.DifferentialAttention, rt.LatentAttention, rt.LinearAttention, rt.SelfAttention]
+
+
+@pytest.mark.parametrize("cls", TRACED, ids=lambda cls: cls.__name__)
+def test_layers_in_programs(cls):
+    """The check of names is no break in a program of torch.compile or torch.export."""
+    layer, x = made(cls).eval(), torch.randn(1, 6, 16)
+    with torch.no_grad():
+        plain, rule = layer(x, mask=rg.causal()), rg.causal()
+        program = torch.compile(lambda a: layer(a, mask=rule), backend="eager", fullgraph=True)
+        torch.testing.assert_close(program(x), plain)
+        exported = torch.export.export(layer, (x,)).module()
+        torch.testing.assert_close(exported(x), layer(x))

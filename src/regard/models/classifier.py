@@ -10,6 +10,7 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.text.keywords import known_arguments
 from ..common.types import ArrayLike
 from ..language.masks import documents
 from .config import TextConfig
@@ -20,6 +21,7 @@ __all__ = ["ClassifierConfig", "SequenceClassifier"]
 POOLINGS = ("mean", "first")
 
 
+@known_arguments
 @dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(TextConfig):
     """Configuration of a `SequenceClassifier`: the fields of `Config` except `tied`, and these.
@@ -47,6 +49,7 @@ class ClassifierConfig(TextConfig):
         return problems
 
 
+@known_arguments
 class SequenceClassifier(nn.Module):
     """Classifies texts: logits = head(pool(encoder(tokens))).
 

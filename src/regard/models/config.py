@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from ..common.errors import Reason, Refused, did_you_mean
+from ..common.text.keywords import known_arguments
 from ..language.masks import count
 
 __all__ = ["BlockConfig", "Config", "TextConfig"]
@@ -272,6 +273,7 @@ class TextConfig(BlockConfig):
         return problems
 
 
+@known_arguments
 @dataclass(frozen=True, kw_only=True)
 class Config(TextConfig):
     """Configuration of a `LanguageModel`.

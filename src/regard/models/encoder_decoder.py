@@ -13,6 +13,7 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.text.keywords import known_arguments
 from ..common.types import ArrayLike
 from ..language.masks import lengths as padding
 from .config import Config, TextConfig
@@ -22,6 +23,7 @@ from .language_model import LanguageModel
 __all__ = ["EncoderDecoder", "Reading", "TranslationConfig"]
 
 
+@known_arguments
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(Config):
     """Configuration of an `EncoderDecoder`: the fields of `Config` for encoder and decoder, and these.
@@ -57,6 +59,7 @@ class TranslationConfig(Config):
         return problems
 
 
+@known_arguments
 class EncoderDecoder(nn.Module):
     """Encoder-decoder transformer: logits[i] = decoder(token 0 … token i, encoder(source)).
 

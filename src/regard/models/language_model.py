@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..common.errors import Reason, Refused
+from ..common.text.keywords import known_arguments
 from ..language.expr import Expr
 from ..language.masks import causal, window
 from ..torch.cache import Taking, cache_for
@@ -20,6 +21,7 @@ from .embedding import Embedding, attention_positions, token_positions, token_pr
 __all__ = ["Config", "LanguageModel"]
 
 
+@known_arguments
 class LanguageModel(nn.Module):
     """Decoder-only transformer, in the style of GPT or Llama: logits[i] = head(blocks(embed(token 0 … token i))).
 

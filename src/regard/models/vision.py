@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..common.errors import Reason, refuse
+from ..common.text.keywords import known_arguments
 from ..torch.positions import Learned
 from . import blocks
 from .config import BlockConfig
@@ -15,6 +16,7 @@ from .config import BlockConfig
 __all__ = ["VisionConfig", "VisionTransformer", "patches"]
 
 
+@known_arguments
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig(BlockConfig):
     """Configuration of a `VisionTransformer`: the fields of `Config` from `d_model` to `epsilon`, and these.
@@ -75,6 +77,7 @@ def patches(images: torch.Tensor, size: int) -> torch.Tensor:
     return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
+@known_arguments
 class VisionTransformer(nn.Module):
     """Classifies images: logits = head(blocks([class token, patches · W] + positions)[0]).
 

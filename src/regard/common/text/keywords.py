@@ -6,11 +6,13 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..types import Function
 
-__all__ = ["known_keywords", "explained", "reject_unknown", "unknown_keyword", "without_unknown"]
+Class = TypeVar("Class", bound=type)
+
+__all__ = ["known_arguments", "known_keywords", "explained", "reject_unknown", "unknown_keyword", "without_unknown"]
 
 _MASK = "mask=; booleans are true where a row may attend, and floats that are added are score="
 _SCALE = "scale="
@@ -18,6 +20,7 @@ _CAUSAL = "mask=regard.causal()"
 _WINDOW = "mask=regard.window(…)"
 _CAP = "score=regard.softcap(…)"
 _LENGTHS = "mask=regard.lengths(…), or documents(…) where sequences are packed"
+_MOVE = "device= and dtype= of layer.to(…) convert it; omit it"
 _HEADS = "grouped heads need no argument: k and v have fewer heads than q; omit it"
 
 # Names of other libraries: the argument here that does the same ("" for none), and what to write.
@@ -63,11 +66,33 @@ ELSEWHERE: Mapping[str, tuple[str, str]] = {
     "keys": ("k", "k="),
     "value": ("v", "v="),
     "values": ("v", "v="),
+    "embed_dim": ("d_model", "d_model="),
+    "hidden_size": ("d_model", "d_model="),
+    "num_heads": ("heads", "heads="),
+    "nhead": ("heads", "heads="),
+    "n_heads": ("heads", "heads="),
+    "num_attention_heads": ("heads", "heads="),
+    "num_kv_heads": ("kv_heads", "kv_heads="),
+    "num_key_value_heads": ("kv_heads", "kv_heads="),
+    "kdim": ("memory_dim", "memory_dim="),
+    "vdim": ("value_dim", "value_dim="),
+    "batch_first": ("d_model", "rows are (batch, n, d_model) in every layer; omit it"),
+    "device": ("d_model", _MOVE),
+    "dtype": ("d_model", _MOVE),
+    "past_key_values": ("cache", "cache="),
+    "past_key_value": ("cache", "cache="),
+    "position_ids": ("positions", "positions="),
+    "encoder_hidden_states": ("memory", "memory="),
+    "hidden_states": ("x", "x="),
+    "d_model": ("embed_dim", "embed_dim="),
+    "heads": ("num_heads", "num_heads="),
 }
 
 
-def unknown_keyword(name: str, word: str, parameters: Iterable[str]) -> TypeError:
+def unknown_keyword(name: str, word: str, parameters: Iterable[str], later: Iterable[str] = ()) -> TypeError:
     """The TypeError of Python for an unknown keyword argument, and what the argument is called here.
+
+    later: the arguments of each call of a layer, of which one may have been given to its constructor.
 
     >>> print(unknown_keyword("attention", "is_causal", ["q", "mask"]))
     attention() got an unexpected keyword argument 'is_causal': here it is mask=regard.causal()
@@ -78,6 +103,8 @@ def unknown_keyword(name: str, word: str, parameters: Iterable[str]) -> TypeErro
     hint = ""
     if here in known:
         hint = f": {text}" if text.endswith("omit it") else f": here it is {text}"
+    elif here in (given := list(later)) or word in given:
+        hint = f": give it to each call, {text or f'{word}='}"
     elif close:
         hint = f": did you mean {close[0]}=?"
     elif known:
@@ -135,6 +162,43 @@ def known_keywords(function: Function) -> Function:
             raise found from None
 
     return call  # type: ignore[return-value] # it takes what `function` takes
+
+
+def known_arguments(cls: Class) -> Class:
+    """Decorates a layer: its constructor and its `forward` say what an unknown keyword argument is called here.
+
+    They compare the names before the call, because a try block would divide the programs of torch.compile.
+
+    >>> @known_arguments
+    ... class Layer:
+    ...     def __init__(self, heads): ...
+    ...     def forward(self, x, *, mask=None): ...
+    >>> Layer(heads=2).forward(1, is_causal=True)
+    Traceback (most recent call last):
+    TypeError: Layer.forward() got an unexpected keyword argument 'is_causal': here it is mask=regard.causal()
+    """
+    later = _parameters(cls.forward) if hasattr(cls, "forward") else []
+    for name in ("__init__", "forward"):
+        if name in vars(cls):
+            setattr(cls, name, _checked(vars(cls)[name], later if name == "__init__" else []))
+    return cls
+
+
+def _checked(function: Function, later: Iterable[str]) -> Function:
+    """A method that compares the names of its keyword arguments with those that it has."""
+    known, name = _parameters(function), function.__name__
+    if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values()):
+        return function  # it hands them on
+    names = frozenset(known)
+
+    @functools.wraps(function)
+    def method(self, *args, **kwargs):
+        if not names.issuperset(kwargs):
+            unknown = next(word for word in kwargs if word not in names)
+            raise unknown_keyword(f"{type(self).__name__}.{name}", unknown, known, later)
+        return function(self, *args, **kwargs)
+
+    return method  # type: ignore[return-value] # it takes what `function` takes
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...api.kv_cache import KVCache
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
@@ -18,6 +19,7 @@ from .positioned import Placed
 __all__ = ["Attention"]
 
 
+@known_arguments
 class Attention(Placed):
     """Multi-head, grouped-query or multi-query attention over the input rows, a memory, or a key/value cache.
 

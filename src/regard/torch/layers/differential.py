@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...api.kv_cache import KVCache
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
@@ -19,6 +20,7 @@ from .positioned import Placed
 __all__ = ["DifferentialAttention"]
 
 
+@known_arguments
 class DifferentialAttention(Placed):
     """Multi-head attention in which each head is the difference of two softmax maps.
 

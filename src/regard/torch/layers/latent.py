@@ -12,6 +12,7 @@ import torch
 
 from ...api.kv_cache import KVCache
 from ...api.kv_cache.storage import Rows, Stores
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
@@ -22,6 +23,7 @@ from .positioned import Placed
 __all__ = ["LatentAttention", "LatentCache"]
 
 
+@known_arguments
 class LatentAttention(Placed):
     """Multi-head latent attention (MLA) of DeepSeek-V2 and V3.
 
@@ -225,6 +227,7 @@ def _queries(d_model: int, rank: int | None, width: int, bias: bool) -> torch.nn
     return torch.nn.Sequential(OrderedDict(down=down, norm=RMSNorm(rank, eps=1e-6), up=up))
 
 
+@known_arguments
 class LatentCache(KVCache):
     """The cache of `LatentAttention`: a `KVCache` with one head and kv_rank + rope_dim numbers per token.
 

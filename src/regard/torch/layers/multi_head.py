@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ...language.masks import causal
 from ..functional import attention
@@ -14,6 +15,7 @@ from .torch_masks import TorchMasks
 __all__ = ["MultiHeadAttention"]
 
 
+@known_arguments
 class MultiHeadAttention(torch.nn.MultiheadAttention):
     """A drop-in replacement for torch.nn.MultiheadAttention whose attention is computed by regard.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..functional import attention
 from ..positions.sinusoidal import waves
@@ -15,6 +16,7 @@ from .parts import Checks, dropped, join_heads, split_heads
 __all__ = ["SegmentMemory", "TransformerXL"]
 
 
+@known_arguments
 class SegmentMemory:
     """The memory of one `TransformerXL` layer: the last `length` input rows of the previous segments, detached.
 
@@ -82,6 +84,7 @@ class SegmentMemory:
         return f"SegmentMemory({0 if self.rows is None else self.rows.shape[1]} of {self.length} rows)"
 
 
+@known_arguments
 class TransformerXL(torch.nn.Module):
     """Multi-head attention over the new and the remembered rows, with scores that depend on relative positions.
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import torch
 
+from ...common.text.keywords import known_arguments
 from ...language.added_masks import how_to_pass
 from ...language.expr import Expr
+from ...language.tree.syntax import Syntax
 from ..functional import attention
 from .parts import Checks, allowed_pairs, dropped, weights
 
 __all__ = ["SelfAttention"]
 
 
+@known_arguments
 class SelfAttention(torch.nn.Module):
     """Self-attention with one head: each row attends to the rows of its own sequence.
 
@@ -115,7 +118,7 @@ class SelfAttention(torch.nn.Module):
             )
         else:
             check.need(
-                mask is None or isinstance(mask, Expr),
+                mask is None or isinstance(mask, Syntax),
                 "the mask has an unsupported type",
                 given=f"{type(mask).__name__}",
                 expected="a boolean tensor, or an expression such as rg.causal()",

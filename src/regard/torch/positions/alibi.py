@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr, frozen_table, head, key, query
 from ...language.scores import alibi_slopes
 from .position import Position
@@ -9,6 +10,7 @@ from .position import Position
 __all__ = ["ALiBi"]
 
 
+@known_arguments
 class ALiBi(Position):
     """Adds a linear distance penalty to the score: score − slope[head] · |query − key|, without parameters.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 
 from ...common.errors import refuse
+from ...common.text.keywords import known_arguments
 from .position import Position, fitting
 
 __all__ = ["Learned"]
 
 
+@known_arguments
 class Learned(Position):
     """Adds a learned vector per position to the token embeddings: x + weight[positions].
 

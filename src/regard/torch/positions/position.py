@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 
 from ...common.errors import refuse
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 
 __all__ = ["Position", "fitting"]
 
 
+@known_arguments
 class Position(torch.nn.Module):
     """Base class of position encodings; a subclass overrides one of `embed`, `rotate` and `score`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...common.text.keywords import known_arguments
 from ...language.expr import Expr, head, key, query, table
 from ...language.masks import count
 from ...language.scores import t5_bucket
@@ -12,6 +13,7 @@ from .position import Position
 __all__ = ["Buckets", "Relative"]
 
 
+@known_arguments
 class Buckets(Position):
     """Adds a learned bias per head and bucket of distances, as in T5: score + weight[bucket(key − query), head].
 
@@ -65,6 +67,7 @@ class Buckets(Position):
         return f"{heads}, {buckets}, max_distance={self.max_distance}, bidirectional={self.bidirectional}"
 
 
+@known_arguments
 class Relative(Position):
     """Adds a learned bias per head and distance, clipped at ±reach: score + weight[head, key − query + reach].
 

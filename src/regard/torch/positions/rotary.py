@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.keywords import known_arguments
 from .config import read_config
 from .position import Position, fitting
 from .scaling import Scaling
@@ -14,6 +15,7 @@ from .scaling import Scaling
 __all__ = ["Rotary"]
 
 
+@known_arguments
 class Rotary(Position):
     """Rotates each pair of components of queries and keys by the angle position · θᵢ, with θᵢ = base^(−2i/d).
 

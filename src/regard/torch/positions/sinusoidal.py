@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...common.errors import refuse
+from ...common.text.keywords import known_arguments
 from .position import Position, fitting
 
 __all__ = ["Sinusoidal", "waves"]
@@ -21,6 +22,7 @@ def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :d_model]
 
 
+@known_arguments
 class Sinusoidal(Position):
     """Adds fixed sines and cosines of the position to the token embeddings.
 

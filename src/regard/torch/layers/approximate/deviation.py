@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ....common.text.keywords import known_arguments
 from ....common.text.terminal_text import printable
 from ....language.expr import Expr
 from ...functional import attention
@@ -17,6 +18,7 @@ from .mask_parts import MaskParts
 __all__ = ["ApproximateAttention", "Deviation", "deviation"]
 
 
+@known_arguments
 class ApproximateAttention(torch.nn.Module):
     """Base class: a layer with the interface and parameters of `Attention`, and `mix` instead of softmax attention.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ....common.text.keywords import known_arguments
 from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
 
@@ -106,6 +107,7 @@ class LinearState:
         return f"LinearState({self.length} rows in {self.nbytes:,} bytes)"
 
 
+@known_arguments
 class LinearAttention(ApproximateAttention):
     """Attention with weights φ(q)·φ(k), φ(x) = elu(x) + 1, instead of exp(q·k), in time linear in the length.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ....common.text.keywords import known_arguments
 from ...functional import attention
 from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
@@ -13,6 +14,7 @@ from .mask_parts import MaskParts
 __all__ = ["Linformer"]
 
 
+@known_arguments
 class Linformer(ApproximateAttention):
     """Attention over `rows` learned mixtures of the keys instead of the keys, in time linear in the length.
 

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ....common.text.keywords import known_arguments
 from .linear import LinearAttention
 
 __all__ = ["Performer", "orthogonal_directions"]
@@ -29,6 +30,7 @@ def orthogonal_directions(count: int, depth: int, generator: torch.Generator | N
     return (directions * lengths).float()
 
 
+@known_arguments
 class Performer(LinearAttention):
     """Softmax attention approximated by random features (FAVOR+), in time linear in the length.
 
