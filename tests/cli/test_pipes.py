@@ -1,5 +1,6 @@
 """Commands in a pipeline and on a bare install: closed pipes and missing packages do not change what they do."""
 
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,41 @@ def test_the_version():
     """`regard --version`."""
     done = subprocess.run([sys.executable, "-m", "regard", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"regard {__version__}\n"
+
+
+SHELLS = {"bash": "complete -o", "zsh": "compdef", "fish": "complete --command"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shell_completion(shell):
+    """The script of each shell, and what it gets for `regard a` and for an option."""
+    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not the shell that runs tests
+    command = [sys.executable, "-c", "import sys; sys.argv[0] = 'regard'; from regard.cli import main; main()"]
+    done = subprocess.run([*command, "--show-completion", shell], capture_output=True, text=True, env=environment)
+    assert SHELLS[shell] in done.stdout and "_REGARD_COMPLETE" in done.stdout, done
+
+    for words, expected in (("regard a", "audit"), ("regard plan --ra", "--ranks")):
+        count = str(len(words.split()) - 1)
+        given = {"_REGARD_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": count}
+        given |= {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **given})
+        assert expected in done.stdout, done
+
+
+CLOSED = [
+    "plan --tokens 4096 --ranks 2 --json",
+    "learn --list",
+    "models bert --json",
+    "cost table1 --lengths 8 --width 8",
+]
+
+
+@pytest.mark.parametrize("command", CLOSED)
+def test_closed_pipes_of_other_commands(tmp_path, command):
+    """No traceback, and the usual status."""
+    script = f"set -o pipefail; {sys.executable} -m regard {command} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0" and "Traceback" not in done.stderr, done
 
 
 BARE = """

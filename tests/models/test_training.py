@@ -139,6 +139,8 @@ def test_generate_writes(rhyme, tmp_path, capsys):
     assert written(seed=3) == written(seed=3) != written(seed=4)
     assert written(tokens=500, seed=0, stop=["r"]).count("r") == 1
     assert written(None, tokens=3, greedy=True)
+    found = json.loads(written(tokens=12, n=2, greedy=True, as_json=True))
+    assert found == {"prompt": "Round and ", "texts": [second.rstrip("\n")] * 2}
 
 
 def test_training_learns(rhyme, tmp_path):

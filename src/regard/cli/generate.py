@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,7 @@ def generate(
         int | None, typer.Option(help="Random seed, for reproducible output.", show_default="random")
     ] = None,
     device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and all texts as JSON.")] = False,
 ) -> None:
     """Generate text with a trained language model."""
     given = _prompt(prompt)
@@ -56,6 +58,7 @@ def generate(
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint
     from ..models.training.loop import check_device
+    from .terminal import emit
 
     check_device(device, "generate")
     saved = checkpoint.load(folder, "generate", device)
@@ -84,12 +87,17 @@ def generate(
     )
     decoders = [Decoder(vocabulary) for _ in range(n)]
     texts = [given] * n
-    _show(_title(1, n) + given)
+    if not as_json:
+        _show(_title(1, n) + given)
     for number, token in generated:
         more = decoders[number].more([token])
         texts[number] += more
-        if number == 0:  # the first continuation is streamed, the others are shown at the end
+        if number == 0 and not as_json:  # the first continuation is streamed, the others are shown at the end
             _show(more)
+    if as_json:
+        texts = [text + decoder.rest() for text, decoder in zip(texts, decoders)]
+        emit(json.dumps({"prompt": given, "texts": texts}, indent=1, ensure_ascii=False))
+        return
     _show(decoders[0].rest() + "\n")
     for number in range(1, n):
         _show(f"{_title(number + 1, n)}{texts[number]}{decoders[number].rest()}\n")

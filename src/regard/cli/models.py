@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,11 +23,14 @@ def models(
         Path | None,
         typer.Option("--save", dir_okay=False, help="Write the table to this file, between its two marker lines."),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.")] = False,
 ) -> None:
     """Test which architectures of transformers run on regard.
 
     Compares outputs, gradients and generated tokens of a small random model of each architecture with those of its own
-    attention. Exit status: 0 all agree, 1 a difference, 2 invalid arguments.
+    attention. With --json the lines go to standard error.
+
+    Exit status: 0 all agree, 1 a difference, 2 invalid arguments.
     """
     import warnings
 
@@ -33,7 +38,7 @@ def models(
         import transformers
 
         from ..torch.hf import architectures
-    from .terminal import Console
+    from .terminal import Console, emit
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
         raise refuse(
@@ -46,7 +51,7 @@ def models(
     architectures.check_names(names or [])
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
-    console, rows = Console(), []
+    console, rows = Console(stderr=as_json), []
     for name in names or sorted(architectures.families()):
         rows.append(architectures.compare(name))
         console.print(rows[-1].line(), markup=False, soft_wrap=True)
@@ -56,5 +61,7 @@ def models(
         save.write_text(
             architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8"
         )
+    if as_json:
+        emit(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
     if counts["differs"]:
         raise typer.Exit(1)

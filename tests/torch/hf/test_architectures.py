@@ -1,5 +1,7 @@
 """The table of architectures: a sample of its rows is true, and what does not match is found out."""
 
+import json
+
 import pytest
 import transformers as T
 from transformers import AttentionInterface
@@ -69,6 +71,14 @@ def test_unknown_names_are_refused():
     result = CliRunner().invoke(app, ["models", "bert", "lama", "gtp2"])
     assert result.exit_code and "bert" not in result.output.split("choose")[0]
     assert [reason.given for reason in result.exception.reasons] == ["lama", "gtp2"]
+
+
+def test_results_as_json():
+    """`regard models --json`: one object for each architecture on standard output, the lines on standard error."""
+    result = CliRunner().invoke(app, ["models", "bert", "gpt2", "--json"])
+    found = json.loads(result.stdout)
+    assert [(row["name"], row["result"]) for row in found] == [("bert", "matches"), ("gpt2", "matches")]
+    assert 0 < found[0]["error"] < 1e-5 and "2 matches" in result.stderr
 
 
 def test_the_table_takes_its_place():
