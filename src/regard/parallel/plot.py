@@ -19,7 +19,7 @@ ENDINGS = ("pdf", "png", "svg")
 
 
 def ending_of(path: Path) -> str:
-    """The form of an image, by the end of its name; others are refused.
+    """The form of an image, by the end of its name: png, svg or pdf. Raises Refused for others.
 
     >>> ending_of(Path("ranks.PNG"))
     'png'

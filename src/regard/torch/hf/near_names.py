@@ -14,7 +14,7 @@ __all__ = ["near_model"]
 def near_model(name: str, otherwise: str) -> str:
     """How to fix a model's name: the nearest folder beside it, downloaded model or architecture, or `otherwise`.
 
-    An architecture has no trained weights, so it is not what was meant, but it says what to look for.
+    An architecture has no trained weights, so it is not what was meant, but its name helps to find one.
 
     >>> near_model("lama", "check the name")
     'llama is an architecture, without trained weights: pass a folder, or a hub id such as OWNER/llama'
