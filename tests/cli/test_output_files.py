@@ -60,10 +60,11 @@ def test_a_file_of_regard_is_replaced(command, tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("place", ["/proc", "missing", "a file"])
+@pytest.mark.parametrize("place", ["/proc", "missing", "a file", "a long name"])
 def test_a_folder_that_cannot_be_written(command, place, tmp_path):
     """Also by root, whom modes do not stop: /proc takes no files."""
-    folder = {"/proc": "/proc", "missing": tmp_path / "no" / "where", "a file": tmp_path / "mine"}[place]
+    folder = {"/proc": "/proc", "missing": tmp_path / "no" / "where", "a file": tmp_path / "mine"}.get(place)
+    folder = folder or tmp_path / ("long" * 99)
     (tmp_path / "mine").write_text(MINE)
 
     message = refusal(command, f"{folder}/new.{COMMANDS[command][1]}", tmp_path)
@@ -72,7 +73,7 @@ def test_a_folder_that_cannot_be_written(command, place, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--site", "--notebooks", "--scripts"])
-@pytest.mark.parametrize("place", ["/proc/course", "mine/course"])
+@pytest.mark.parametrize("place", ["/proc/course", "mine/course", "long" * 99])
 def test_a_course_that_cannot_be_written(option, place, tmp_path):
     """Refused before a chapter runs."""
     (tmp_path / "mine").write_text(MINE)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import Refused, refuse
+from ..errors import refuse
 
 __all__ = ["FIGURE", "GENERATOR", "check_folder", "check_output", "replacing", "written_by_regard"]
 
@@ -22,11 +22,15 @@ def check_output(where: str, option: str, path: Path, *, what: str, mark: str = 
 
     where: the command · what: the file in words, such as "a page" · mark: what a file of this kind contains
     """
-    if path.is_dir():
-        raise _cannot(where, f"{option} {path}: a folder")
-    if not path.parent.is_dir():
-        raise _cannot(where, f"{option} {path}: no folder {path.parent}")
-    if path.is_file() and not written_by_regard(path, mark):
+    with _refused(where, option, path):  # a name that is too long, a folder that may not be read
+        if path.is_dir():
+            raise IsADirectoryError(21, "a folder")
+        if not path.parent.is_dir():
+            raise FileNotFoundError(2, f"no folder {path.parent}")
+        if not _device(path):
+            _try(path.parent)
+        foreign = path.is_file() and not written_by_regard(path, mark)
+    if foreign:
         raise refuse(
             where,
             f"the file exists and is not {what} of regard",
@@ -34,15 +38,13 @@ def check_output(where: str, option: str, path: Path, *, what: str, mark: str = 
             expected=f"a new file, or {what} that regard wrote",
             fix="choose another file, or remove it",
         )
-    if not _device(path):
-        with _refused(where, option, path):
-            _try(path.parent)
 
 
 def check_folder(where: str, folder: Path) -> None:
     """Raises Refused if files cannot be written into a folder, which may not exist yet."""
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    there = folder
     try:
+        there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
         if not there.is_dir():
             raise NotADirectoryError(20, "not a folder", str(there))
         _try(there)
@@ -111,9 +113,7 @@ def _refused(where: str, option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _cannot(where, f"{option} {path}: {error.strerror or error}") from error
-
-
-def _cannot(where: str, given: str) -> Refused:
-    expected = "a file in a folder in which you may write"
-    return refuse(where, "the file cannot be written", given=given, expected=expected, fix="choose another path")
+        given, expected = f"{option} {path}: {error.strerror or error}", "a file in a folder in which you may write"
+        raise refuse(
+            where, "the file cannot be written", given=given, expected=expected, fix="choose another path"
+        ) from error

@@ -33,13 +33,13 @@ Cell = dict[str, Any]
 
 def write_notebooks(folder: Path, chapters: Sequence[Chapter]) -> list[Path]:
     """Writes a notebook for each chapter. Raises Refused, and writes nothing, if one of the files exists."""
+    check_folder("learn", folder)
     paths = [folder / f"{chapter.path.stem}.ipynb" for chapter in chapters]
     there = [path for path in paths if path.exists()]
     if there:
         given = ", ".join(map(str, there))
         fix = "name another folder, or move these files: a notebook may hold your answers"
         raise refuse("learn", "the notebook exists", given=given, expected="a folder without them", fix=fix)
-    check_folder("learn", folder)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path, chapter in zip(paths, chapters):

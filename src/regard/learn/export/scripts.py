@@ -21,11 +21,11 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     A chapter's scripts are written when all of them have run, so that what is there is whole. Raises Refused if a
     folder of a chapter exists, and then writes nothing, or if the code of a chapter fails.
     """
+    check_folder("learn", folder)
     there = [str(folder / chapter.path.stem) for chapter in chapters if (folder / chapter.path.stem).exists()]
     if there:
         given, fix = ", ".join(there), "name another folder, or move these away"
         raise refuse("learn", "the scripts exist", given=given, expected="a folder without them", fix=fix)
-    check_folder("learn", folder)
     for chapter in chapters:
         own = folder / chapter.path.stem
         texts = {

@@ -28,10 +28,10 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
 
     Raises Refused, before anything is run, if the folder has files in it.
     """
+    check_folder("learn", folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fix = "name another folder, or remove this one"
         raise refuse("learn", "the folder is not empty", given=str(folder), expected="a new folder", fix=fix)
-    check_folder("learn", folder)
     results = record(chapters)
     texts = {name: make() for name, make in FILES.items()}
     texts["index.html"] = page(TITLE, contents(chapters), {"contents": True})
