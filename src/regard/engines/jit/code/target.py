@@ -18,6 +18,7 @@ from ....common.errors import did_you_mean, refuse
 __all__ = ["ISAS", "Isa", "Target", "VARIABLE", "description", "host", "is_forced", "limited", "offered"]
 
 VARIABLE = "REGARD_TARGET"
+ARM = ("aarch64", "arm64")
 
 
 class Isa(NamedTuple):
@@ -45,7 +46,9 @@ ISAS = {
     "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
     # 16 registers of 32 bytes: 10 accumulators and 2 queries
     "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2),
-    # the 16 registers of 16 bytes that every machine with vectors has (SSE2, NEON)
+    # 32 registers of 16 bytes: 16 accumulators and 4 queries, for four ports
+    "neon": Isa(("neon",), 16, 4, 4, 4),
+    # the 16 registers of 16 bytes that every machine with vectors has (SSE2)
     "portable": Isa((), 16, 5, 5, 2),
 }
 
@@ -69,7 +72,7 @@ class Target:
     @property
     def halves(self) -> bool:
         """Whether it has instructions that convert between float16 and float32."""
-        return "+f16c" in self.features or self.triple.startswith(("aarch64", "arm64"))
+        return "+f16c" in self.features or self.triple.startswith(ARM)
 
 
 _forced: str | None = None
@@ -77,7 +80,9 @@ _forced: str | None = None
 
 @functools.cache
 def _features() -> dict[str, bool]:
-    return dict(llvm.get_host_cpu_features())
+    found = dict(llvm.get_host_cpu_features())
+    # Every 64-bit ARM has NEON; LLVM does not name it where it cannot read features (macOS, emulators).
+    return found | {"neon": True} if platform.machine() in ARM else found
 
 
 @functools.cache
