@@ -8,19 +8,7 @@ from typer.testing import CliRunner
 from regard import Refused
 from regard.cli import app
 from regard.torch.hf.near_names import near_model
-
-
-def misspelled(name: str, seed: int) -> str:
-    """A name with one letter lost, doubled or swapped with the next."""
-    choose = random.Random(seed)
-    at = choose.randrange(1, len(name) - 1)
-    return choose.choice(
-        [
-            name[:at] + name[at + 1 :],
-            name[:at] + name[at] + name[at:],
-            name[:at] + name[at + 1] + name[at] + name[at + 2 :],
-        ]
-    )
+from tests.common.test_keywords import misspelt
 
 
 @pytest.fixture
@@ -39,7 +27,7 @@ def known(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["translator", "openai-community/gpt2-medium", "all-MiniLM-L6-v2"])
 def test_one_letter(known, name, seed):
     """A folder here, a downloaded model and the default are found by a name with one wrong letter."""
-    wrong = misspelled(name, seed)
+    wrong = misspelt(name, random.Random(seed))
     if wrong != name:
         assert f"did you mean {name!r}?" in near_model(wrong, "check it")
 

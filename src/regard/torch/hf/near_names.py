@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def _near(name: str, known: str) -> bool:
 def _folders(name: str) -> Iterator[str]:
     """The folders of models beside the one that is named, as they would be passed."""
     parent = Path(name).expanduser().parent
-    if parent.is_dir():
+    if os.access(parent, os.R_OK | os.X_OK) and parent.is_dir():
         for path in sorted(parent.iterdir()):
             if (path / "config.json").is_file():
                 yield str(path)
