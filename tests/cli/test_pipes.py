@@ -1,5 +1,7 @@
 """Commands in a pipeline and on a bare install: closed pipes and missing packages do not change what they do."""
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import pytest
 
 import regard as rg
 from regard import __version__
+from regard.cli import terminal
 
 
 @pytest.fixture
@@ -30,6 +33,16 @@ def test_a_closed_pipe_changes_nothing(run, command):
     """`| head -1` ends neither the command nor its status, and the page is written."""
     assert piped(command, run.parent) == "0"
     assert command.startswith("audit") or (run.parent / "page.html").stat().st_size > 100_000
+
+
+def test_json_of_every_command_is_strict(capsys):
+    """What JSON has no name for is null, and what a terminal may not show is escaped."""
+    values = {"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3}
+    terminal.emit_json(values)
+    out = capsys.readouterr().out
+    assert out.isascii()
+    found = json.loads(out, parse_constant=pytest.fail)
+    assert found == {"loss": [1.5, None, [None, None]], "text": "größer …", "count": 3}
 
 
 def test_the_version():

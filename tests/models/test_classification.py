@@ -1,6 +1,7 @@
 """`regard classify`: tables are read or refused by line, reports are scikit-learn's numbers, and classifiers learn."""
 
 import io
+import json
 import random
 
 import numpy as np
@@ -88,6 +89,26 @@ def test_a_classifier_learns_and_tells_how_well(folder):
     assert torch.allclose(alone, found[:5], atol=1e-5)  # neighbours in the batch change nothing
 
 
+def test_training_with_json_prints_only_json(folder, tmp_path):
+    """The lines for people go to standard error; the report is the one that is saved."""
+    status, out, err = regard(
+        "classify",
+        str(folder / "reviews.csv"),
+        "--json",
+        "--steps",
+        "3",
+        "--width",
+        "16",
+        "--tokenizer",
+        "bytes",
+        cwd=tmp_path,
+    )
+    found = json.loads(out)
+    assert status == 0 and "Saved. To predict" in err, err
+    assert (found.pop("folder"), found.pop("steps"), found.pop("done")) == ("classifier", 3, 3)
+    assert found == checkpoint.load(tmp_path / "classifier").about["report"]
+
+
 @pytest.mark.slow
 def test_a_classifier_is_asked(folder, capsys, monkeypatch):
     """A text, lines of standard input, the rows of a table; with the labels named, a table is judged."""
@@ -104,6 +125,11 @@ def test_a_classifier_is_asked(folder, capsys, monkeypatch):
     assert len(told("reviews.csv")) == 200
     judged = told("reviews.csv", label="sentiment")
     assert judged[0].endswith("of 200 rows of reviews.csv") and judged[1].endswith("always predicting 'good'")
+    metrics = json.loads("".join(told("reviews.csv", label="sentiment", as_json=True)))
+    assert metrics["rows"] == 200 and judged[0].startswith(f"accuracy {metrics['accuracy']:.1%} ")
+    [one] = json.loads("".join(told("a  lovely film", as_json=True)))
+    assert (one["text"], one["class"]) == ("a  lovely film", "good") and sum(one["probabilities"].values()) > 0.999
+    assert line.split("\t")[1] == f"{one['probabilities']['good']:.3f}"
     for source, wishes, wording in (
         ("text", {"steps": 3, "out": folder / "x"}, r"training options cannot be combined .*\n.*--out, --steps"),
         ("text", {"label": "sentiment"}, "--text and --label require a table"),

@@ -143,6 +143,21 @@ def test_generate_writes(rhyme, tmp_path, capsys):
     assert found == {"prompt": "Round and ", "texts": [second.rstrip("\n")] * 2}
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_json_is_all_that_standard_output_holds(ranks, rhyme, tmp_path):
+    """--json: sizes, and the lines of the run's log."""
+    status, out, err = regard(
+        "train", str(rhyme), "--out", "run", "--steps", "4", "--ranks", str(ranks), "--json", *FLAGS, cwd=tmp_path
+    )
+    assert status == 0 and "To generate text: regard generate run" in err, err
+    found = json.loads(out)
+    same_text = run.begin(tmp_path / "again", [rhyme], TINY)
+    assert (found["folder"], found["steps"], found["done"]) == ("run", 4, 4)
+    assert (found["training_tokens"], found["held_out_tokens"]) == (len(same_text.learned), len(same_text.held))
+    logged = [json.loads(line) for line in (tmp_path / "run" / run.LOG).read_text().splitlines()]
+    assert found["metrics"] == logged and len(logged) == 4
+
+
 def test_training_learns(rhyme, tmp_path):
     """On a text that repeats itself the held-out loss falls far below that of guessing, in both styles and with byte
     pairs.

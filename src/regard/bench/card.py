@@ -1,6 +1,6 @@
 """GPU checks and benchmarks: `python -m regard.bench.card`. Accuracy, planning and speed, optionally as JSON.
 
-    python -m regard.bench.card --json card.json
+    python -m regard.bench.card --out card.json
 
 right     about twenty problems on every engine that supports them: out, lse and gradients against the float64 reference
 planning  the blocks of regard against torch's create_block_mask, eager and compiled
@@ -276,7 +276,7 @@ def _device() -> str:
 def main(arguments: list[str]) -> int:
     """Runs everything; returns 0 if all results are right."""
     parser = argparse.ArgumentParser(prog="python -m regard.bench.card", description="Check and time regard on a GPU.")
-    parser.add_argument("--json", type=Path, help="write all measurements to this file")
+    parser.add_argument("--out", type=Path, help="write all measurements to this file, as JSON")
     parser.add_argument("--quick", action="store_true", help="check that everything works: few rows, no usable timings")
     given = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -305,8 +305,8 @@ def main(arguments: list[str]) -> int:
                 ),
                 flush=True,
             )
-        if given.json:
-            given.json.write_text(json.dumps(found, indent=1) + "\n")  # after each part, in case a later one crashes
+        if given.out:
+            given.out.write_text(json.dumps(found, indent=1) + "\n")  # after each part, in case a later one crashes
     wrong = [line for line in found["right"] if not line["right"]]
     print(f"{len(found['right'])} checks, {len(wrong)} wrong")
     return 1 if wrong else 0

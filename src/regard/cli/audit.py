@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,12 +46,12 @@ def audit(
     Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
     from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
-    from .terminal import emit
+    from .terminal import emit_json
 
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
     report = run_audit(model, None if text is None else read_text("audit", text), checks=names)
     if as_json:
-        emit(json.dumps(report.to_json(), indent=2))
+        emit_json(report.to_json())
     else:
         _show(report)
     if not report.healthy or (strict and report.findings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -37,12 +36,12 @@ def bench(
     Every result is verified before it is timed. With --json the tables go to standard error.
     """
     from ..bench.run import run
-    from .terminal import Console, emit
+    from .terminal import Console, emit_json
 
     with Console(stderr=True).status("starting") as status:
         results = run(listed(cases), listed(engines), quick, Console(stderr=as_json), status.update)
     if as_json:
-        emit(json.dumps(results, indent=1))
+        emit_json(results)
 
 
 def listed(text: str) -> list[str]:

@@ -44,15 +44,19 @@ def classify(
     precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
     seed: Annotated[int | None, option("Random seed.", "0")] = None,
     device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics or the predictions as JSON.")] = False,
 ) -> None:
     """Train a text classifier on a table, or predict with one.
 
     Training prints metrics on held-out rows and saves the classifier. With --model, prints class, probability and text
-    for each text, or metrics if --label names the labels of a table.
+    for each text, or metrics if --label names the labels of a table. With --json the lines of a training go to standard
+    error.
     """
     given = {name: value for name, value in locals().items() if value is not None}
     options = {
-        name: value for name, value in given.items() if name not in ("source", "text", "label", "test", "out", "model")
+        name: value
+        for name, value in given.items()
+        if name not in ("source", "text", "label", "test", "out", "model", "as_json")
     }
 
     if model is not None:
@@ -66,21 +70,27 @@ def classify(
                 fix="omit --model, or the other options",
             )
         needs("classify", "train", "torch", "safetensors")
-        _predict(model, source, text, label, device or "cpu")
+        _predict(model, source, text, label, device or "cpu", as_json)
     else:
         needs("classify", "train", "torch", "safetensors", *(["tokenizers"] if tokenizer != "bytes" else []))
-        _train(Path(source), text, label, test, out or Path("classifier"), options)
+        _train(Path(source), text, label, test, out or Path("classifier"), options, as_json)
 
 
 def _train(
-    source: Path, text: str | None, label: str | None, test: Path | None, out: Path, options: dict[str, Any]
+    source: Path,
+    text: str | None,
+    label: str | None,
+    test: Path | None,
+    out: Path,
+    options: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Trains a classifier, prints its report, and saves both."""
     from ..models.data import tables
     from ..models.training import checkpoint
-    from .terminal import Console
+    from .terminal import Console, emit_json
 
-    console = Console(soft_wrap=True)
+    console = Console(soft_wrap=True, stderr=as_json)
     checkpoint.check_free(out, "classify", "choose another folder with --out")
     table = tables.read(source, text, label)
     test_table = None if test is None else tables.read(test, *table.columns)
@@ -117,9 +127,13 @@ def _train(
     console.print()
     console.print(f'Saved. To predict: regard classify --model {out} "a text"', markup=False)
     console.print(f"To show its attention: regard look {out}", markup=False)
+    if as_json:
+        emit_json(
+            {"folder": str(out), "steps": learning.recipe.steps, "done": learning.training.done, **report.to_dict()}
+        )
 
 
-def _predict(folder: Path, source: str, text: str | None, label: str | None, device: str) -> None:
+def _predict(folder: Path, source: str, text: str | None, label: str | None, device: str, as_json: bool) -> None:
     """Prints class, probability and text for each text; for a table with labels, the report."""
     from ..models.data import tables
     from ..models.training import checkpoint
@@ -136,6 +150,8 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
             fix="train one with regard classify TABLE",
         )
     from ..models.training.classification import judge, predict
+    from .classifier_report import show
+    from .terminal import Console, emit_json
 
     table = None
     if Path(source).suffix in tables.KINDS:
@@ -149,15 +165,22 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
             fix=f"pass a file with the extension {', '.join(tables.KINDS)}, or omit the columns",
         )
     if table is not None and label is not None:
-        from .classifier_report import show
-        from .terminal import Console
-
-        show(Console(soft_wrap=True), judge(saved, table), f"rows of {source}")
+        report = judge(saved, table)
+        if as_json:
+            emit_json(report.to_dict())
+        else:
+            show(Console(soft_wrap=True), report, f"rows of {source}")
         return
-    texts = table.texts if table is not None else _lines(source)
+    texts, classes, found = table.texts if table is not None else _lines(source), saved.about["classes"], []
     for words, probabilities in zip(texts, predict(saved, texts)):
         best = int(probabilities.argmax())
-        print(saved.about["classes"][best], f"{probabilities[best]:.3f}", " ".join(words.split())[:100], sep="\t")
+        if as_json:
+            shares = dict(zip(classes, map(float, probabilities), strict=True))
+            found.append({"text": words, "class": classes[best], "probabilities": shares})
+        else:
+            print(classes[best], f"{probabilities[best]:.3f}", " ".join(words.split())[:100], sep="\t")
+    if as_json:
+        emit_json(found)
 
 
 def _lines(source: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +55,7 @@ def conform(
 
     Exit status: 0 right, 1 mistakes, 2 the function could not be run.
     """
-    from .terminal import emit
+    from .terminal import emit, emit_json
 
     known = {"--json": as_json, "--junit": junit, "--markdown": markdown, "--badge": badge}
     formats = [name for name, wanted in known.items() if wanted]
@@ -79,7 +78,7 @@ def conform(
         return
     report = conformance.conform(function, adapter=declared, level=level, seed=seed, seconds=seconds)
     if as_json:
-        emit(json.dumps(report.to_json(), indent=2))
+        emit_json(report.to_json())
     elif junit:
         emit(conformance.junit(report).rstrip())
     elif markdown:

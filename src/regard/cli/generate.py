@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +57,7 @@ def generate(
     from ..models.data.vocabulary import Decoder
     from ..models.training import checkpoint
     from ..models.training.loop import check_device
-    from .terminal import emit
+    from .terminal import emit_json
 
     check_device(device, "generate")
     saved = checkpoint.load(folder, "generate", device)
@@ -96,7 +95,7 @@ def generate(
             _show(more)
     if as_json:
         texts = [text + decoder.rest() for text, decoder in zip(texts, decoders)]
-        emit(json.dumps({"prompt": given, "texts": texts}, indent=1, ensure_ascii=False))
+        emit_json({"prompt": given, "texts": texts})
         return
     _show(decoders[0].rest() + "\n")
     for number in range(1, n):

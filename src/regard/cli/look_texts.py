@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +76,7 @@ def detect(
     """Runs the model on one text after another, and prints what every head does."""
     from ..lens.detection.detect import detect_heads
     from ..lens.drawing.head_table import head_table
-    from .terminal import Console, emit
+    from .terminal import Console, emit_json
 
     with Console(stderr=True).status("running the model") as status:
 
@@ -88,7 +87,7 @@ def detect(
 
         found = detect_heads(given.model, counted(), measures=measures, layers=layers, limit=limit)
     if as_json:
-        emit(json.dumps(found.to_json(), indent=2, allow_nan=False))
+        emit_json(found.to_json())
     else:
         head_table(Console(), found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +37,7 @@ def models(
         import transformers
 
         from ..torch.hf import architectures
-    from .terminal import Console, emit
+    from .terminal import Console, emit_json
 
     if save and not (save.is_file() and architectures.marked(save.read_text(encoding="utf-8"))):
         raise refuse(
@@ -62,6 +61,6 @@ def models(
             architectures.placed(save.read_text(encoding="utf-8"), architectures.table(rows)), encoding="utf-8"
         )
     if as_json:
-        emit(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        emit_json([dataclasses.asdict(row) for row in rows])
     if counts["differs"]:
         raise typer.Exit(1)

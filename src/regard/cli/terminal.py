@@ -1,13 +1,16 @@
-"""Output of the commands: tables and messages that survive a closed pipe, as in `regard audit | head`."""
+"""Output of the commands: tables, messages and JSON that survive a closed pipe, as in `regard audit | head`."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
+from typing import Any
 
 from rich import console as rich_console
 
-__all__ = ["Console", "emit"]
+__all__ = ["Console", "emit", "emit_json"]
 
 
 def _discard() -> None:
@@ -33,3 +36,16 @@ def emit(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         _discard()
+
+
+def emit_json(value: Any) -> None:
+    """Prints a value as JSON. NaN and infinity, which JSON lacks, become null; it is ASCII, for any terminal."""
+    emit(json.dumps(_finite(value), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

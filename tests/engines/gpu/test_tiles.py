@@ -244,3 +244,25 @@ def test_a_table_given_elsewhere_learns():
     (wanted,) = [reference.backward(problem, dout).tables[table] for table in tables_of(problem.score).values()]
     assert slope.grad.dtype == torch.bfloat16
     np.testing.assert_allclose(slope.grad.float(), wanted, rtol=2**-8)
+
+
+@pytest.mark.parametrize("name", ["forward", "backward", "statistics", "weights"])
+def test_tiles_are_not_captured_in_a_cuda_graph(name, monkeypatch):
+    """On a GPU torch ends the capture with "Cannot copy between CPU and CUDA tensors": said before, in words."""
+    q, k, v = (each.requires_grad_() for each in qkv(12, 12, 4))
+    call = gpu.DeviceCall.of(q, k, v)
+    out, _ = streamed.attend(call)
+    request = checked_request(q.detach().numpy(), k.detach().numpy(), ["entropy"])
+    rows = torch.arange(3)
+    run = {
+        "forward": lambda: streamed.attend(call),
+        "backward": lambda: out.sum().backward(),
+        "statistics": lambda: statistics(request, call),
+        "weights": lambda: weights(call, rows, rows),
+    }
+    monkeypatch.setattr(tiles, "capturing", lambda device: True)
+    with pytest.raises(rg.Refused, match="tiles cannot be captured in a CUDA graph") as refused:
+        run[name]()
+    assert 'pass engine="flex" or engine="sdpa"' in str(refused.value)
+    monkeypatch.undo()
+    run[name]()

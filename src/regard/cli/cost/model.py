@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +60,7 @@ def model_cost(
         from ...ledger.over import lengths
         from ...ledger.over import over as table
         from ...ledger.report import report
-    from ..terminal import emit
+    from ..terminal import emit, emit_json
 
     phases = [each.strip() for each in phase.split(",")]
     unknown = [each for each in phases if each not in PHASES]
@@ -87,7 +86,7 @@ def model_cost(
     if as_json:
         sizes = [[each.to_json() for each in costs] for costs in many]
         costs = [each.to_json() for each in found]
-        emit(json.dumps({"costs": costs, "fits": [vars(each) for each in fits], "over": sizes}, indent=1))
+        emit_json({"costs": costs, "fits": [vars(each) for each in fits], "over": sizes})
     else:
         fitted = ["\n".join(map(str, fits))] if fits else []
         emit("\n\n\n".join([*(report(each, layers) for each in found), *map(table, many), *fitted]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +41,7 @@ def table1(
     from ...ledger.table1 import output
     from ...ledger.table1.crossover import crossover
     from ...ledger.table1.rows import rows
-    from ..terminal import emit
+    from ..terminal import emit, emit_json
 
     table = rows(_numbers(lengths), width, measure=measure)
     found = crossover(measure=measure)
@@ -51,7 +50,7 @@ def table1(
 
         draw(plot, table, found)
     if as_json:
-        emit(json.dumps(output.to_json(table, found), indent=2))
+        emit_json(output.to_json(table, found))
     else:
         emit(output.caption(width))
         _show([output.summary_lines(table), output.lines(table), output.crossover_lines(found)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -61,7 +60,7 @@ def plan(
     from ...language.masks import documents as packed_documents
     from ...parallel.model import BANDWIDTH, PEAK
     from ...parallel.plot import ending_of
-    from ..terminal import emit
+    from ..terminal import emit, emit_json
     from .documents import parse_documents
 
     count = size(tokens)
@@ -99,7 +98,10 @@ def plan(
     if figure is not None:
         found.plot(figure)
         typer.echo(f"Figure written to {figure}.", err=True)
-    emit(json.dumps(found.to_json(), indent=1) if as_json else f"{found}\n\n{found.figure()}")
+    if as_json:
+        emit_json(found.to_json())
+    else:
+        emit(f"{found}\n\n{found.figure()}")
 
 
 def size(text: str) -> int:

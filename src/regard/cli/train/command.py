@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["option", "train"]
 
-APART = ("files", "out", "resume", "ranks", "divide")  # arguments that are not settings of a run
+APART = ("files", "out", "resume", "ranks", "divide", "as_json")  # arguments that are not settings of a run
 
 
 def option(help: str, default: str) -> Any:
@@ -70,25 +70,27 @@ def train(
             "batch",
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print sizes and losses as JSON at the end.")] = False,
 ) -> None:
     """Train a language model on text files.
 
-    Ctrl-C saves a checkpoint and exits; --resume continues the run, also with another number of ranks.
+    Ctrl-C saves a checkpoint and exits; --resume continues the run, also with another number of ranks. With --json the
+    lines go to standard error.
     """
     options = {name: value for name, value in locals().items() if name not in APART and value is not None}
 
     needs("train", "train", "torch", "safetensors", *(["tokenizers"] if tokenizer == "bpe" else []))
     with together(ranks, divide) as team:
-        _train(out, files or [], resume, options, team)
+        _train(out, files or [], resume, options, team, as_json)
 
 
-def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], team: Alone) -> None:
+def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], team: Alone, as_json: bool) -> None:
     """Trains, as one of the ranks of a team; the first of them prints."""
     from ...models.training import run as runs
     from ...parallel.torchrun import stop_requested
-    from ..terminal import Console
+    from ..terminal import Console, emit_json
 
-    console = Console(soft_wrap=True, quiet=not team.first)
+    console = Console(soft_wrap=True, stderr=as_json, quiet=not team.first)
     with Console(stderr=True, quiet=not team.first).status("reading the text"):
         run = (runs.resume if resume else runs.begin)(out, files, options, team)
     _print_header(console, run)
@@ -112,6 +114,21 @@ def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], t
                 break
     if team.first:
         _print_summary(console, run, out)
+        if as_json:
+            emit_json(_result(run))
+
+
+def _result(run: Run) -> dict[str, Any]:
+    """What --json prints: the sizes, and a line per step as in metrics.jsonl."""
+    return {
+        "folder": str(run.folder),
+        "parameters": sum(weight.numel() for weight in run.model.parameters()),
+        "training_tokens": len(run.learned),
+        "held_out_tokens": len(run.held),
+        "steps": run.settings.recipe.steps,
+        "done": run.done,
+        "metrics": run.metrics,
+    }
 
 
 def _print_header(console: Console, run: Run) -> None:

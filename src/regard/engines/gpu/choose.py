@@ -7,7 +7,7 @@ import torch
 from ...common.errors import refuse
 from ..choice import known, possible
 from . import flex, sdpa
-from .device_call import DeviceCall
+from .device_call import DeviceCall, capturing
 
 __all__ = ["ENGINES", "choose", "why_not"]
 
@@ -62,7 +62,7 @@ def why_not(call: DeviceCall, engine: str, lse: bool) -> list[str]:
 
 def _finite(call: DeviceCall) -> bool:
     """Whether k and v, and in a backward pass q, are finite, so that no masked value can reach the result."""
-    if call.q.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if capturing(call.q.device):
         raise refuse(
             "attention",
             "values cannot be checked during CUDA graph capture",

@@ -16,7 +16,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...language.expr import Expr, Table, tables_of
 from ...language.problem import Problem
 
-__all__ = ["DeviceCall", "on_device", "tables_on"]
+__all__ = ["DeviceCall", "capturing", "on_device", "tables_on"]
 
 Tables = dict[Table, torch.Tensor]
 
@@ -105,8 +105,13 @@ def on_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.to(device)
 
 
+def capturing(device: torch.device) -> bool:
+    """Whether a CUDA graph is captured, in which nothing can be copied or compared between CPU and GPU."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def _refuse_capture(device: torch.device) -> None:
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if capturing(device):
         raise refuse(
             "attention",
             "CUDA graph capture cannot copy what the rules need between CPU and GPU",

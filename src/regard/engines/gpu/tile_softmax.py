@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from ...common.errors import refuse
 from ..plan import plan
-from .device_call import DeviceCall
+from .device_call import DeviceCall, capturing
 from .dropout import factors
 from .lowering import mask_of, score_of, whole_of
 
@@ -48,6 +49,15 @@ class Rules:
     """The rules of a call as functions of tensors: mask and score (None where there is none)."""
 
     def __init__(self, call: DeviceCall):
+        if capturing(call.q.device):
+            # The CPU decides which tiles are visited, and whether values are finite.
+            raise refuse(
+                "attention",
+                "torch operations in tiles cannot be captured in a CUDA graph",
+                given='engine="tiles", or a call that only tiles compute: dropout, float64, statistics, weights',
+                expected="a call that SDPA or FlexAttention computes",
+                fix='pass engine="flex" or engine="sdpa", or make this call outside the graph',
+            )
         self.call = call
         self.whole = whole_of(call.problem)
         self.mask = mask_of(call.problem, call.tables, self.whole)
