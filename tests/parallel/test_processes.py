@@ -1,10 +1,16 @@
 """Real processes on gloo: the bits of one process, and what the others say where one of them fails."""
 
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
 
 import regard as rg
 from tests.parallel import on_gloo
 from tests.parallel.started import started
+from tests.support.command import SRC
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -75,3 +81,32 @@ def test_a_late_rank_is_named():
             "rank 2 has not begun exchange 4 (parallel.attention: agreement); its last was exchange 3"
         )
     assert late[0] == "Lost" and "the other ranks gave up" in late[1]
+
+
+ENDING = """
+import gc
+from pathlib import Path
+from regard.parallel.torchrun import joined
+
+gc.disable()
+names = lambda: {each.read_text().strip() for each in Path("/proc/self/task").glob("*/comm")}
+with joined(60) as transport:
+    transport.gather("greeting", b"hello")
+    cycle = [transport]
+    cycle.append(cycle)
+    print(any("gloo" in name for name in names()))
+print(any("gloo" in name for name in names()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the names of threads from /proc")
+def test_no_thread_of_gloo_outlives_the_ranks():
+    """One that frees its last tensor while Python shuts down aborts the process, although the work is done."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": SRC}
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING], env={**os.environ, **rank}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "False"]

@@ -43,9 +43,11 @@ def joined(seconds: float) -> Iterator[Transport]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
+    transport = processes(seconds=seconds)
     try:
-        yield processes(seconds=seconds)
+        yield transport
     finally:
+        transport.release()
         dist.destroy_process_group()
 
 
