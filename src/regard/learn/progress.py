@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import refuse
+from ..common.files.system import lock
 from .folder import writing
 
 __all__ = ["NAME", "Progress", "changing", "read"]
@@ -159,7 +160,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Holds a lock that the system gives back when a process ends, however it ends."""
     until = time.monotonic() + WAIT
     with open(path, "a+b") as file:
-        while not _locks(file.fileno()):
+        while not _held(file.fileno(), path):
             if time.monotonic() > until:
                 raise refuse(
                     "learn",
@@ -172,19 +173,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _locks(descriptor: int) -> bool:
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined, unused-ignore]
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _held(descriptor: int, path: Path) -> bool:
+    with writing(path.parent):
+        return lock(descriptor)
 
 
 def _now() -> str:

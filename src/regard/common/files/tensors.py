@@ -24,6 +24,7 @@ import numpy as np
 
 from ..dtypes import FLOATS, row_of
 from ..errors import Reason, Refused
+from . import system
 from .strict_json import FIX, loads, wrong
 
 __all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "system_error", "write"]
@@ -97,14 +98,13 @@ def write(path: Path, arrays: Mapping[str, np.ndarray], metadata: dict[str, str]
         header["__metadata__"] = metadata | {SUM: str(total)}
     text = json.dumps(header).encode()
     text += b" " * ((56 - len(text)) % 64)  # with the 8 bytes of its length, the arrays begin at a multiple of 64
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    with open(handle, "wb") as file:
+    with open(system.create(path), "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in ordered:
             for block in blocks(arrays[name]):
                 file.write(block)
         file.flush()
-        os.fsync(handle)
+        os.fsync(file.fileno())
 
 
 def blocks(array: np.ndarray) -> Iterator[memoryview]:
@@ -121,7 +121,7 @@ def opened(path: Path) -> int:
         ValueError: the path is missing, a link, or not a regular file.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = system.open_plain(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path} does not exist") from error
     except OSError as error:
@@ -201,7 +201,7 @@ def header_of(handle: int, name: str, where: str) -> tuple[dict[str, Any], int]:
 def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any], int, Any]:
     """`header_of`, and the metadata, which may be anything."""
     size = os.fstat(handle).st_size
-    length = int.from_bytes(os.pread(handle, 8, 0), "little")
+    length = int.from_bytes(system.read_at(handle, 8, 0), "little")
     room = min(LONGEST, size - 8)
     if not 2 <= length <= room:
         raise Refused(
@@ -216,7 +216,7 @@ def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any
             ],
         )
     try:
-        header = loads(os.pread(handle, length, 8))
+        header = loads(system.read_at(handle, length, 8))
     except ValueError as error:
         raise Refused(
             where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=fix)]

@@ -14,6 +14,7 @@ import time
 import weakref
 from pathlib import Path
 
+from ...common.errors import refuse
 from .frames import HEAD, framed
 from .plain_text import last_lines
 
@@ -40,6 +41,7 @@ class Child:
     """
 
     def __init__(self, worker: str, folder: Path | None = None) -> None:
+        _check_system(sys.platform)
         self.connection, theirs = socket.socketpair()
         lifeline_end, lifeline = os.pipe()
         self.mark = secrets.token_hex(16)
@@ -73,11 +75,16 @@ class Child:
         self.selector = selectors.DefaultSelector()
         self.streams = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
         for stream in self.streams:
-            os.set_blocking(stream.fileno(), False)
+            if sys.platform != "win32":
+                os.set_blocking(stream.fileno(), False)
             self.selector.register(stream, selectors.EVENT_READ)
         self.selector.register(self.connection, selectors.EVENT_READ)
         # At the latest when this interpreter exits; a copy of it, made by fork, must not end the process.
         self.end = weakref.finalize(self, _end, os.getpid(), self.process, self.mark, lifeline, self.connection)
+
+    def kill(self) -> None:
+        """Ends the process now; a thread that waits for its reply gets `Lost`."""
+        _kill(self.process)
 
     def exchange(self, request: bytes, seconds: float, most: int) -> bytearray:
         """Sends a request and returns the reply, of at most `most` bytes. Raises Lost, and then the process is gone."""
@@ -209,11 +216,24 @@ class _Deadline:
 
     def _state(self) -> tuple[bool, float]:
         """Whether the process computes, or would if it had a core; and the seconds that it has computed so far."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # another system, or the process has ended
             return False, 0.0
         return fields[0] in "RD", (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _check_system(system: str) -> None:
+    if system == "win32":
+        raise refuse(
+            "checks",
+            "code is checked in a process that ends for certain, with all that it started",
+            given="Windows, which has no process groups and signals that do that",
+            expected="Linux or macOS",
+            fix="run it in the Windows Subsystem for Linux",
+        )
 
 
 def _how(status: int | None) -> str:
@@ -232,8 +252,9 @@ def _end(owner: int, process: subprocess.Popen, mark: str, lifeline: int, connec
     """Kills a child and everything that it started."""
     if os.getpid() != owner:
         return
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left; macOS says it in the second way
-        os.killpg(process.pid, signal.SIGKILL)
+    if sys.platform == "win32":
+        raise NotImplementedError
+    _kill(process)
     process.wait()
     while found := _descendants(mark):
         for each in found:
@@ -256,3 +277,10 @@ def _descendants(mark: str) -> list[int]:
         except OSError:  # it ended meanwhile, or is another user's
             continue
     return found
+
+
+def _kill(process: subprocess.Popen) -> None:
+    if sys.platform == "win32":
+        raise NotImplementedError
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left; macOS says it in the second way
+        os.killpg(process.pid, signal.SIGKILL)

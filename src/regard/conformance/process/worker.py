@@ -9,7 +9,6 @@ when the parent ends, however it ends, and this process and all that it started 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import pickle
 import signal
@@ -111,6 +110,10 @@ def leave() -> None:
 
 def end_with(lifeline: int) -> None:
     """Ends the whole process group when the other end of a pipe closes."""
+    if sys.platform == "win32":  # `Child` refuses it
+        raise NotImplementedError
+    import fcntl
+
     if hasattr(fcntl, "F_SETSIG"):  # Linux: the system sends the signal, even if the function never returns to Python
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)

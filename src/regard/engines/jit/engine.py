@@ -15,7 +15,7 @@ from ...language.intervals import Interval
 from ...language.operators import OPERATORS
 from ...language.problem import Problem
 from ..plan import Plan, Summaries, plan, plan_step
-from .code import build
+from .code import build, system
 from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature
 from .code.formats import Format
@@ -115,8 +115,8 @@ _SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and tota
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
     against = too_large(problem)
-    if build.unavailable():
-        against.append(build.unavailable())
+    if system.unavailable():
+        against.append(system.unavailable())
     if 0 in (problem.q.shape[3], problem.v.shape[3]):
         against.append("the compiled engine has no kernels for arrays of depth 0")
     return against

@@ -156,7 +156,7 @@ def _run(
         given |= dropout.slots(problem.dropout)
     sums, lost = saved.sums, 0 if saved.lost is None else address(saved.lost)
     outside = *map(address, arrays.values()), address(sums[1]), address(sums[2]), lost
-    room = run(recipe, outside, (problem, saved, found), given)
+    room = run(recipe, outside, (problem, saved, dout, found), given)
     blocks = recipe.grid.numbers
     totals = room[recipe.within["totals"] :][: 8 * len(blocks) * numbers].view(np.float64).reshape(len(blocks), numbers)
     total = merged(blocks, totals) if numbers else totals[0]

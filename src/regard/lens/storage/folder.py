@@ -10,7 +10,6 @@ without a manifest, which identify an interrupted recording. Nothing is unpickle
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 
 from ...common.arrays import elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
-from ...common.files import tensors
+from ...common.files import system, tensors
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step
@@ -81,10 +80,8 @@ class Writer:
         try:
             self._new = not self.folder.exists()
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = system.lock_folder(self.folder)
         except BlockingIOError as error:
-            os.close(self._lock)
             raise refuse(
                 "save",
                 "the folder is in use",
@@ -168,14 +165,13 @@ class Writer:
         draft = self.folder / DRAFT
         try:
             draft.unlink(missing_ok=True)
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-            with open(handle, "wb") as file:
+            with open(system.create(draft), "wb") as file:
                 file.write(raw)
                 file.flush()
-                os.fsync(handle)
-            os.fsync(self._lock)  # the directory entries of the calls reach the disk before that of the manifest
+                os.fsync(file.fileno())
+            system.to_disk(self.folder)  # the entries of the calls reach the disk before that of the manifest
             draft.replace(self.folder / MANIFEST)
-            os.fsync(self._lock)
+            system.to_disk(self.folder)
         except OSError as error:
             raise _unwritten(self.folder, error) from error
         self._remove(lambda name: generation_of(name) not in (None, self._generation))
@@ -209,7 +205,7 @@ class Writer:
     def _remove(self, whether: Callable[[str], bool]) -> None:
         for name in os.listdir(self.folder):
             if whether(name):
-                (self.folder / name).unlink()
+                system.remove(self.folder / name)
 
     def _leave(self) -> None:
         os.close(self._lock)

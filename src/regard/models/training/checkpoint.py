@@ -6,12 +6,10 @@ A checkpoint is a single file that is replaced by an atomic rename, so a reader 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import torch
 from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.files import system
 from ...common.files.tensors import system_error
 from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config
@@ -233,18 +232,19 @@ def check_free(folder: Path, where: str, fix: str) -> None:
 @contextmanager
 def claim(folder: Path, where: str) -> Iterator[None]:
     """Locks a folder for this process while the `with` block runs; the lock ends with the process."""
-    try:
-        opened = (folder / LOCK).open("a")
-    except OSError as error:
-        what, given = "the folder cannot be written", f"{folder}: {error.strerror}"
-        raise refuse(where, what, given=given, expected="a writable folder", fix="change its permissions") from error
-    with opened as lock:
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = held.enter_context((folder / LOCK).open("a"))
+            free = system.lock(file.fileno())
         except OSError as error:
+            what, given = "the folder cannot be written", f"{folder}: {error.strerror}"
+            raise refuse(
+                where, what, given=given, expected="a writable folder", fix="change its permissions"
+            ) from error
+        if not free:
             given, expected = f"another process is training in {folder}", "one process per folder"
             fix = "wait for it or stop it, or choose another folder with --out"
-            raise refuse(where, "the folder is in use", given=given, expected=expected, fix=fix) from error
+            raise refuse(where, "the folder is in use", given=given, expected=expected, fix=fix)
         yield
 
 
@@ -318,9 +318,9 @@ def write(path: Path, tensors: dict[str, torch.Tensor], described: dict[str, Any
             save_file(contiguous, draft, metadata)
         except SafetensorError as error:
             raise system_error(str(error), path) from error
-        _to_disk(draft)
+        system.to_disk(draft)
         draft.replace(path)
-        _to_disk(path.parent)
+        system.to_disk(path.parent)
     finally:
         with suppress(FileNotFoundError):
             draft.unlink()
@@ -388,12 +388,3 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
 
 def _sum(tensor: torch.Tensor) -> int:
     return zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy())
-
-
-def _to_disk(path: Path) -> None:
-    """Flushes a file, or the entries of a folder, to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,7 +9,6 @@ import ctypes
 import functools
 import hashlib
 import mmap
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,25 +17,10 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ....common.caching import lock
-from . import disk, special
+from . import disk, system
 from .target import Target
 
-__all__ = ["SYSTEM", "Kernel", "assembly", "compiled", "initialize", "python_functions", "sources", "unavailable"]
-
-# C library functions that machine code may call besides those of special.py: for threads that wait
-# (run/pool.py), and for direct calls (direct/).
-SYSTEM = (
-    "clock_gettime",
-    "memcmp",
-    "memcpy",
-    "memset",
-    "pthread_cond_broadcast",
-    "pthread_cond_timedwait",
-    "pthread_cond_wait",
-    "pthread_mutex_lock",
-    "pthread_mutex_unlock",
-    "syscall",
-)
+__all__ = ["Kernel", "assembly", "compiled", "initialize", "python_functions", "sources"]
 
 ROOM = 64 << 20  # bytes that LLVM may need besides those of a kernel
 EACH = 32  # bytes per character of a kernel's IR: twice what is measured
@@ -64,25 +48,13 @@ def python_functions(names: tuple[str, ...]) -> None:
 
 
 @functools.cache
-def unavailable() -> str:
-    """Why this system cannot run kernels; empty if it can."""
-    try:
-        ctypes.CDLL(None)
-    except (TypeError, OSError):  # Windows has no library of the process itself
-        return f"compiled kernels call functions of POSIX, which {platform.system() or 'this system'} does not have"
-    return ""
-
-
-@functools.cache
 def initialize() -> None:
     """Initializes LLVM's native target once per process, and registers the C functions that kernels may call."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    library = ctypes.CDLL(None)
-    for name in (*SYSTEM, *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY)):
-        if hasattr(library, name):  # `syscall` is missing on systems where it is not used
-            llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
+    for name, address in system.functions().items():
+        llvm.add_symbol(name, address)
 
 
 def sources() -> list[Path]:

@@ -13,8 +13,11 @@ import contextlib
 import hashlib
 import os
 import stat
+import sys
 import tempfile
 from pathlib import Path
+
+from ....common.files.system import open_plain
 
 __all__ = ["fetch", "place", "store"]
 
@@ -55,11 +58,21 @@ def _why_not(folder: Path, inner: bool) -> str:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"
-    if hasattr(os, "getuid") and found.st_uid not in ((os.getuid(),) if inner else (os.getuid(), 0)):
+    if sys.platform == "win32":
+        return _why_not_on_windows(folder, inner)
+    if found.st_uid not in ((os.getuid(),) if inner else (os.getuid(), 0)):
         return "belongs to another user"
     if found.st_mode & OTHERS and (inner or not found.st_mode & stat.S_ISVTX):
         return "can be written by others"
     return ""
+
+
+def _why_not_on_windows(folder: Path, inner: bool) -> str:
+    """There, modes say nothing about other users. The folder of a user's profile is one that others cannot write to,
+    unless the user lets them, and so is what is made in it. Written, never run.
+    """
+    profile = Path(os.path.realpath(os.path.expanduser("~")))
+    return "is outside the user's profile" if inner and profile not in folder.parents else ""
 
 
 def fetch(digest: str) -> bytes | None:
@@ -68,9 +81,7 @@ def fetch(digest: str) -> bytes | None:
     if folder is None:
         return None
     try:
-        handle = os.open(
-            folder / f"{digest}.o", os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        )
+        handle = open_plain(folder / f"{digest}.o")
     except OSError:
         return None
     try:
@@ -89,9 +100,9 @@ def fetch(digest: str) -> bytes | None:
 
 def _ours(found: os.stat_result) -> bool:
     """Whether it is a regular file of this user, not too large, with a single link, that no other user can write."""
-    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    mine = sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & OTHERS)
     small = found.st_size <= LARGEST  # also where a file system claims more than it holds
-    return mine and small and stat.S_ISREG(found.st_mode) and not found.st_mode & OTHERS and found.st_nlink == 1
+    return mine and small and stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
 def store(digest: str, code: bytes) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from ....common.arrays import address
 from ..code.build import Kernel
 from . import pool, threads
+from .waiting import LINE
 
 __all__ = ["Arena", "is_slow", "launch"]
 
@@ -25,8 +26,8 @@ class Arena:
 
     def __init__(self, size: int):
         self.size = size
-        self.memory = np.zeros(size + pool.LINE, np.uint8)
-        start = -self.memory.ctypes.data % pool.LINE
+        self.memory = np.zeros(size + LINE, np.uint8)
+        start = -self.memory.ctypes.data % LINE
         self.address = self.memory.ctypes.data + start
         self.job = self.memory.data[start : start + pool.JOB].cast("q")
         self.kept: tuple = ()
@@ -134,7 +135,7 @@ def _stop(arena: Arena, crew: threads.Crew | threads.Team, apart: _Apart | None)
 
 def _stride(scratch_bytes: int) -> int:
     """The bytes from one thread's working memory to the next."""
-    return -(-scratch_bytes // pool.LINE) * pool.LINE
+    return -(-scratch_bytes // LINE) * LINE
 
 
 def _arena(size: int) -> Arena:

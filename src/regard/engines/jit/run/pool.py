@@ -6,7 +6,7 @@
 A caller posts its job to empty mailboxes, works itself, retracts the job from workers that have not started, and waits
 for those that have, so a worker that wakes late delays no call. Callers share the mailboxes without a lock; a caller
 for which none is empty works alone. A worker polls its mailbox for a moment (SPIN), then sleeps in the operating
-system; neither needs the interpreter. The C library functions that are called here are listed in `build.SYSTEM`.
+system; neither needs the interpreter. How it sleeps depends on the system: waiting.py.
 
 A caller returns to Python every SLICE, so that signals are handled, and is called again until all tasks are done.
 """
@@ -14,15 +14,14 @@ A caller returns to Python every SLICE, so that signals are handled, and is call
 from __future__ import annotations
 
 import platform
-import sys
-import time
 from collections.abc import Callable
 
 from llvmlite import ir
 
 from ..code.ir import I32, I64, PTR, Code
+from .waiting import LINE, WAITING
 
-__all__ = ["BELL", "ENDLESS", "JOB", "LEFT", "MAILBOX", "PAST", "SLEEPS", "sleep_here", "write"]
+__all__ = ["ENDLESS", "JOB", "LEFT", "MAILBOX", "PAST", "write"]
 
 SPIN = 50_000  # ns that a worker polls for the next job: about the time between two small calls in Python
 PATIENCE = 20_000  # ns that a caller polls for the last worker before it sleeps
@@ -30,8 +29,7 @@ SLICE = 20_000_000  # ns after which a caller returns to Python
 ENDLESS = 2**62  # a budget of tasks that is never used up
 PAST = 2**62  # a counter of tasks beyond all of them: the call is to end
 
-LINE = 128  # bytes: two cache lines, because they are fetched in pairs
-MAILBOX, JOB, BELL = LINE, 2 * LINE, 4 * LINE  # bytes
+MAILBOX, JOB = LINE, 2 * LINE  # bytes
 POST, NEXT, ASLEEP = 0, 8, 16  # in a mailbox
 KERNEL, ARGUMENTS, SCRATCH, STRIDE, HELPERS, LEFT = range(0, 48, 8)  # in a job: what the caller writes
 ENTERED, PENDING = LINE, LINE + 8  # and what its workers write
@@ -39,79 +37,6 @@ TAKEN = 1
 AWAITED = 1 << 30  # in `pending`: the caller sleeps
 
 RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
-
-
-# how a thread sleeps --------------------------------------------------------------------------------------------------
-
-SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of futex
-
-
-class Futex:
-    """Linux: a futex, which compares and sleeps in the kernel."""
-
-    def __init__(self, code: Code, bell):
-        self.code = code
-        self.room = code.alloca(I64, 2)
-
-    def _call(self, place, operation: int, value, timeout):
-        code = self.code
-        known = code.module.globals.get("syscall")
-        syscall = known or ir.Function(code.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
-        private = code.index(operation | 128)
-        code.call(syscall, [code.index(SYSCALL[platform.machine()]), place, private, value, timeout])
-
-    def wait(self, place, expected, nanoseconds: int | None) -> None:
-        """Sleeps while the 32 bits at an address are as expected; spurious wakeups are possible."""
-        timeout = ir.Constant(PTR, None)
-        if nanoseconds is not None:
-            timeout = self.room
-            for at, value in enumerate(divmod(nanoseconds, 10**9)):
-                self.code.put(self.code.index(value), self.code.at(timeout, 8 * at), 8)
-        self._call(place, 0, expected, timeout)
-
-    def wake(self, place) -> None:
-        self._call(place, 1, self.code.index(1, I32), ir.Constant(PTR, None))
-
-
-class Condition:
-    """Other systems: one POSIX mutex and one condition variable for all threads, at the bell."""
-
-    def __init__(self, code: Code, bell):
-        self.code = code
-        self.mutex, self.condition = bell, code.at(bell, BELL // 2)
-        self.room = code.alloca(I64, 2)
-
-    def _call(self, name: str, *args) -> None:
-        self.code.external(f"pthread_{name}", I32, *args)
-
-    def wait(self, place, expected, nanoseconds: int | None) -> None:
-        code = self.code
-        self._call("mutex_lock", self.mutex)
-        with code.when(code.icmp_signed("==", code.load_atomic(place, "seq_cst", 4, typ=I32), expected)):
-            if nanoseconds is None:
-                self._call("cond_wait", self.condition, self.mutex)
-            else:
-                code.external("clock_gettime", I32, code.index(time.CLOCK_REALTIME, I32), self.room)
-                at = code.at(self.room, 8)
-                total = code.add(code.get(at, I64, 8), code.index(nanoseconds))
-                second = code.index(10**9)
-                code.put(code.add(code.get(self.room, I64, 8), code.sdiv(total, second)), self.room, 8)
-                code.put(code.srem(total, second), at, 8)
-                self._call("cond_timedwait", self.condition, self.mutex, self.room)
-        self._call("mutex_unlock", self.mutex)
-
-    def wake(self, place) -> None:
-        self._call("mutex_lock", self.mutex)
-        self._call("cond_broadcast", self.condition)
-        self._call("mutex_unlock", self.mutex)
-
-
-SLEEPS: dict[str, type] = {"futex": Futex, "condition": Condition}
-
-
-def sleep_here() -> str:
-    """How threads sleep on this machine."""
-    return "futex" if sys.platform == "linux" and platform.machine() in SYSCALL else "condition"
 
 
 # the two functions ----------------------------------------------------------------------------------------------------
@@ -131,8 +56,8 @@ class _Writer(Code):
         function = ir.Function(module, RUN, name)
         super().__init__(function.append_basic_block("entry"))
         self.args = function.args
-        self.clock, self.count = self.alloca(I64, 2), self.alloca(I64)
-        self.sleep = SLEEPS[sleep](self, self.inttoptr(function.args[2], PTR))
+        self.count = self.alloca(I64)
+        self.sleep = WAITING[sleep](self, self.inttoptr(function.args[2], PTR))
 
     def atomic_load(self, place, type=I64):
         return self.load_atomic(place, "seq_cst", type.width // 8, typ=type)
@@ -144,19 +69,13 @@ class _Writer(Code):
         """Compare and exchange: if the 64 bits at an address are `before`, sets them to `after`; whether it did."""
         return self.extract_value(self.cmpxchg(place, before, after, "seq_cst", "seq_cst"), 1)
 
-    def now(self):
-        """The monotonic clock in nanoseconds."""
-        self.external("clock_gettime", I32, self.index(time.CLOCK_MONOTONIC, I32), self.clock)
-        seconds, rest = (self.get(self.at(self.clock, offset), I64, 8) for offset in (0, 8))
-        return self.add(self.mul(seconds, self.index(10**9)), rest)
-
     def spin(self, waiting: Callable, nanoseconds: int) -> None:
         """Polls while `waiting()` is true, for at most `nanoseconds`."""
-        deadline = self.add(self.now(), self.index(nanoseconds))
+        deadline = self.add(self.sleep.now(), self.index(nanoseconds))
         with self.repeat(lambda go: go, [waiting()]) as again:
             for _ in range(4):
                 self.rest()
-            again.carry(self.and_(waiting(), self.icmp_signed("<", self.now(), deadline)))
+            again.carry(self.and_(waiting(), self.icmp_signed("<", self.sleep.now(), deadline)))
 
     def rest(self) -> None:
         """A spin-loop hint to the processor."""
@@ -175,7 +94,7 @@ class _Writer(Code):
 
 
 def write(sleep: str) -> ir.Module:
-    """The module with all functions, for threads that sleep by one of the methods in `SLEEPS`."""
+    """The module with all functions, for threads that wait by one of the methods in `WAITING`."""
     module = ir.Module("regard")
     _work(_Writer(module, "work", sleep))
     _share(_Writer(module, "share", sleep))
@@ -267,11 +186,11 @@ def _tasks(code: _Writer, job, scratch):
     def unfinished():
         return code.icmp_signed("<", code.atomic_load(counter), tasks)
 
-    begun = code.now()
+    begun = code.sleep.now()
     with code.repeat(lambda go, *_: go, [unfinished(), begun, code.index(1)]) as portion:
         _, before, size = portion.carried
         code.run(job, scratch, size)
-        after = code.now()
+        after = code.sleep.now()
         short = code.icmp_signed("<", code.sub(after, before), code.index(SLICE // 8))
         in_time = code.icmp_signed("<", code.sub(after, begun), code.index(SLICE))
         portion.carry(code.and_(unfinished(), in_time), after, code.select(short, code.add(size, size), size))

@@ -22,6 +22,7 @@ from ....common.thread_count import count, limit
 from ..code import build
 from ..code.target import host
 from . import pool
+from .waiting import BELL, LINE, waiting_here
 
 __all__ = ["Crew", "Team", "count", "crew", "limit", "team_size"]
 
@@ -34,7 +35,7 @@ class Team:
     """The OpenMP threads of torch: `share(job, first, bell)` runs a slice of a job on them."""
 
     def __init__(self, parallel: int, threads: int) -> None:
-        self.share = build.Kernel(_machine_code(pool.sleep_here()).engine, "team").call
+        self.share = build.Kernel(_machine_code(waiting_here()).engine, "team").call
         # All of them are always used, because OpenMP terminates unused ones.
         self.first, self.bell = parallel, threads
 
@@ -46,14 +47,14 @@ class Crew:
         self.sleep = sleep
         code = _machine_code(sleep)
         self.share, self.work = code.call, build.Kernel(code.engine, "work")
-        self.memory = [_zeros(pool.BELL)]
+        self.memory = [_zeros(BELL)]
         self.bell = _aligned(self.memory[0])
         self.first = 0  # the mailbox of the newest worker, the head of the linked list
         self.size = 0
         if sleep == "condition":
             library = ctypes.CDLL(None)
             library.pthread_mutex_init(ctypes.c_void_p(self.bell), None)
-            library.pthread_cond_init(ctypes.c_void_p(self.bell + pool.BELL // 2), None)
+            library.pthread_cond_init(ctypes.c_void_p(self.bell + BELL // 2), None)
 
     def grow(self, workers: int) -> None:
         """Starts threads until there are `workers` of them."""
@@ -73,11 +74,11 @@ def _work(crew: Crew, mailbox: int) -> None:
 
 
 def _zeros(size: int) -> np.ndarray:
-    return np.zeros(size + pool.LINE, np.uint8)
+    return np.zeros(size + LINE, np.uint8)
 
 
 def _aligned(memory: np.ndarray) -> int:
-    return -(-memory.ctypes.data // pool.LINE) * pool.LINE
+    return -(-memory.ctypes.data // LINE) * LINE
 
 
 _crew: Crew | None = None
@@ -95,7 +96,7 @@ def crew(wanted: int, *, own: bool = False) -> Crew | Team:
     if _crew is None or _crew.size < wanted:
         with _growing:
             if _crew is None:
-                _crew = Crew(pool.sleep_here())
+                _crew = Crew(waiting_here())
             if _crew.size < wanted:
                 _crew.grow(wanted)
     return _crew

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,8 +58,7 @@ class Checks:
             self._change.notify_all()
             child = self._checker.child if self._checker else None
         if child is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.process.pid, signal.SIGKILL)
+            child.kill()
         self._tell()
 
     def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from collections import defaultdict
-from contextlib import suppress
 from typing import Any
 
 from ....common.errors import refuse
@@ -50,8 +48,7 @@ class Programs:
         with self._state:
             self._closed = True
             for child in self._busy:  # a thread that waits for one of these sees that it has ended
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.process.pid, signal.SIGKILL)
+                child.kill()
             idle, self._idle = self._idle, []
         for child in idle:
             child.end()

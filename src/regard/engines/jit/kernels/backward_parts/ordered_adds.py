@@ -16,7 +16,7 @@ from ...code.target import Target
 __all__ = ["DONE", "OrderedAdds"]
 
 DONE = 2**62  # the progress of a finished task
-PATIENCE = 1023  # polls between two calls of sched_yield
+PATIENCE = 1023  # polls after which another thread may run
 
 
 class OrderedAdds:
@@ -26,6 +26,7 @@ class OrderedAdds:
 
     def __init__(self, code: Code, arg: Block, target: Target):
         self.code, self.arg = code, arg
+        self.let_others_run = "SwitchToThread" if "windows" in target.triple else "sched_yield"
         self.x86 = target.triple.startswith(("x86_64", "i686"))
 
     def _progress(self, pair, unit):
@@ -46,7 +47,7 @@ class OrderedAdds:
                 code.external("llvm.x86.sse2.pause", ir.VoidType())
             yields = code.icmp_signed("==", code.and_(poll.carried[0], code.index(PATIENCE)), code.index(0))
             with code.when(yields):
-                code.external("sched_yield", I32)
+                code.external(self.let_others_run, I32)
             poll.carry(code.add(poll.carried[0], code.index(1)))
 
     def enter(self, unit, pair) -> None:
