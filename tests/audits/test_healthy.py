@@ -36,7 +36,7 @@ HEALTHY = {
         "xglm",
     ],
     "text encoder": ["albert", "bert", "deberta-v2", "distilbert", "electra", "esm", "modernbert", "mpnet", "roberta"],
-    "encoder–decoder": ["bart", "m2m_100", "marian", "pegasus", "t5"],
+    "encoder–decoder": ["bart", "dia", "m2m_100", "marian", "pegasus", "t5"],
     "other": ["beit", "deit", "dinov2", "hubert", "fnet", "siglip_vision_model", "vit", "wav2vec2", "whisper"],
 }
 

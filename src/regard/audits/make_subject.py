@@ -72,7 +72,7 @@ def from_transformers(
         [_named(inputs)] if inputs is not None else _random_inputs(model, parameters, ids)
     )
     if text is not None:
-        candidates = [_tokenized(tokenizer, text, parameters, ids)]
+        candidates = [_tokenized(model, tokenizer, text, parameters, ids)]
     first_error: Exception | None = None
     for candidate in candidates:
         moved = {key: part.to(model.device) for key, part in candidate.items()}
@@ -209,7 +209,7 @@ def _named(inputs) -> dict[str, Any]:
     return {str(number): part for number, part in enumerate(parts)}
 
 
-def _tokenized(tokenizer, text: str, parameters: frozenset[str], ids) -> dict[str, Any]:
+def _tokenized(model, tokenizer, text: str, parameters: frozenset[str], ids) -> dict[str, Any]:
     """The tokens of the text; the decoder of an encoder–decoder model gets random tokens."""
     encoded = tokenizer(text, return_tensors="pt")
     inputs = {key: part for key, part in encoded.items() if key in parameters}
@@ -222,7 +222,7 @@ def _tokenized(tokenizer, text: str, parameters: frozenset[str], ids) -> dict[st
             fix="pass a longer text",
         )
     if "decoder_input_ids" in parameters:
-        inputs["decoder_input_ids"] = _random_tokens(ids, DECODER_TOKENS)
+        inputs["decoder_input_ids"] = _random_tokens(ids, DECODER_TOKENS, *_channels(model))
     return inputs
 
 
@@ -235,7 +235,7 @@ def _random_inputs(model, parameters: frozenset[str], ids) -> Iterator[dict[str,
         count = min(TOKENS, longest // 2) if isinstance(longest, int) and longest > 3 else TOKENS
         text = {"input_ids": _random_tokens(ids, count)}
         if "decoder_input_ids" in parameters:
-            text["decoder_input_ids"] = _random_tokens(ids, min(DECODER_TOKENS, count))
+            text["decoder_input_ids"] = _random_tokens(ids, min(DECODER_TOKENS, count), *_channels(model))
         yield text
     with seeded(0):
         other = list(tiny_models.inputs(model))
@@ -245,10 +245,16 @@ def _random_inputs(model, parameters: frozenset[str], ids) -> Iterator[dict[str,
         yield {key: part[:1] if batched else part for key, part in typed.items()}
 
 
-def _random_tokens(ids, count: int):
+def _random_tokens(ids, *shape: int):
     import torch
 
-    return ids[torch.randint(len(ids), (1, count), generator=torch.Generator().manual_seed(0))]
+    return ids[torch.randint(len(ids), (1, *shape), generator=torch.Generator().manual_seed(0))]
+
+
+def _channels(model) -> tuple[int, ...]:
+    """(channels,) of a decoder whose positions hold one token per channel of the sound, as Dia's; otherwise ()."""
+    channels = getattr(getattr(model.config, "decoder_config", None), "num_channels", None)
+    return (channels,) if isinstance(channels, int) else ()
 
 
 def _ordinary_tokens(model, tokenizer):

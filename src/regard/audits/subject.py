@@ -157,9 +157,16 @@ class Subject:
         return part.ndim > 1 and part.shape[:2] == main.shape[:2] and not name.startswith("decoder_")
 
     def rows(self, outputs: Outputs, length: int | None = None) -> Outputs:
-        """The outputs with one row per position, which means that axis 1 has the length of the sequence."""
+        """The outputs with one row per position, which means that axis 1 has the length of the sequence. Outputs of an
+        encoder have rows of its own sequence.
+        """
         length = self.length if length is None else length
-        return {name: part for name, part in outputs.items() if part.ndim > 1 and part.shape[1] == length}
+        decoder = (self.sequence or "").startswith("decoder_")
+        return {
+            name: part
+            for name, part in outputs.items()
+            if part.ndim > 1 and part.shape[1] == length and not (decoder and name.startswith("encoder_"))
+        }
 
     def redrawn(self, part, turn: int = 0, like=None):
         """Random values of the same shape that differ in every element: tokens for tokens, and for floats values of

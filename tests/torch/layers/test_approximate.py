@@ -298,6 +298,45 @@ def test_a_layer_can_be_compiled(name):
     assert torch.equal(compiled(x), layer(x, mask=mask))
 
 
+MASKS = {
+    "causal": lambda lengths: rg.causal(),
+    "both": lambda lengths: rg.causal() & rg.lengths([3, 9]),
+    "rows and keys": lambda lengths: (rg.query > 2) & (rg.key < 7),
+    "tensor": lambda lengths: rg.lengths(lengths),
+}
+
+
+@pytest.mark.parametrize("rule", MASKS)
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "linformer"])
+@torch.no_grad()
+def test_a_mask_may_be_built_inside_a_program(name, rule):
+    """torch.compile and torch.export: the same output as without; tensors that a mask reads have no numbers yet, so the
+    program is divided there, or refused in words.
+    """
+    torch._dynamo.reset()
+
+    class Program(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = made(name)
+
+        def forward(self, x, lengths):
+            return self.layer(x, mask=MASKS[rule](lengths))
+
+    program, given = Program(), (rows(2, 9, 16), torch.tensor([4, 9]))
+    expected, whole = program(*given), rule != "tensor"
+    assert torch.equal(torch.compile(program, fullgraph=whole, backend="eager")(*given), expected)
+    if whole:
+        for strict in (True, False):
+            assert torch.equal(torch.export.export(program, given, strict=strict).module()(*given), expected)
+        return
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="reads tensors, whose numbers are not known yet"):
+        torch.compile(program, fullgraph=True, backend="eager")(*given)
+    with pytest.raises(rg.Refused, match="reads tensors, whose numbers are not known yet"):
+        torch.export.export(program, given, strict=False)
+
+
 @pytest.mark.parametrize("name", [*LAYERS, "transformer-xl"])
 @torch.no_grad()
 def test_a_layer_stands_in_a_block(name):

@@ -230,6 +230,10 @@ def _unsupported(subject: Subject) -> str | None:
         return "its window begins where the prompt ends, so one forward pass over all tokens computes something else"
     if subject.sequence is None or subject.without_padding.length < 4:
         return "no input is a sequence of at least four positions"
+    if not subject.rows(subject.outputs):
+        return (
+            f"no output has a row for each position of {subject.sequence}, so no step of one token can be cut from it"
+        )
     own = subject.sequence.removesuffix("input_ids").removesuffix("inputs_embeds") + "attention_mask"
     if own in subject.inputs and own not in {mask.name for mask in subject.masks}:
         return f"{own} is given for each pair of positions, so it fits one length only"

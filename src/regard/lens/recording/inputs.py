@@ -162,6 +162,8 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
         if ids is None:
             continue
         rows = np.asarray(ids.tolist() if hasattr(ids, "tolist") else ids)
+        if rows.ndim == 3:  # a position has a token per channel of a sound: it is named by that of the first
+            rows = rows[:, :, 0]
         if rows.ndim != 2 or not 0 <= entry < len(rows):
             raise refuse(
                 "look",

@@ -167,7 +167,7 @@ def problem(rng):
     if rng.random() < 0.3:
         rules["sinks"] = rng.standard_normal(H)
     rules = {name: rule for name, rule in rules.items() if rule is not None}
-    return (q, k, v), rules | {"query_start": int(rng.integers(-5, 20))}
+    return (q, k, v), rules | {"query_start": 0 if "score" in rules else int(rng.integers(-5, 20))}
 
 
 def main(arguments: list[str]) -> int:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from torch._dynamo import assume_constant_result
 
 from ....common.errors import Refused, refuse
+from ....language import rule_text
 from ....language.analysis import evaluate
 from ....language.callables import as_mask
 from ....language.expr import Expr, Op, Var, walk
 from ....language.masks import causal, everything
+from ....language.tree.traced import Traced
 
 __all__ = ["MaskParts"]
 
+TENSORS = "a mask that the recorded program builds reads tensors, whose numbers are not known yet"
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions
 
 
@@ -40,22 +45,24 @@ class MaskParts:
 
         Raises `Refused` for a condition on both query and key other than rg.causal().
         """
+        if isinstance(mask, Traced) and not all(isinstance(part, str) for part in mask.parts):
+            torch._dynamo.graph_break(msg=TENSORS)
+            mask = _read(where, mask)
+        if isinstance(mask, Traced):
+            text = str(mask)
+            if text == "causal()":  # of any number of rows
+                return cls(True, None, None)
+            return cls(
+                _causal_of_text(where, text),
+                _rows_of_text(where, text, q, rows.start, rows.stop),
+                _keys_of_text(where, text, q, keys.start, keys.stop),
+            )
         if isinstance(mask, list) or hasattr(mask, "shape"):
             return cls(False, None, _booleans(where, mask, q, len(keys)))
         mask = as_mask(mask)
         if mask is None or mask is EVERYTHING:
             return cls(False, None, None)
-        order = False
-        of_rows: list[tuple[Expr, set[str]]] = []
-        of_keys: list[tuple[Expr, set[str]]] = []
-        for part in _conjuncts(mask):
-            names = {node.name for node in walk(part) if isinstance(node, Var)}
-            if part is CAUSAL:
-                order = True
-            elif {"query", "key"} <= names:
-                raise _unsupported(where, str(part))
-            else:
-                (of_rows if "query" in names else of_keys).append((part, names))
+        order, of_rows, of_keys = _split(where, mask)
         return cls(order, _evaluated(of_rows, "query", rows, q), _evaluated(of_keys, "key", keys, q))
 
     def hide(self, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,13 +74,62 @@ class MaskParts:
         return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
 
 
+@torch._dynamo.disable
+def _read(where: str, mask: Traced) -> Expr:
+    tensors = [part for part in mask.parts if not isinstance(part, str)]
+    names = iter(range(len(tensors)))
+    rule = rule_text.read("".join(part if isinstance(part, str) else f"x{next(names)}" for part in mask.parts), tensors)
+    if isinstance(rule, Traced):  # the tensors are those of torch.export, which has no numbers
+        given, fix = str(mask), "build the mask before, and pass it to the program"
+        raise refuse(where, TENSORS, given=given, expected="a mask of numbers, or one from outside", fix=fix)
+    return rule
+
+
+# A mask that is built inside a program of torch.compile or torch.export is a text (`Traced`). While the program is
+# recorded, these functions are called, not traced, so that the program holds the parts and not the mask.
+
+
+@assume_constant_result
+def _causal_of_text(where: str, text: str) -> bool:
+    return _split(where, rule_text.read(text, []))[0]
+
+
+@assume_constant_result
+def _rows_of_text(where: str, text: str, q: torch.Tensor, start: int, stop: int) -> torch.Tensor | None:
+    return _evaluated(_split(where, rule_text.read(text, []))[1], "query", range(start, stop), q)
+
+
+@assume_constant_result
+def _keys_of_text(where: str, text: str, q: torch.Tensor, start: int, stop: int) -> torch.Tensor | None:
+    return _evaluated(_split(where, rule_text.read(text, []))[2], "key", range(start, stop), q)
+
+
+Part: TypeAlias = tuple[Expr, set[str]]  # a condition, and the names of its variables
+
+
+def _split(where: str, mask: Expr) -> tuple[bool, list[Part], list[Part]]:
+    """Whether a mask is causal, its conditions on rows, and those on keys."""
+    order = False
+    of_rows: list[Part] = []
+    of_keys: list[Part] = []
+    for part in _conjuncts(mask):
+        names = {node.name for node in walk(part) if isinstance(node, Var)}
+        if part is CAUSAL:
+            order = True
+        elif {"query", "key"} <= names:
+            raise _unsupported(where, str(part))
+        else:
+            (of_rows if "query" in names else of_keys).append((part, names))
+    return order, of_rows, of_keys
+
+
 def _conjuncts(mask: Expr) -> list[Expr]:
     if isinstance(mask, Op) and mask.name == "and":
         return [part for arg in mask.args for part in _conjuncts(arg)]
     return [mask]
 
 
-def _evaluated(parts: list[tuple[Expr, set[str]]], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
+def _evaluated(parts: list[Part], name: str, places: range, q: torch.Tensor) -> torch.Tensor | None:
     """The conjunction of the conditions as booleans; None without conditions."""
     if not parts:
         return None
