@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.common.dtypes import FLOATS
 from regard.engines import peak
 from regard.engines.jit.code import target as machine
-from regard.engines.jit.code.target import ISAS, host, limited, offered
+from regard.engines.jit.code.target import ISAS, TALL, host, limited, offered
+from regard.engines.jit.tiling import tiling
+from regard.language.problem import Problem
 from tests.support.machine import each_isa, names_x86_registers
 
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -325,3 +328,20 @@ def test_the_peak_is_that_of_the_target(isa):
         assert np.isfinite(peak.measure(memory=False).one)
     assert wider(isa, text) == []
     assert (loops[2] is not None) == target.tile.pairs == ("dpbf16" in text)
+
+
+@pytest.mark.skipif("avx2" not in offered(), reason="this machine has no AVX2")
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
+def test_tall_tiles_change_no_bit(name):
+    """Law 11: rows of tall tiles have the bits that they have in the tiles of few rows; the last tile is not full."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, 3, rows, 20)).astype(FLOATS[name].numpy) for rows in (91, 130, 130))
+    rules = {"mask": rg.lengths([130, 70]) & (rg.key % 7 != 3), "score": rg.softcap(4.0) + 0.01 * rg.query}
+    with limited("avx2"):
+        shape = tiling(Problem.of(q, k, v, **rules, query_start=0))
+        assert shape.rows == TALL * shape.lanes
+        whole = rg.attention_with_lse(q, k, v, engine="jit", query_start=0, **rules)
+        for first in range(0, 91, 13):
+            some = rg.attention_with_lse(q[:, :, first : first + 13], k, v, engine="jit", query_start=first, **rules)
+            for one, all_rows in zip(some, whole, strict=True):
+                assert one.tobytes() == np.ascontiguousarray(all_rows[:, :, first : first + 13]).tobytes()

@@ -15,7 +15,19 @@ import llvmlite.binding as llvm
 
 from ....common.errors import did_you_mean, refuse
 
-__all__ = ["ISAS", "Isa", "Target", "VARIABLE", "description", "host", "is_forced", "limited", "offered"]
+__all__ = [
+    "ACCUMULATORS",
+    "ISAS",
+    "TALL",
+    "Isa",
+    "Target",
+    "VARIABLE",
+    "description",
+    "host",
+    "is_forced",
+    "limited",
+    "offered",
+]
 
 VARIABLE = "REGARD_TARGET"
 ARM = ("aarch64", "arm64")
@@ -27,7 +39,9 @@ class Isa(NamedTuple):
     needs: CPU features. vector: bytes in a register. key_tile x query_vectors accumulators (depth_tile x query_vectors
     for the output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left
     for operands. query_vectors · lanes queries are multiplied with one broadcast key element. pairs: there is a
-    dot-product instruction, which multiplies pairs of bfloat16 and adds both products to a float32.
+    dot-product instruction, which multiplies pairs of bfloat16 and adds both products to a float32. tall: whether calls
+    with many rows are faster with TALL vectors of queries and as many keys (or depths) as ACCUMULATORS then allow: each
+    key is read, and widened, for half as many rows again.
     """
 
     needs: tuple[str, ...]
@@ -36,7 +50,10 @@ class Isa(NamedTuple):
     depth_tile: int
     query_vectors: int
     pairs: bool = False
+    tall: bool = False
 
+
+TALL, ACCUMULATORS = 3, 12
 
 # Best first.
 ISAS = {
@@ -44,8 +61,8 @@ ISAS = {
     "avx512bf16": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512bf16"), 64, 4, 4, 4, pairs=True),
     # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators are equally fast
     "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
-    # 16 registers of 32 bytes: 10 accumulators and 2 queries
-    "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2),
+    # 16 registers of 32 bytes: 10 accumulators and 2 queries; in tall tiles 12, 3 and a key, which leaves none
+    "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2, tall=True),
     # 32 registers of 16 bytes: 16 accumulators and 4 queries, for four ports
     "neon": Isa(("neon",), 16, 4, 4, 4),
     # the 16 registers of 16 bytes that every machine with vectors has (SSE2)

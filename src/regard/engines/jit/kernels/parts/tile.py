@@ -16,7 +16,7 @@ from typing import Any
 from ...code.arguments import Block
 from ...code.formats import LOST, Format
 from ...code.ir import I16, I32, I64, Code, vector
-from ...code.target import Target
+from ...code.target import ACCUMULATORS, TALL, Target
 from . import table_tiles
 from .dropout import room
 from .eight_bits import SCALES
@@ -120,8 +120,11 @@ class Tile:
         self.lanes = spec.lanes
         self.vectors = spec.rows // self.lanes
         # Fewer vectors leave registers for more keys (and more depths) at once.
-        self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
-        self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
+        if target.tile.tall and self.vectors == TALL:
+            self.key_tile = self.depth_tile = ACCUMULATORS // TALL
+        else:
+            self.key_tile = target.tile.key_tile * target.tile.query_vectors // self.vectors
+            self.depth_tile = target.tile.depth_tile * target.tile.query_vectors // self.vectors
         self.type = vector(self.real, self.lanes)
         self.arrays = (*ARRAYS, *SCALES.values()) if spec.quantized else ARRAYS
         self.row_bytes = self.size * spec.rows
