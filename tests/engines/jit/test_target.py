@@ -335,8 +335,8 @@ def test_the_peak_is_that_of_the_target(isa):
 def test_tall_tiles_change_no_bit(name):
     """Law 11: rows of tall tiles have the bits that they have in the tiles of few rows; the last tile is not full."""
     rng = np.random.default_rng(3)
-    q, k, v = (rng.standard_normal((2, 3, rows, 20)).astype(FLOATS[name].numpy) for rows in (91, 130, 130))
-    rules = {"mask": rg.lengths([130, 70]) & (rg.key % 7 != 3), "score": rg.softcap(4.0) + 0.01 * rg.query}
+    q, k, v = (rng.standard_normal((2, 3, rows, 20)).astype(FLOATS[name].numpy) for rows in (91, 230, 230))
+    rules = {"mask": rg.lengths([230, 190]) & (rg.key % 7 != 3), "score": rg.softcap(4.0) + 0.01 * rg.query}
     with limited("avx2"):
         shape = tiling(Problem.of(q, k, v, **rules, query_start=0))
         assert shape.rows == TALL * shape.lanes
