@@ -145,6 +145,26 @@ def test_positions_that_count_padding():
     assert "count the padding" in found.cause
 
 
+def test_arguments_that_generate_refuses_are_no_fault():
+    """A model whose `generate` supports other arguments than those of the check is not faulty; one that fails in a step
+    of decoding is.
+    """
+
+    def refusing(*args, min_new_tokens=None, **kwargs):
+        raise ValueError("min_new_tokens is not supported")
+
+    model = tiny("llama")
+    model.generate = refusing
+    found = audit(model, checks=["position-offset"])
+    assert found.healthy and not model._forward_pre_hooks
+    assert "generate refused the arguments of this check before its first step" in str(found.skipped[0])
+
+    model = tiny("llama")
+    model.prepare_inputs_for_generation = lambda input_ids, **kwargs: {"input_ids": input_ids[:, :, None]}
+    found = only(audit(model, checks=["position-offset"]))
+    assert (found.check, found.severity) == ("position-offset", "fault") and "while decoding" in found.measured
+
+
 def test_a_cache_that_forgets(monkeypatch):
     """A cache that loses its oldest key is a fault of the cache, and not of positions."""
     from transformers.cache_utils import DynamicLayer

@@ -10,7 +10,7 @@ from typing import Any
 from ...common.text.counted import counted
 from ..difference import Difference, Incomparable, difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Outputs, Subject, floats, raising, seeded
+from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 
 __all__ = ["cache", "position_offset"]
 
@@ -113,18 +113,29 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
     prompt = {
         name: part for name, part in subject.padded(left).items() if name in (subject.sequence, subject.mask.name)
     }
-    with raising(), torch.no_grad(), seeded(0):
-        generated = subject.model.generate(
-            **prompt,
-            max_new_tokens=STEPS,
-            min_new_tokens=STEPS,
-            do_sample=False,
-            num_beams=1,
-            use_cache=True,
-            output_logits=True,
-            return_dict_in_generate=True,
-            pad_token_id=subject.pad,
-        )
+    steps: list[None] = []
+    counting = subject.model.register_forward_pre_hook(lambda *_: steps.append(None))
+    try:
+        with raising(), torch.no_grad(), seeded(0):
+            generated = subject.model.generate(
+                **prompt,
+                max_new_tokens=STEPS,
+                min_new_tokens=STEPS,
+                do_sample=False,
+                num_beams=1,
+                use_cache=True,
+                output_logits=True,
+                return_dict_in_generate=True,
+                pad_token_id=subject.pad,
+            )
+    except Raised as error:
+        if not steps:  # what it does not support is this call, not decoding
+            raise Incomparable(
+                f"generate refused the arguments of this check before its first step: {error}"
+            ) from error
+        raise
+    finally:
+        counting.remove()
     return generated.sequences[:, left:], {"logits": torch.stack(generated.logits, 1)}
 
 
