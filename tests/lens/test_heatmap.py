@@ -159,6 +159,10 @@ def test_what_cannot_be_drawn_is_refused_with_every_reason():
         rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
     with pytest.raises(rg.Refused, match="not weights"):
         rg.heatmap(np.ones(4))
+    for what in (weights(), run_of(weights())):
+        for call in (weights(), [0, 1], None, 1.5, True):
+            with pytest.raises(rg.Refused, match="call= is not the number or the name of a call"):
+                rg.heatmap(what, call)
     with pytest.raises(rg.Refused, match="a mask that does not fit"):
         rg.heatmap(weights(), mask=np.ones((7, 7), bool))
     with pytest.raises(rg.Refused, match="mask= with a run or call"):

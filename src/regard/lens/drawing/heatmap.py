@@ -149,6 +149,16 @@ def _selected(
                 fix="leave it out",
             )
         )
+    if isinstance(call, bool) or not isinstance(call, int | str | np.integer):
+        reasons.append(
+            Reason(
+                "call= is not the number or the name of a call",
+                given=f"call of type {type(call).__name__}",
+                expected="weights alone, or a Run and one of its calls",
+                fix="for arrays q and k, pass rg.attention_weights(q, k)",
+            )
+        )
+        call = 0
     queries: Sequence[str] | None = None
     if isinstance(what, Run):
         shown = what.call(call)
