@@ -9,7 +9,7 @@ import regard as rg
 from regard.engines.dispatch import choose
 from regard.engines.jit import engine
 from regard.engines.jit.code import build
-from regard.engines.jit.code.target import Target, host, limited
+from regard.engines.jit.code.target import ACCUMULATORS, TALL, Target, host, limited, offered
 from regard.engines.reference import attention as reference
 from regard.language.operators import OPERATORS
 from regard.language.problem import Problem
@@ -98,6 +98,19 @@ def test_kernels_compile_for_another_machine(isa):
     products = max(blocks, key=lambda block: block.count("fmla"))  # nothing is kept in memory between two of them
     assert len(re.findall(r"\bfmla\s+v\d+\.4s", products)) >= target.tile.key_tile * vectors * 4
     assert not re.findall(r"\bbl\s+fmaf?\b", text)
+
+
+@pytest.mark.parametrize("vectors", [2, TALL])
+@pytest.mark.skipif("avx2" not in offered(), reason="this machine has no AVX2")
+def test_the_sums_of_a_tile_stay_in_the_registers_of_avx2(vectors):
+    """Of usual tiles and of tall ones, which need all 16: nothing is stored between two products."""
+    with limited("avx2"):
+        target = host()
+        text = build.assembly(written(target, vectors * target.lanes(4), RULES["plain"]), target)
+    stores = re.compile(r"\bv?mov\w+\s+%ymm\d+, -?\d*\(")
+    blocks = [block for block in re.split(r"^\.LBB\S+:", text, flags=re.M) if not stores.search(block)]
+    products = max(len(re.findall(r"\bvfmadd\w+ps\b", block)) for block in blocks)
+    assert products >= 4 * (ACCUMULATORS if vectors == TALL else target.tile.key_tile * vectors)
 
 
 @pytest.mark.parametrize("name", RULES)
