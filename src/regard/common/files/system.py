@@ -100,7 +100,7 @@ def lock(handle: int) -> bool:
 def lock_folder(folder: Path) -> int:
     """A file descriptor that locks a folder until it is closed; BlockingIOError if another process has locked it.
 
-    Windows cannot open a folder: a file stands for it, which the system removes when the process closes it or ends.
+    Windows cannot open a folder, so a file in it is opened, which the system removes when the process closes it.
     """
     if sys.platform == "win32":
         try:

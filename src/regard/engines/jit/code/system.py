@@ -44,7 +44,7 @@ def functions() -> dict[str, int]:
     """
     if sys.platform == "win32":
         found = {name: _address(ctypes.CDLL(library), name) for library, names in WINDOWS.items() for name in names}
-        # Microsoft's linker asks for this variable in every object file that computes with floats.
+        # Every object file of Microsoft's format that computes with floats refers to this variable.
         return {name: address for name, address in found.items() if address} | {"_fltused": ctypes.addressof(_floats)}
     found = {name: _address(ctypes.CDLL(None), name) for name in (*POSIX, *C)}
     return {name: address for name, address in found.items() if address}
