@@ -12,6 +12,7 @@ import pytest
 import regard as rg
 from regard import __version__
 from regard.cli import terminal
+from tests import ROOT
 
 
 @pytest.fixture
@@ -42,6 +43,8 @@ def test_json_of_every_command_is_strict(capsys):
     out = capsys.readouterr().out
     assert out.isascii()
     found = json.loads(out, parse_constant=pytest.fail)
+    commands = (ROOT / "src/regard/cli").rglob("*.py")
+    assert [path.name for path in commands if "json.dumps" in path.read_text(encoding="utf-8")] == ["terminal.py"]
     assert found == {"loss": [1.5, None, [None, None]], "text": "größer …", "count": 3}
 
 

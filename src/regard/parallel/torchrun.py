@@ -43,11 +43,13 @@ def joined(seconds: float) -> Iterator[Transport]:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
-    transport = processes(seconds=seconds)
     try:
-        yield transport
+        transport = processes(seconds=seconds)
+        try:
+            yield transport
+        finally:
+            transport.release()
     finally:
-        transport.release()
         dist.destroy_process_group()
 
 

@@ -263,6 +263,6 @@ def test_tiles_are_not_captured_in_a_cuda_graph(name, monkeypatch):
     monkeypatch.setattr(tiles, "capturing", lambda device: True)
     with pytest.raises(rg.Refused, match="tiles cannot be captured in a CUDA graph") as refused:
         run[name]()
-    assert 'pass engine="flex" or engine="sdpa"' in str(refused.value)
+    assert "make it outside the graph" in str(refused.value)
     monkeypatch.undo()
     run[name]()

@@ -338,7 +338,7 @@ def test_tall_tiles_change_no_bit(name):
     q, k, v = (rng.standard_normal((2, 3, rows, 20)).astype(FLOATS[name].numpy) for rows in (91, 230, 230))
     rules = {"mask": rg.lengths([230, 190]) & (rg.key % 7 != 3), "score": rg.softcap(4.0) + 0.01 * rg.query}
     with limited("avx2"):
-        shape = tiling(Problem.of(q, k, v, **rules, query_start=0))
+        shape = tiling(Problem.of(q, k, v, **rules, query_start=0), tall=True)
         assert shape.rows == TALL * shape.lanes
         whole = rg.attention_with_lse(q, k, v, engine="jit", query_start=0, **rules)
         for first in range(0, 91, 13):

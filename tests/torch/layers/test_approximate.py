@@ -5,6 +5,8 @@ shown.
 import copy
 import math
 import runpy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -335,6 +337,29 @@ def test_a_mask_may_be_built_inside_a_program(name, rule):
         torch.compile(program, fullgraph=True, backend="eager")(*given)
     with pytest.raises(rg.Refused, match="reads tensors, whose numbers are not known yet"):
         torch.export.export(program, given, strict=False)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["built inside", "built before"])
+@pytest.mark.parametrize("rule", ["causal", "rows and keys", "tensor"])
+@torch.no_grad()
+def test_a_compiled_layer_takes_any_number_of_rows(rule, inside):
+    """One after another, more often than torch compiles a program for single sizes; and other numbers of tensors."""
+    torch._dynamo.reset()
+    layer, lengths = made("linear"), torch.tensor([4, 9])
+    compiled = torch.compile(
+        lambda x, lengths, mask: layer(x, mask=MASKS[rule](lengths) if inside else mask), backend="eager"
+    )
+    for size in (9, 12, 15, 17, 20, 21, 9, 30, 31, 33):
+        x, lengths = rows(2, size, 16), lengths + 1
+        mask = MASKS[rule](lengths)
+        assert torch.equal(compiled(x, lengths, mask), layer(x, mask=mask))
+
+
+def test_layers_do_not_import_the_compiler():
+    """torch.compile takes seconds to import: it waits for the first program."""
+    script = "import sys, torch, regard.torch.layers; print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("name", [*LAYERS, "transformer-xl"])

@@ -129,7 +129,8 @@ def _generated(subject: Subject, left: int) -> tuple[Any, Outputs]:
                 pad_token_id=subject.pad,
             )
     except Raised as error:
-        if not steps:  # what it does not support is this call, not decoding
+        arguments = isinstance(error.__cause__, (TypeError, ValueError, NotImplementedError))
+        if arguments and not steps and not left:  # what it does not support is this call, not decoding
             raise Incomparable(
                 f"generate refused the arguments of this check before its first step: {error}"
             ) from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..terminal import Console, emit
+from ..terminal import Console, emit_json
 from .words import ranges
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def selected(own: Path | None, only: str | None) -> list[Chapter]:
 def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Terminal, form: str) -> None:
     """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
     from ...learn.teacher.grades import grades
-    from ...learn.teacher.tables import as_csv, as_json, of_chapters, summary
+    from ...learn.teacher.tables import as_csv, as_data, of_chapters, summary
     from ..progress import bar
 
     course = selected(own, None)
@@ -42,7 +42,7 @@ def printed_grades(folders: list[Path], own: Path | None, only: str | None, scre
     with bar(Console(stderr=True), (), count, 0) as update:
         learners = grades(folders, chapters, lambda done, of: update(done), course)
     if form == "json":
-        emit(as_json(learners))
+        emit_json(as_data(learners))
     elif form == "csv":
         sys.stdout.write(as_csv(learners))
     else:

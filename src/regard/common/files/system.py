@@ -6,6 +6,7 @@ The variants for Windows are written from its documentation and were never run.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import stat
@@ -34,11 +35,14 @@ def create(path: Path) -> int:
 def open_plain(path: Path) -> int:
     """A file descriptor to read a file; OSError if the path is a link. Opening does not wait, as for a named pipe."""
     handle = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
-    if not NO_LINK:
-        named = os.lstat(path)
-        if stat.S_ISLNK(named.st_mode) or not os.path.samestat(named, os.fstat(handle)):
-            os.close(handle)
-            raise OSError(0, "a link", str(path))
+    try:
+        if not NO_LINK:
+            named = os.lstat(path)
+            if stat.S_ISLNK(named.st_mode) or not os.path.samestat(named, os.fstat(handle)):
+                raise OSError(errno.ELOOP, "a link", str(path))
+    except OSError:
+        os.close(handle)
+        raise
     return handle
 
 
@@ -105,7 +109,7 @@ def lock_folder(folder: Path) -> int:
     if sys.platform == "win32":
         try:
             return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_TEMPORARY)
-        except (FileExistsError, PermissionError) as error:
+        except FileExistsError as error:
             raise BlockingIOError(*error.args) from error
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

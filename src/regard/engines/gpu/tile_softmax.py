@@ -54,9 +54,9 @@ class Rules:
             raise refuse(
                 "attention",
                 "torch operations in tiles cannot be captured in a CUDA graph",
-                given='engine="tiles", or a call that only tiles compute: dropout, float64, statistics, weights',
+                given="a call, statistics or weights that are computed in tiles",
                 expected="a call that SDPA or FlexAttention computes",
-                fix='pass engine="flex" or engine="sdpa", or make this call outside the graph',
+                fix='make it outside the graph; engine="flex" and engine="sdpa" say whether they support it',
             )
         self.call = call
         self.whole = whole_of(call.problem)

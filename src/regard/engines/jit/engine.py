@@ -136,7 +136,7 @@ def operations(*rules: Expr | None) -> int:
 
 def tile_shape(problem: Problem) -> tuple[int, int]:
     """(query rows, keys) of a tile of the plan."""
-    return tiling(problem).planned, PLAN_KEYS
+    return tiling(problem, tall=True).planned, PLAN_KEYS
 
 
 def solve(problem: Problem, out: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -241,7 +241,7 @@ def recipe_of(
     B, H, Q, _ = problem.q.shape
     summaries: Summaries = {}
     planned = as_planned(problem)
-    shape = tiling(planned, summaries)
+    shape = tiling(planned, summaries, tall=True)
     found = (plan_step if Q <= FEW else plan)(planned, shape.planned, PLAN_KEYS, summaries=summaries)
     heads = problem.k.shape[1] if shape.folded else H
     tiles = B * heads * found.order.shape[1]

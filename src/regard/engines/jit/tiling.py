@@ -14,10 +14,10 @@ from .kernels.forward import PIECE
 __all__ = ["PLAN_KEYS", "Tiling", "splits", "tiling", "visited"]
 
 PLAN_KEYS = 16  # keys per tile of the plan: small, so that little is wasted at the edges of windows and documents
-NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
+NARROW = 8  # a tile that visits fewer keys than this times the usual rows is narrow
 PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save
-FASTER = 0.96  # time of a row in a tall tile
-FIRST_CACHE = 24 << 10  # bytes for a tile: three quarters of the usual 32 KiB
+FASTER = 0.96  # time of a row in a tall tile, in that of a row in the usual one
+FIRST_CACHE = 24 << 10  # bytes for the queries and sums of a tile, of the usual 32 KiB (bench/LOG.md)
 SHARES = 4  # tasks per thread for a balanced load
 
 
@@ -32,11 +32,12 @@ class Tiling(NamedTuple):
     folded: bool
 
 
-def tiling(problem: Problem, summaries: Summaries | None = None) -> Tiling:
+def tiling(problem: Problem, summaries: Summaries | None = None, *, tall: bool = False) -> Tiling:
     """As many rows as fill the registers, or fewer if the call has fewer.
 
     Heads that share keys and have few rows share a tile ("folded"). If tiles visit few keys, the mask edges cut through
     a large part of them, and tiles of fewer rows waste less. summaries: of the tables, for further plans of the call.
+    tall: whether tiles may be higher than a power of two of vectors.
     """
     target = host()
     Q, group = problem.q.shape[2], problem.q.shape[1] // max(problem.k.shape[1], 1)
@@ -54,7 +55,7 @@ def tiling(problem: Problem, summaries: Summaries | None = None) -> Tiling:
         rows //= 2
     if folded:
         return Tiling(rows, lanes, Q, True)
-    if rows == most and target.tile.tall and _suits_tall(problem, most, lanes * TALL, form.size):
+    if tall and rows == most and target.tile.tall and _suits_tall(problem, most, lanes * TALL, form.size):
         rows = lanes * TALL
     if problem.mask is not None and rows > lanes and Q <= PATIENT:
         found = plan(problem, rows, PLAN_KEYS, summaries=summaries)
@@ -64,7 +65,9 @@ def tiling(problem: Problem, summaries: Summaries | None = None) -> Tiling:
 
 
 def _suits_tall(problem: Problem, usual: int, tall: int, size: int) -> bool:
-    """Whether tiles of so many rows save more than their empty rows cost, and fit the first cache with their sums."""
+    """Whether tiles of so many rows save more than their empty rows cost, and their queries and sums leave room in the
+    first cache for keys and scores.
+    """
     computed = [-(-problem.dims["Q"] // rows) * rows for rows in (usual, tall)]
     bytes_of_tile = tall * (problem.dims["D"] + problem.dims["E"]) * size
     return FASTER * computed[1] <= computed[0] and bytes_of_tile <= FIRST_CACHE

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from .grades import NOT_BEGUN, PASSED, Grade, Learner
 
-__all__ = ["as_csv", "as_json", "of_chapters", "summary"]
+__all__ = ["as_csv", "as_data", "of_chapters", "summary"]
 
 COLUMNS = (
     "learner", "chapter", "exercise", "result", "mistakes", "problem", "tries", "hints", "shown", "is_solution",
@@ -81,7 +80,6 @@ def _plain(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
-def as_json(learners: Sequence[Learner]) -> str:
-    """A list of learners, each with its grades and the counts of its questions."""
-    found = [{**asdict(learner), "folder": str(learner.folder), "passed": learner.passed} for learner in learners]
-    return json.dumps(found, indent=1, ensure_ascii=False)
+def as_data(learners: Sequence[Learner]) -> list[dict[str, Any]]:
+    """A list of learners, each with its grades and the counts of its questions, to be written as JSON."""
+    return [{**asdict(learner), "folder": str(learner.folder), "passed": learner.passed} for learner in learners]

@@ -80,8 +80,18 @@ class Processes:
         A thread of gloo that frees its last tensor while Python shuts down ends the process with SIGABRT.
         """
         self._group = None
+        for known in _known.values():
+            known.pop(self.seconds, None) if known.get(self.seconds) is self else None
 
     def _begin(self, step: str) -> None:
+        if self._group is None:
+            raise refuse(
+                "regard.parallel",
+                "the group of these ranks was given up",
+                given=step,
+                expected="ranks of a group that exists",
+                fix="exchange before the end of the with block",
+            )
         self._count += 1
         self._guarded(step, lambda: self._store.set(f"regard {self.rank}", f"{self._count}|{time.time()}|{step}"))
 

@@ -43,7 +43,7 @@ def place() -> tuple[Path | None, str]:
                 return None, f"{each} {against}"
     except OSError as error:
         return None, str(error)
-    return folder, "only this user can write there"
+    return folder, "only this user can write there" if sys.platform != "win32" else "it is in this user's profile"
 
 
 def _make(folder: Path) -> None:

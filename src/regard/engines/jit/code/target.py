@@ -40,8 +40,8 @@ class Isa(NamedTuple):
     for the output): enough independent multiply-adds to hide their latency (4 cycles on two ports), with registers left
     for operands. query_vectors · lanes queries are multiplied with one broadcast key element. pairs: there is a
     dot-product instruction, which multiplies pairs of bfloat16 and adds both products to a float32. tall: whether calls
-    with many rows are faster with TALL vectors of queries and as many keys (or depths) as ACCUMULATORS then allow: each
-    key is read, and widened, for half as many rows again.
+    with many rows have tiles of TALL vectors of queries and 4 keys (or depths), ACCUMULATORS in all: each key that is
+    loaded, and widened, then serves more rows.
     """
 
     needs: tuple[str, ...]
@@ -61,7 +61,7 @@ ISAS = {
     "avx512bf16": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512bf16"), 64, 4, 4, 4, pairs=True),
     # 32 registers of 64 bytes: 16 accumulators and 4 queries; 24 accumulators are equally fast
     "avx512": Isa(("avx512f", "avx512dq", "avx512bw", "avx512vl"), 64, 4, 4, 4),
-    # 16 registers of 32 bytes: 10 accumulators and 2 queries; in tall tiles 12, 3 and a key, which leaves none
+    # 16 registers of 32 bytes: 10 accumulators and 2 queries. Tall tiles: 12 accumulators, 3 queries and a key are all
     "avx2": Isa(("avx2", "fma"), 32, 5, 5, 2, tall=True),
     # 32 registers of 16 bytes: 16 accumulators and 4 queries, for four ports
     "neon": Isa(("neon",), 16, 4, 4, 4),

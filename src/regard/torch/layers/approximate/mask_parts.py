@@ -7,20 +7,23 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch._dynamo import assume_constant_result
 
 from ....common.errors import Refused, refuse
+from ....common.interception import compiling
 from ....language import rule_text
 from ....language.analysis import evaluate
 from ....language.callables import as_mask
 from ....language.expr import Expr, Op, Var, walk
 from ....language.masks import causal, everything
-from ....language.tree.traced import Traced
+from ....language.tree.traced import Traced, text
 
 __all__ = ["MaskParts"]
 
 TENSORS = "a mask that the recorded program builds reads tensors, whose numbers are not known yet"
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions
+
+
+Part: TypeAlias = tuple[Expr, set[str]]  # a condition, and the names of its variables
 
 
 @dataclass(frozen=True)
@@ -45,17 +48,20 @@ class MaskParts:
 
         Raises `Refused` for a condition on both query and key other than rg.causal().
         """
+        if compiling() and isinstance(mask, Expr):
+            mask = Traced(*text(mask))
         if isinstance(mask, Traced) and not all(isinstance(part, str) for part in mask.parts):
             torch._dynamo.graph_break(msg=TENSORS)
-            mask = _read(where, mask)
+            from .untraced import parts_of  # imports much
+
+            return parts_of(where, mask, q, rows, keys)
         if isinstance(mask, Traced):
-            text = str(mask)
-            if text == "causal()":  # of any number of rows
-                return cls(True, None, None)
+            rule = str(mask)
+            kinds, condition = _kinds_of(where, rule), torch.ops.regard.condition
             return cls(
-                _causal_of_text(where, text),
-                _rows_of_text(where, text, q, rows.start, rows.stop),
-                _keys_of_text(where, text, q, keys.start, keys.stop),
+                bool(kinds & 1),
+                condition(q, rule, "query", rows.start, rows.stop) if kinds & 2 else None,
+                condition(q, rule, "key", keys.start, keys.stop) if kinds & 4 else None,
             )
         if isinstance(mask, list) or hasattr(mask, "shape"):
             return cls(False, None, _booleans(where, mask, q, len(keys)))
@@ -74,37 +80,40 @@ class MaskParts:
         return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
 
 
-@torch._dynamo.disable
-def _read(where: str, mask: Traced) -> Expr:
-    tensors = [part for part in mask.parts if not isinstance(part, str)]
-    names = iter(range(len(tensors)))
-    rule = rule_text.read("".join(part if isinstance(part, str) else f"x{next(names)}" for part in mask.parts), tensors)
-    if isinstance(rule, Traced):  # the tensors are those of torch.export, which has no numbers
-        given, fix = str(mask), "build the mask before, and pass it to the program"
-        raise refuse(where, TENSORS, given=given, expected="a mask of numbers, or one from outside", fix=fix)
-    return rule
+def _kinds_of(where: str, rule: str) -> int:
+    """Of a mask as text: 1 if it is causal, and 2 and 4 if it has conditions on rows and on keys."""
+    order, of_rows, of_keys = _split(where, rule_text.read(rule, []))
+    return 1 * order + 2 * bool(of_rows) + 4 * bool(of_keys)
 
 
-# A mask that is built inside a program of torch.compile or torch.export is a text (`Traced`). While the program is
-# recorded, these functions are called, not traced, so that the program holds the parts and not the mask.
+_kinds_of._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces
 
 
-@assume_constant_result
-def _causal_of_text(where: str, text: str) -> bool:
-    return _split(where, rule_text.read(text, []))[0]
+# The operator of programs that torch records: where the conditions of a mask hold, for any number of rows or keys.
+library = torch.library.Library("regard", "FRAGMENT")
+library.define("condition(Tensor q, str rule, str name, SymInt start, SymInt stop) -> Tensor")
 
 
-@assume_constant_result
-def _rows_of_text(where: str, text: str, q: torch.Tensor, start: int, stop: int) -> torch.Tensor | None:
-    return _evaluated(_split(where, rule_text.read(text, []))[1], "query", range(start, stop), q)
+def _named(rule: str, name: str) -> list[Part]:
+    _, of_rows, of_keys = _split("mask", rule_text.read(rule, []))
+    return of_rows if name == "query" else of_keys
 
 
-@assume_constant_result
-def _keys_of_text(where: str, text: str, q: torch.Tensor, start: int, stop: int) -> torch.Tensor | None:
-    return _evaluated(_split(where, rule_text.read(text, []))[2], "key", range(start, stop), q)
+def _condition(q: torch.Tensor, rule: str, name: str, start: int, stop: int) -> torch.Tensor:
+    found = _evaluated(_named(rule, name), name, range(start, stop), q)
+    assert found is not None  # the program calls it only where there are conditions
+    return found
 
 
-Part: TypeAlias = tuple[Expr, set[str]]  # a condition, and the names of its variables
+def _fake(q: torch.Tensor, rule: str, name: str, start: int, stop: int) -> torch.Tensor:
+    mentioned = set().union(*(names for _, names in _named(rule, name)))
+    batch, heads = (size if each in mentioned else 1 for each, size in zip(("batch", "head"), q.shape))
+    return q.new_empty((batch, heads, stop - start, 1), dtype=torch.bool)
+
+
+for _device in ("CPU", "CUDA", "XPU"):
+    library.impl("condition", _condition, _device)
+torch.library.register_fake("regard::condition", _fake, lib=library)
 
 
 def _split(where: str, mask: Expr) -> tuple[bool, list[Part], list[Part]]:
