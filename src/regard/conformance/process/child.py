@@ -216,7 +216,7 @@ class _Deadline:
 
     def _state(self) -> tuple[bool, float]:
         """Whether the process computes, or would if it had a core; and the seconds that it has computed so far."""
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # `_check_system` has refused it
             raise NotImplementedError
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -252,7 +252,7 @@ def _end(owner: int, process: subprocess.Popen, mark: str, lifeline: int, connec
     """Kills a child and everything that it started."""
     if os.getpid() != owner:
         return
-    if sys.platform == "win32":
+    if sys.platform == "win32":  # `_check_system` has refused it
         raise NotImplementedError
     _kill(process)
     process.wait()
@@ -280,7 +280,7 @@ def _descendants(mark: str) -> list[int]:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    if sys.platform == "win32":
+    if sys.platform == "win32":  # `_check_system` has refused it
         raise NotImplementedError
     with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left; macOS says it in the second way
         os.killpg(process.pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ class _Posix:
         self.time, self.room = code.alloca(I64, 2), code.alloca(I64, 2)
 
     def now(self):
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # there threads wait by `Address`
             raise NotImplementedError
         code = self.code
         code.external("clock_gettime", I32, code.index(time.CLOCK_MONOTONIC, I32), self.time)
@@ -71,7 +71,7 @@ class Condition(_Posix):
         self.code.external(f"pthread_{name}", I32, *args)
 
     def wait(self, place, expected, nanoseconds: int | None) -> None:
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # there threads wait by `Address`
             raise NotImplementedError
         code = self.code
         self._call("mutex_lock", self.mutex)
