@@ -52,9 +52,7 @@ class MaskParts:
             mask = Traced(*text(mask))
         if isinstance(mask, Traced) and not all(isinstance(part, str) for part in mask.parts):
             torch._dynamo.graph_break(msg=TENSORS)
-            from .untraced import parts_of  # imports much
-
-            return parts_of(where, mask, q, rows, keys)
+            return torch.compiler.disable(_outside)(where, mask, q, rows, keys)
         if isinstance(mask, Traced):
             rule = str(mask)
             kinds, condition = _kinds_of(where, rule), torch.ops.regard.condition
@@ -78,6 +76,20 @@ class MaskParts:
         if self.keys.shape[1] > 1:  # the condition differs between query heads
             k, v = (each.repeat_interleave(self.keys.shape[1] // each.shape[1], 1) for each in (k, v))
         return torch.where(self.keys, k, 0), torch.where(self.keys, v, 0)
+
+
+def _outside(where: str, mask: Traced, q: torch.Tensor, rows: range, keys: range) -> MaskParts:
+    """The parts of a mask that reads tensors, between the programs of torch.compile, where they have numbers.
+
+    Raises `Refused` while torch.export records, where they have none.
+    """
+    tensors = [part for part in mask.parts if not isinstance(part, str)]
+    names = iter(range(len(tensors)))
+    rule = rule_text.read("".join(part if isinstance(part, str) else f"x{next(names)}" for part in mask.parts), tensors)
+    if isinstance(rule, Traced):
+        given, fix = str(mask), "build the mask before, and pass it to the program"
+        raise refuse(where, TENSORS, given=given, expected="a mask of numbers, or one from outside", fix=fix)
+    return MaskParts.of(where, rule, q, rows, keys)
 
 
 def _kinds_of(where: str, rule: str) -> int:
