@@ -202,6 +202,32 @@ class Padded(Attention):
         return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
+class FixedLength(Padded):
+    """A learned vector for each of n positions, so that it takes no other number of them."""
+
+    def __init__(self, *sizes, n: int, **options):
+        super().__init__(*sizes, **options)
+        self.places = nn.Parameter(torch.randn(1, n, self.heads * self.depth))
+
+    def forward(self, x, attention_mask=None):
+        return super().forward(x + self.places, attention_mask)
+
+
+class Conditioned(nn.Module):
+    """An image whose pixels attend to a text of its own length, as in diffusion models."""
+
+    def __init__(self, heads: int, depth: int):
+        super().__init__()
+        self.inward, self.outward = nn.Conv2d(4, heads * depth, 3, padding=1), nn.Conv2d(heads * depth, 4, 1)
+        self.layer = Cross(heads, depth)
+
+    def forward(self, sample, context, attention_mask=None):
+        x = self.inward(sample)
+        padding = None if attention_mask is None else attention_mask == 0
+        mixed = self.layer(x.flatten(2).transpose(1, 2), context, padding)
+        return self.outward(mixed.transpose(1, 2).unflatten(2, x.shape[2:]))
+
+
 class Cross(nn.Module):
     """Cross-attention of x over a context, with a padding mask of the context."""
 
@@ -242,6 +268,12 @@ def written(choose: random.Random) -> Made:
         context = torch.randn(1, choose.choice([7, 11, n]), width)
         inputs: dict[str, Any] = {"x": x, "context": context}
         return Cross(heads, depth).eval(), {"inputs": inputs}
+    if kind is Conditioned:
+        text = choose.choice([7, 11])
+        inputs = {"sample": torch.randn(1, 4, 6, 6), "context": torch.randn(1, text, width)}
+        if choose.random() < 0.5:
+            inputs["attention_mask"] = (torch.arange(text) < text - choose.choice([0, 2])).long()[None]
+        return Conditioned(heads, depth).eval(), {"inputs": inputs}
     causal = (choose.random() < 0.7 or kind in (Windowed, LowerRight)) and kind is not Prefix
     groups = choose.choice([1, heads])
     options = {"causal": causal, "groups": groups, "fused": choose.random() < 0.5 and kind not in WRITTEN_OUT}
@@ -250,13 +282,14 @@ def written(choose: random.Random) -> Made:
         module = LowerRight(heads, depth, **options)
         module.rows = choose.choice([1, 5])
         return module.eval(), {"inputs": x}
-    if kind is Padded:
+    if kind in (Padded, FixedLength):
         mask = torch.ones(1, n, dtype=torch.long)
         pads = choose.choice([0, 2, 3])
         mask[:, -pads if choose.random() < 0.5 else 0 : None if pads else 0] = 1
         if pads:
             mask[:, -pads:] = 0
-        return Padded(heads, depth, **options).eval(), {"inputs": {"x": x, "attention_mask": mask}}
+        module = FixedLength(heads, depth, n=n, **options) if kind is FixedLength else Padded(heads, depth, **options)
+        return module.eval(), {"inputs": {"x": x, "attention_mask": mask}}
     layers = [kind(heads, depth, **options) for _ in range(count)]
     model = (Stack(layers, width) if count > 1 else layers[0]).eval()
     says = causal and choose.random() < 0.7
@@ -265,4 +298,5 @@ def written(choose: random.Random) -> Made:
 
 KINDS = [Attention, Windowed, Prefix, Packed, Softcapped, Alibi, TalkingHeads, Differential, LowerRight, Normalized]
 KINDS += [Sinks, PreviousToken, Padded, Cross, TalkingHeads, Differential, LowerRight]
+KINDS += [FixedLength, Conditioned]
 WRITTEN_OUT = (Softcapped, Alibi, TalkingHeads, Differential)

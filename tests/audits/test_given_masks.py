@@ -8,6 +8,7 @@ from torch import nn
 from transformers.models.llama import modeling_llama
 
 from bench.audit_alarms.of_torch import decoder, encoder, layer, multihead, transformer
+from bench.audit_alarms.written import Conditioned, FixedLength
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 from tests.support.small_model import BEHAVIOUR, Small, words
@@ -132,6 +133,46 @@ def test_keys_that_a_cross_attention_does_not_mask():
     found = audit(module, inputs=inputs, checks=["padding-leak"])
 
     assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+
+
+@pytest.mark.parametrize("masked", ["given", "not given"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_model_of_one_length(causal, masked):
+    """No padding can be added to it, so positions of its input are masked; where it ignores them, that is found."""
+
+    class Ignoring(FixedLength):
+        def forward(self, x, attention_mask=None):
+            return super().forward(x)
+
+    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
+    for kind, expected in ((FixedLength, []), (Ignoring, ["padding-leak"])):
+        torch.manual_seed(0)
+
+        found = audit(kind(2, 8, n=12, causal=causal).eval(), inputs=inputs, causal=causal, checks=BEHAVIOUR)
+
+        assert [each.check for each in found.findings] == expected, str(found)
+        assert ("padding-leak" in {each.check for each in found.passed}) == (not expected)
+        assert ("future-leak" in {each.check for each in found.passed}) == causal
+
+
+@pytest.mark.parametrize("masked", ["given", "not given"])
+def test_a_mask_of_the_text_beside_an_image(masked):
+    """Without the mask it is unknown what it is about; with it, padding is added to the text, not to the image."""
+
+    class Ignoring(Conditioned):
+        def forward(self, sample, context, attention_mask=None):
+            return super().forward(sample, context)
+
+    inputs = {"sample": torch.randn(1, 4, 6, 6), "context": torch.randn(1, 7, 16)}
+    inputs |= {"attention_mask": torch.ones(1, 7)} if masked == "given" else {}
+    for kind in (Conditioned, Ignoring):
+        torch.manual_seed(0)
+
+        found = audit(kind(2, 8).eval(), inputs=inputs, checks=BEHAVIOUR)
+
+        expected = {"given": ("passed", "findings")[kind is Ignoring], "not given": "skipped"}[masked]
+        assert "padding-leak" in {each.check for each in getattr(found, expected)}, str(found)
+        assert found.healthy == (expected != "findings")
 
 
 def test_nan_behind_left_padding_never_passes():

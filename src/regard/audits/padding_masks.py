@@ -86,11 +86,14 @@ def _mask(
 
 def _owner(given, tensors: Mapping[str, Any], sequence: str, of_keys: bool) -> str | None:
     """The input that a padding mask is about, if no argument has the name of its owner: the one of its length. None
-    where that is unknown: a mask of keys that is not given, in a module with several inputs.
+    where that is unknown: a mask that is not given, in a module with inputs of several lengths, or with an image, whose
+    axis 1 holds no positions.
     """
     content = [key for key, part in tensors.items() if part.ndim > 2 or key == sequence]
     if given is None:
-        return None if of_keys and len(content) > 1 else sequence
+        lengths = {tensors[key].shape[1] for key in content}
+        unknown = len(content) > 1 if of_keys else len(lengths) > 1 or tensors[sequence].ndim > 3
+        return None if unknown else sequence
     if of_keys:
         content.sort(key=lambda key: key == sequence)  # keys come from the other input
     return next((key for key in content if _is_padding(given, tensors[key])), None)

@@ -10,9 +10,11 @@ from typing import Any
 
 from ..common.errors import first_line
 
-__all__ = ["Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
+__all__ = ["ADDED", "Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
 
 Outputs = dict[str, Any]  # floating-point tensors by name
+
+ADDED = 5  # positions, where padding is added
 
 
 class Raised(Exception):
@@ -207,21 +209,25 @@ class Subject:
             made[name] = torch.cat([ends[0], part, ends[1]], 1)
         return made
 
-    @property
-    def fixed_length(self) -> str | None:
-        """The name of an input that has an entry for each pair of positions, such as a mask (positions, positions), so
-        that padding cannot be added; None without one.
+    @functools.cached_property
+    def can_be_padded(self) -> bool:
+        """Whether padding can be added: no input has an entry for each pair of positions, such as a mask (positions,
+        positions), and the model accepts more positions, which a table of learned positions may not have.
         """
         assert self.mask is not None
         length = self.inputs[self.mask.of].shape[1]
-        return next(
-            (name for name, part in self.inputs.items() if name in self.of_pairs and length in part.shape[-2:]),
-            None,
-        )
+        if any(name in self.of_pairs and length in part.shape[-2:] for name, part in self.inputs.items()):
+            return False
+        try:
+            self.run(self.padded(right=ADDED))
+        except Raised:
+            self.run(self.padded_within())  # a model that raises here does not run with any padding
+            return False
+        return True
 
     def padded_within(self, turn: int | None = None) -> dict[str, Any]:
-        """The inputs with two of their positions masked as padding, for models whose length is fixed; these positions
-        contain random values where `turn` is given.
+        """The inputs with two of their positions masked as padding, where none can be added; these positions contain
+        random values where `turn` is given.
         """
         assert self.mask is not None
         made, length = dict(self.inputs), self.inputs[self.mask.of].shape[1]

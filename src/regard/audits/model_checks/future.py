@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import Difference, difference, listed, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Subject
+from ..subject import ADDED, Subject
 
 __all__ = ["future_leak"]
 
@@ -30,8 +30,8 @@ def future_leak(subject: Subject) -> Iterator[Result]:
         yield Skipped("future-leak", "no output has a row for each position")
         return
     ways: dict[str, Mapping[str, Any]] = {"without a mask": _without_mask(subject)}
-    if subject.mask is not None and subject.mask.of == subject.sequence and not subject.fixed_length:
-        ways["with padding"] = subject.padded(right=3)
+    if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
+        ways["with padding"] = subject.padded(right=ADDED)
     if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
         ways["during cache prefill"] = {**_without_mask(subject), "use_cache": True}
     measured = {way: probe(subject, inputs) for way, inputs in ways.items()}

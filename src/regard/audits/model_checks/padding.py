@@ -7,11 +7,9 @@ from typing import Any
 
 from ..difference import Difference, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Outputs, Subject
+from ..subject import ADDED, Outputs, Subject
 
 __all__ = ["padding_leak"]
-
-COUNT = 5
 
 
 def padding_leak(subject: Subject) -> Iterator[Result]:
@@ -23,15 +21,15 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     only the content of the padding is compared.
     """
     if subject.mask is None:
-        yield Skipped("padding-leak", "no input is known to be a padding mask")
+        yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
         return
     same = subject.mask.of == subject.sequence
     expected = subject.rows(subject.outputs)
     if not expected:
         yield Skipped("padding-leak", "no output has a row for each position")
         return
-    measured = _within(subject) if subject.fixed_length else {}
-    for side, left, right, more in () if subject.fixed_length else _sides(subject, same):
+    measured = {} if subject.can_be_padded else _within(subject)
+    for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real)
         if f"the content of {side}" not in measured:
@@ -72,7 +70,7 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         severity="fault",
         where=positions(worst.rows),
         measured=(
-            f"{2 if subject.fixed_length else COUNT} padding positions, masked by {mask.name}: "
+            f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
             f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
         ),
         cause=cause,
@@ -110,10 +108,10 @@ def _sides(subject: Subject, same: bool) -> Iterator[tuple[str, int, int, dict[s
     """
     import torch
 
-    yield "right padding", 0, COUNT, {}
+    yield "right padding", 0, ADDED, {}
     if not same:
         return
     if "position_ids" in subject.parameters.difference(subject.inputs) and subject.sequence is not None:
-        counted = torch.cat([torch.zeros(COUNT, dtype=torch.long), torch.arange(subject.length)])[None]
-        yield "left padding", COUNT, 0, {"position_ids": counted.to(subject.inputs[subject.sequence].device)}
-    yield "left padding", COUNT, 0, {}
+        counted = torch.cat([torch.zeros(ADDED, dtype=torch.long), torch.arange(subject.length)])[None]
+        yield "left padding", ADDED, 0, {"position_ids": counted.to(subject.inputs[subject.sequence].device)}
+    yield "left padding", ADDED, 0, {}
