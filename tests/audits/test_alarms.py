@@ -105,3 +105,54 @@ def test_windows_that_layers_do_not_use(name, settings):
     found = audit(tiny_model(name, **settings), checks=["mask"])
 
     assert found.healthy, str(found)
+
+
+@pytest.mark.parametrize("chosen", ["by a switch", "by an object"])
+def test_layers_of_linear_attention_between_others(chosen):
+    """One class may hold both; a layer that is like the recorded ones and has no call is still reported."""
+
+    class Linear:
+        def __call__(self, q, k, v):
+            return torch.einsum("bhqd,bhkd,bhke->bhqe", q.softmax(-1), k.softmax(-2), v)
+
+    class Softmax:
+        def __call__(self, q, k, v):
+            return functional.scaled_dot_product_attention(q, k, v)
+
+    class Either(Attention):
+        def __init__(self, linear):
+            super().__init__(2, 8)
+            if chosen == "by a switch":
+                self.linear = linear
+            else:
+                self.processor = Linear() if linear else Softmax()
+
+        def attend(self, q, k, v):
+            compute = Linear() if getattr(self, "linear", False) else getattr(self, "processor", Softmax())
+            return compute(q, k, v)
+
+    torch.manual_seed(0)
+    layers = [Either(number % 2 == 0) for number in range(4)]
+    model, x = torch.nn.Sequential(*layers).eval(), torch.randn(1, 13, 16)
+
+    found = audit(model, inputs=x, checks=["arrived"])
+
+    assert found.healthy and len(found.passed) == 1, str(found)
+
+    layers[3].forward = lambda x: layers[3].o(x)
+    found = audit(model, inputs=x, checks=["arrived"])
+
+    assert [each.numbers["layers"] for each in found.findings] == [["3"]], str(found)
+
+
+@pytest.mark.parametrize("keys", [[4, 8], ["loss", 8], [(1, 2), None]])
+def test_outputs_by_keys_that_are_no_strings(keys):
+    """A model may return a dict by horizon, scale or class."""
+
+    class Keyed(Attention):
+        def forward(self, x):
+            return {key: super(Keyed, self).forward(x) for key in keys}
+
+    found = audit(Keyed(2, 8).eval(), inputs=torch.randn(1, 13, 16))
+
+    assert found.healthy and "future-leak" in {each.check for each in found.passed}, str(found)

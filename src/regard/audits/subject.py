@@ -300,8 +300,8 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             yield name, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            if key not in ("past_key_values", "cache_params", "state") and not key.endswith("loss"):
-                yield from floats(part, key if name == "output" else f"{name}.{key}")
+            if key not in ("past_key_values", "cache_params", "state") and not str(key).endswith("loss"):
+                yield from floats(part, str(key) if name == "output" else f"{name}.{key}")
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield from floats(part, f"{name}[{number}]")

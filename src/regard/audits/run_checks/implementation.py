@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from inspect import isroutine
 
 from ...common.text.counted import counted
 from ...lens import Run
@@ -45,7 +46,7 @@ def implementation(run: Run, module=None) -> Iterator[Result]:
 
 
 def arrived(run: Run, module=None) -> Iterator[Result]:
-    """Layers without a recorded call, although other layers of the same type have some."""
+    """Layers without a recorded call, although other layers of the same type and settings have some."""
     if module is None:
         yield Skipped("arrived", "the model is not available")
         return
@@ -54,11 +55,11 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         yield Skipped("arrived", "some layers were not recorded on purpose")
         return
     recorded = {call.name for call in run.calls}
-    kinds = {(path_pattern(name), type(layer_of(call, module))) for call in run.calls for name in [call.name]}
+    kinds = {_kind(call.name, layer_of(call, module)) for call in run.calls}
     silent = [
         name
         for name, part in module.named_modules()
-        if name and name not in recorded and (path_pattern(name), type(part)) in kinds
+        if name and name not in recorded and _kind(name, part) in kinds
     ]
     if not silent:
         yield Passed(
@@ -81,3 +82,15 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         fix="run without torch.compile; for a transformers model, set one attention implementation for all layers",
         numbers={"layers": silent},
     )
+
+
+def _kind(name: str, layer) -> tuple:
+    """What the layers of a stack that compute the same have in common: path, type, switches, and the types of the
+    objects that they call, since one class may hold softmax attention in one layer and linear attention in another.
+    """
+    settings = {
+        key: part if isinstance(part, bool | str) else type(part)
+        for key, part in getattr(layer, "__dict__", {}).items()
+        if key != "training" and not key.startswith("_") and not isroutine(part)
+    }
+    return path_pattern(name), type(layer), frozenset(settings.items())
