@@ -1,6 +1,7 @@
 """Checks that run a model: every planted fault is found and named, and the healthy model has no finding."""
 
 import functools
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -163,6 +164,59 @@ def test_outputs_that_are_nan_pass_nothing():
         "cache",
         "position-offset",
     }
+
+
+@pytest.mark.parametrize("token", [0, 1, 2, 39, True, False])
+def test_inputs_of_one_token_pass_no_leak(token):
+    """Replacing a token by itself shows nothing: others are drawn, whatever the input consists of."""
+
+    class OfAnyType(Small):
+        def forward(self, ids, attention_mask=None):
+            return super().forward(ids.long(), attention_mask)
+
+    ids = torch.full((1, LENGTH), token)
+
+    found = audit(OfAnyType(sees_all).eval(), inputs=ids, causal=True, checks=["future-leak", "batch-dependence"])
+
+    assert only(found).check == "future-leak" and [each.check for each in found.passed] == ["batch-dependence"]
+
+
+def test_where_no_other_token_is_known():
+    """Without a table of embeddings, zeros tell nothing about what else may be passed."""
+
+    class Counted(torch.nn.Module):
+        def forward(self, numbers, attention_mask=None):
+            return numbers[..., None] * torch.ones(3) + numbers.sum(1)[:, None, None]
+
+    for token in (0, -1):
+        found = audit(Counted(), inputs=torch.full((1, LENGTH), token), causal=True, checks=BEHAVIOUR)
+
+        tried = {"future-leak", "padding-leak", "batch-dependence"}
+        assert {each.check for each in found.skipped if "all tokens of the input are equal" in each.reason} == tried
+
+
+def test_outputs_of_a_dataclass_and_complex_inputs():
+    """They are read and replaced like others."""
+
+    @dataclass
+    class Output:
+        logits: torch.Tensor
+        loss: None = None
+
+    class OfSpectra(torch.nn.Module):
+        def __init__(self, causal):
+            super().__init__()
+            self.causal = causal
+
+        def forward(self, spectra):
+            x = torch.cat([spectra.real, spectra.imag], -1)
+            return Output(torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.causal))
+
+    spectra = torch.randn(1, LENGTH, 8, dtype=torch.complex64)
+    for causal in (True, False):
+        found = audit(OfSpectra(causal), inputs=spectra, causal=True, checks=["future-leak"])
+
+        assert found.healthy == causal, str(found)
 
 
 def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():

@@ -134,16 +134,13 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     called = {key: argument(key, arguments) for key in tensors}
     masks = {key for key in tensors if any(word in called[key] for word in ("mask", "bias"))}
     main = [key for key, part in tensors.items() if called[key] not in PADDING_MASKS and part.ndim > 1]
-    main = [key for key in main if key not in masks] or main
+    main = [key for key in main if key not in masks and not tensors[key].is_complex()] or main
     single = [key for key in main if tensors[key].shape[0] == 1]
     sequence = next((key for key in single if called[key] == "tgt"), single[0] if single else None)
     if main and sequence is None:
         raise _several_entries(main[0], tensors[main[0]])
     mask, further = of_module(tensors, arguments, sequence)
-    ids = None
-    if sequence is not None and not tensors[sequence].is_floating_point():
-        ids = tensors[sequence].unique().cpu()
-        ids = ids if len(ids) > 1 else None
+    ids = None if sequence is None else _other_tokens(tensors[sequence], module)
     declared, causal_source = causality(module, causal)
     fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
     return Subject(
@@ -268,6 +265,23 @@ def _ordinary_tokens(model, tokenizer):
     return torch.tensor(
         [number for number in range(min(3, size - 2), size) if number not in special] or list(range(size))
     )
+
+
+def _other_tokens(tokens, module):
+    """The tokens that replacements are drawn from: those of the input; where they are all equal, smaller ones, or those
+    of the smallest table of embeddings. None for numbers that are no tokens, and where no others are known.
+    """
+    import torch
+
+    if tokens.is_floating_point() or tokens.is_complex():
+        return None
+    known = torch.tensor([False, True]) if tokens.dtype is torch.bool else tokens.unique().cpu()
+    if len(known) == 1:
+        parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+        sizes = [part.num_embeddings for part in parts if isinstance(part, torch.nn.Embedding)]
+        largest = int(known) or min(sizes, default=1) - 1
+        known = torch.arange(1 if largest > 1 else 0, max(largest, 0) + 1, dtype=known.dtype)  # 0 is often padding
+    return known if len(known) > 1 else None
 
 
 def _embeddings(model):

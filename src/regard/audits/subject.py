@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from ..common.errors import first_line
 
-__all__ = ["ADDED", "Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
+__all__ = ["ADDED", "ONE_TOKEN", "Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
 
 Outputs = dict[str, Any]  # floating-point tensors by name
 
 ADDED = 5  # positions, where padding is added
+ONE_TOKEN = "all tokens of the input are equal, and no others are known to replace them: pass different tokens"
 
 
 class Raised(Exception):
@@ -75,6 +76,12 @@ class Subject:
     def length(self) -> int:
         """The number of positions of the sequence; 0 without one."""
         return 0 if self.sequence is None else self.inputs[self.sequence].shape[1]
+
+    @property
+    def can_change(self) -> bool:
+        """Whether the sequence can be replaced: its elements are numbers, or tokens of which others are known."""
+        main = None if self.sequence is None else self.inputs[self.sequence]
+        return main is None or main.is_floating_point() or main.is_complex() or self.ids is not None
 
     @functools.cached_property
     def outputs(self) -> Outputs:
@@ -176,6 +183,9 @@ class Subject:
         """
         import torch
 
+        if part.is_complex():
+            size = None if like is None else torch.view_as_real(like)
+            return torch.view_as_complex(self.redrawn(torch.view_as_real(part), turn, size))
         generator = torch.Generator().manual_seed(7919 * turn + 1)
         if part.is_floating_point():
             size = (part if like is None else like).detach().float().std(correction=0).clamp(min=1e-2).cpu()
@@ -302,6 +312,8 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
         for key, part in value.items():
             if key not in ("past_key_values", "cache_params", "state") and not str(key).endswith("loss"):
                 yield from floats(part, str(key) if name == "output" else f"{name}.{key}")
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from floats({part.name: getattr(value, part.name) for part in fields(value)}, name)
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield from floats(part, f"{name}[{number}]")

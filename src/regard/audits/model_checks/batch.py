@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Outputs, Subject
+from ..subject import ONE_TOKEN, Outputs, Subject
 
 __all__ = ["batch_dependence"]
 
@@ -16,6 +16,9 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
     """The outputs of an entry are the same alone, in a batch with two others, and with two different others."""
     if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
         yield Skipped("batch-dependence", "not every input has a batch axis of size 1")
+        return
+    if not subject.can_change:
+        yield Skipped("batch-dependence", ONE_TOKEN)
         return
     batches = [_batch(subject, turn) for turn in (0, 10)]
     alone = {

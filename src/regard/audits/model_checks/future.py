@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import Difference, difference, listed, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import ADDED, Subject
+from ..subject import ADDED, ONE_TOKEN, Subject
 
 __all__ = ["future_leak"]
 
@@ -25,6 +25,9 @@ def future_leak(subject: Subject) -> Iterator[Result]:
         return
     if not subject.causal:
         yield Skipped("future-leak", f"not declared causal: {subject.causal_source}")
+        return
+    if not subject.can_change:
+        yield Skipped("future-leak", ONE_TOKEN)
         return
     if not subject.rows(subject.outputs):
         yield Skipped("future-leak", "no output has a row for each position")

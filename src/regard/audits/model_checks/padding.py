@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import Difference, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import ADDED, Outputs, Subject
+from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
 __all__ = ["padding_leak"]
 
@@ -22,6 +22,9 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
+        return
+    if not subject.can_change:
+        yield Skipped("padding-leak", ONE_TOKEN)
         return
     same = subject.mask.of == subject.sequence
     expected = subject.rows(subject.outputs)

@@ -57,9 +57,7 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
     recorded = {call.name for call in run.calls}
     kinds = {_kind(call.name, layer_of(call, module)) for call in run.calls}
     silent = [
-        name
-        for name, part in module.named_modules()
-        if name and name not in recorded and _kind(name, part) in kinds
+        name for name, part in module.named_modules() if name and name not in recorded and _kind(name, part) in kinds
     ]
     if not silent:
         yield Passed(
