@@ -156,3 +156,54 @@ def test_outputs_by_keys_that_are_no_strings(keys):
     found = audit(Keyed(2, 8).eval(), inputs=torch.randn(1, 13, 16))
 
     assert found.healthy and "future-leak" in {each.check for each in found.passed}, str(found)
+
+
+@pytest.mark.parametrize("added", ["the scores before", "a bias"])
+def test_scores_that_are_carried_on(added):
+    """Residual attention adds the scores of the layer before, which the first layer has not. A bias that the first
+    layer lacks is reported.
+    """
+
+    class Carrying(Attention):
+        def forward(self, x, more=0):
+            q, k, v = self.project(x)
+            scores = q @ k.mT * self.depth**-0.5 + more
+            out = scores.masked_fill(~self.allowed(q.shape[2]), -torch.inf).softmax(-1) @ v
+            return x + self.o(out.transpose(1, 2).flatten(2)), scores
+
+    class Layers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.bias = torch.nn.ModuleList(Carrying(2, 8) for _ in range(3)), torch.randn(2, 13, 13)
+
+        def forward(self, x):
+            more = 0
+            for layer in self.layers:
+                x, scores = layer(x, more)
+                more = scores if added == "the scores before" else self.bias
+            return x
+
+    torch.manual_seed(0)
+    found = audit(Layers().eval(), inputs=torch.randn(1, 13, 16), causal=True, checks=["bias", "softmax"])
+
+    assert [(each.check, each.call) for each in found.findings] == ([("bias", 0)] if added == "a bias" else []), str(
+        found
+    )
+    assert len(found.passed) == 2 - len(found.findings)
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_nested_tensors_inside_a_model(layout):
+    """The effect of rounding is measured through them, too."""
+
+    class Inside(Attention):
+        def forward(self, x):
+            rows = torch.nested.nested_tensor(list(x.unbind()), layout=layout)
+            return super().forward(self.q(rows).to_padded_tensor(0.0, (*x.shape[:2], x.shape[2])))
+
+    torch.manual_seed(0)
+    for model in (Inside(2, 8).eval(), Inside(2, 8, causal=False).eval()):
+        found = audit(model, inputs=torch.randn(1, 13, 16), causal=True)
+
+        assert found.healthy == model.is_causal, str(found)
+        assert {"determinism", "batch-dependence"} <= {each.check for each in found.passed}

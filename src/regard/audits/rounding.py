@@ -52,7 +52,12 @@ class Perturbed(TorchDispatchMode):
         return self._perturb(result)
 
     def _perturb(self, part):
-        if not isinstance(part, torch.Tensor) or not part.is_floating_point() or not part.numel():
+        if not isinstance(part, torch.Tensor) or not part.is_floating_point():
+            return part
+        if part.is_nested:  # rows of several lengths have no shape to draw signs for
+            sign = 2 * int(torch.randint(2, (), generator=self.generator)) - 1
+            return part * (1 + sign * torch.finfo(part.dtype).eps)
+        if not part.numel():
             return part
         signs = torch.randint(2, part.shape, generator=self.generator).mul_(2).sub_(1).to(part.device, part.dtype)
         largest = part.detach().abs().amax(-1, keepdim=True) if part.ndim else part.detach().abs()

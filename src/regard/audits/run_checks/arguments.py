@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -89,15 +91,14 @@ def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
 
 def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
     """A position bias that is added to the scores of all other layers of the same type, but not of this one."""
-    others = [
-        other
-        for other in run.calls
-        if other is not call and path_pattern(other.name) == path_pattern(call.name) and other.given is None
+    alike = [
+        other for other in run.calls if path_pattern(other.name) == path_pattern(call.name) and other.given is None
     ]
+    others = [other for other in alike if other is not call]
     biased = [other for other in others if other.score is not None and not has_softcap(other.score)]
     if call.given is not None or not biased:
         return False
-    if call.score is not None or len(biased) < len(others):
+    if call.score is not None or len(biased) < len(others) or _carries_scores(alike):
         return True
     return Finding(
         check="bias",
@@ -109,6 +110,20 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
         fix="pass the position bias of the first layer to all layers",
         call=number,
     )
+
+
+def _carries_scores(calls: Sequence[Call]) -> bool:
+    """Whether what is added to the scores of each call is the scores of the call before (residual attention), which the
+    first call cannot have.
+    """
+    for before, call in pairwise(calls):
+        if before.shape != call.shape:
+            return False
+        allowed = before.allowed() & call.allowed()
+        scores, added = before.scores()[allowed], (call.scores() - call.logits())[allowed]
+        if not np.allclose(added, scores, rtol=0, atol=0.01 * np.abs(scores).max(initial=0)):
+            return False
+    return True
 
 
 def _missing(run: Run, number: int, call: Call, right: Call, *, name: str, what: str, fix: str) -> Finding | bool:
