@@ -213,6 +213,23 @@ class FixedLength(Padded):
         return super().forward(x + self.places, attention_mask)
 
 
+class Pooled(Padded):
+    """One vector for all tokens: the first, the last real one, or the mean or maximum of the real ones."""
+
+    pooling = "first"
+
+    def forward(self, x, attention_mask=None):
+        out = super().forward(x, attention_mask)
+        real = torch.ones(out.shape[:2]) if attention_mask is None else attention_mask.to(out)
+        if self.pooling == "first":
+            return out[:, 0]
+        if self.pooling == "last":
+            return out[torch.arange(len(out)), out.shape[1] - 1 - real.flip(1).argmax(1)]
+        if self.pooling == "mean":
+            return (out * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return out.masked_fill(real[..., None] == 0, torch.finfo(out.dtype).min).amax(1)
+
+
 class Conditioned(nn.Module):
     """An image whose pixels attend to a text of its own length, as in diffusion models."""
 
@@ -282,13 +299,15 @@ def written(choose: random.Random) -> Made:
         module = LowerRight(heads, depth, **options)
         module.rows = choose.choice([1, 5])
         return module.eval(), {"inputs": x}
-    if kind in (Padded, FixedLength):
+    if kind in (Padded, FixedLength, Pooled):
         mask = torch.ones(1, n, dtype=torch.long)
         pads = choose.choice([0, 2, 3])
         mask[:, -pads if choose.random() < 0.5 else 0 : None if pads else 0] = 1
         if pads:
             mask[:, -pads:] = 0
-        module = FixedLength(heads, depth, n=n, **options) if kind is FixedLength else Padded(heads, depth, **options)
+        module = FixedLength(heads, depth, n=n, **options) if kind is FixedLength else kind(heads, depth, **options)
+        if kind is Pooled:
+            module.pooling = choose.choice(["first", "last", "mean", "max"])
         return module.eval(), {"inputs": {"x": x, "attention_mask": mask}}
     layers = [kind(heads, depth, **options) for _ in range(count)]
     model = (Stack(layers, width) if count > 1 else layers[0]).eval()
@@ -298,5 +317,5 @@ def written(choose: random.Random) -> Made:
 
 KINDS = [Attention, Windowed, Prefix, Packed, Softcapped, Alibi, TalkingHeads, Differential, LowerRight, Normalized]
 KINDS += [Sinks, PreviousToken, Padded, Cross, TalkingHeads, Differential, LowerRight]
-KINDS += [FixedLength, Conditioned]
+KINDS += [FixedLength, Conditioned, Pooled]
 WRITTEN_OUT = (Softcapped, Alibi, TalkingHeads, Differential)

@@ -8,7 +8,7 @@ from torch import nn
 from transformers.models.llama import modeling_llama
 
 from bench.audit_alarms.of_torch import decoder, encoder, layer, multihead, transformer
-from bench.audit_alarms.written import Conditioned, FixedLength
+from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 from tests.support.small_model import BEHAVIOUR, Small, words
@@ -153,6 +153,43 @@ def test_a_model_of_one_length(causal, masked):
         assert [each.check for each in found.findings] == expected, str(found)
         assert ("padding-leak" in {each.check for each in found.passed}) == (not expected)
         assert ("future-leak" in {each.check for each in found.passed}) == causal
+
+
+@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_one_output_for_all_tokens(pooling, causal):
+    """Padding must not change it. Where a model takes one position for it, padding on that side is not supported."""
+    healthy = Pooled(2, 8, causal=causal).eval()
+    healthy.pooling = pooling
+
+    found = audit(healthy, inputs=torch.randn(1, 12, 16), causal=causal, checks=["padding-leak", "determinism"])
+
+    assert found.healthy and {each.check for each in found.passed} == {"padding-leak", "determinism"}, str(found)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "maximum", "divided by all", "both ends"])
+@pytest.mark.parametrize("masked", ["given", "not given"])
+def test_pooling_over_padding(pooling, masked):
+    """A mean or maximum over all positions, or a mean of the real ones divided by the number of all."""
+
+    class OverAll(Padded):
+        def forward(self, x, attention_mask=None):
+            out = super().forward(x, attention_mask)
+            real = torch.ones(out.shape[:2]) if attention_mask is None else attention_mask.to(out)
+            return {
+                "mean": lambda: out.mean(1),
+                "maximum": lambda: out.amax(1),
+                "divided by all": lambda: (out * real[..., None]).sum(1) / out.shape[1],
+                "both ends": lambda: out[:, 0] + out[:, -1],
+            }[pooling]()
+
+    torch.manual_seed(0)
+    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
+
+    found = audit(OverAll(2, 8).eval(), inputs=inputs, checks=["padding-leak"])
+
+    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+    assert "pooling" in found.findings[0].cause and found.findings[0].where == "output"
 
 
 @pytest.mark.parametrize("masked", ["given", "not given"])

@@ -195,6 +195,20 @@ def test_where_no_other_token_is_known():
         assert {each.check for each in found.skipped if "all tokens of the input are equal" in each.reason} == tried
 
 
+def test_layers_that_read_positions_first():
+    """torch's default, batch_first=False: what mixes the entries is named, and how to pass (positions, 1, width)."""
+    torch.manual_seed(0)
+    module = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32), 1, enable_nested_tensor=False)
+    x = torch.randn(1, 12, 16)
+
+    found = audit(module.eval(), inputs=x, checks=["batch-dependence"])
+
+    assert only(found).cause.startswith("a torch layer with batch_first=False"), str(found)
+    with pytest.raises(rg.Refused, match=r"lambda x: model\(x.transpose\(0, 1\)\).transpose\(0, 1\)"):
+        audit(module, inputs=x.transpose(0, 1))
+    assert audit(lambda x: module(x.transpose(0, 1)).transpose(0, 1), inputs=x, checks=BEHAVIOUR).healthy
+
+
 def test_outputs_of_a_dataclass_and_complex_inputs():
     """They are read and replaced like others."""
 

@@ -11,7 +11,7 @@ from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
 from .causality import causality
 from .padding_masks import PADDING_MASKS, argument, of_module, of_transformers
-from .subject import Subject, seeded
+from .subject import Subject, positions_first, seeded
 
 __all__ = ["from_module", "from_name", "from_transformers"]
 
@@ -138,7 +138,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     single = [key for key in main if tensors[key].shape[0] == 1]
     sequence = next((key for key in single if called[key] == "tgt"), single[0] if single else None)
     if main and sequence is None:
-        raise _several_entries(main[0], tensors[main[0]])
+        raise _several_entries(main[0], tensors[main[0]], positions_first(module))
     mask, further = of_module(tensors, arguments, sequence)
     ids = None if sequence is None else _other_tokens(tensors[sequence], module)
     declared, causal_source = causality(module, causal)
@@ -189,13 +189,19 @@ class JoinedHeads:
         return out.transpose(1, 2).flatten(2)
 
 
-def _several_entries(name: str, part) -> Refused:
+def _several_entries(name: str, part, transposed: bool = False) -> Refused:
+    fix = "pass the first entry, x[:1]; the audit adds random entries itself"
+    if transposed and part.shape[1] == 1:
+        fix = (
+            "its torch layers have batch_first=False: pass lambda x: model(x.transpose(0, 1)).transpose(0, 1), with "
+            "inputs of shape (1, positions, …)"
+        )
     return refuse(
         "audit",
         "several batch entries",
         given=f"{name} of shape {tuple(part.shape)}",
         expected="one entry: (1, positions, …)",
-        fix="pass the first entry, x[:1]; the audit adds random entries itself",
+        fix=fix,
     )
 
 
@@ -269,7 +275,7 @@ def _ordinary_tokens(model, tokenizer):
 
 def _other_tokens(tokens, module):
     """The tokens that replacements are drawn from: those of the input; where they are all equal, smaller ones, or those
-    of the smallest table of embeddings. None for numbers that are no tokens, and where no others are known.
+    of the smallest table of embeddings. None for floats, and where no others are known.
     """
     import torch
 

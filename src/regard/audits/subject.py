@@ -10,7 +10,18 @@ from typing import Any
 
 from ..common.errors import first_line
 
-__all__ = ["ADDED", "ONE_TOKEN", "Outputs", "PaddingMask", "Raised", "Subject", "floats", "raising", "seeded"]
+__all__ = [
+    "ADDED",
+    "ONE_TOKEN",
+    "Outputs",
+    "PaddingMask",
+    "Raised",
+    "Subject",
+    "floats",
+    "positions_first",
+    "raising",
+    "seeded",
+]
 
 Outputs = dict[str, Any]  # floating-point tensors by name
 
@@ -299,6 +310,11 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
+
+
+def positions_first(model: Any) -> bool:
+    """Whether layers of torch in the model read (positions, batch, width), as they do unless batch_first=True."""
+    return any(getattr(part, "batch_first", None) is False for part in getattr(model, "modules", list)())
 
 
 def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:

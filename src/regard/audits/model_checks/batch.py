@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import ONE_TOKEN, Outputs, Subject
+from ..subject import ONE_TOKEN, Outputs, Subject, positions_first
 
 __all__ = ["batch_dependence"]
 
@@ -41,17 +41,25 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
         )
         return
     worst = max(leaks.values(), key=lambda each: each.size)
-    content = "when the others change" in leaks
+    cause = "the result depends on the batch size: a mean over the batch, or code that takes a length from axis 0"
+    fix = "normalize over features only; check every view and transpose that involves the batch and head axes"
+    if "when the others change" in leaks:
+        cause = (
+            "statistics over the batch (batch norm, or a norm over the wrong axis), a reshape that mixes axes 0 and 1, "
+            "or mixture-of-experts routing with limited capacity"
+        )
+    if "when the others change" in leaks and positions_first(subject.model):
+        cause = (
+            f"a torch layer with batch_first=False that reads (batch, positions, …) as (positions, batch, …); {cause}"
+        )
+        fix = f"create torch's layers with batch_first=True, or transpose their input and output; {fix}"
     yield Finding(
         check="batch-dependence",
         severity="fault",
         where=f"{worst.output} of entry 0",
         measured="; ".join(f"{way}, {each}" for way, each in leaks.items()),
-        cause="statistics over the batch (batch norm, or a norm over the wrong axis), a reshape that mixes axes "
-        "0 and 1, or mixture-of-experts routing with limited capacity"
-        if content
-        else "the result depends on the batch size: a mean over the batch, or code that takes a length from axis 0",
-        fix="normalize over features only; check every view and transpose that involves the batch and head axes",
+        cause=cause,
+        fix=fix,
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..difference import Difference, difference, positions
@@ -18,7 +18,8 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
 
     A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
     `generate` passes, and without; if the model takes no position_ids, it may shift the positions of the tokens, so
-    only the content of the padding is compared.
+    only the content of the padding is compared. A model that returns one output for all tokens may support padding on
+    one side only.
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
@@ -26,11 +27,8 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     if not subject.can_change:
         yield Skipped("padding-leak", ONE_TOKEN)
         return
-    same = subject.mask.of == subject.sequence
-    expected = subject.rows(subject.outputs)
-    if not expected:
-        yield Skipped("padding-leak", "no output has a row for each position")
-        return
+    same, pooled = subject.mask.of == subject.sequence, not subject.rows(subject.outputs)
+    expected = _real_outputs(subject, subject.inputs, slice(None))
     measured = {} if subject.can_be_padded else _within(subject)
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
@@ -46,12 +44,13 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         if side not in measured or between.size < measured[side].size:
             measured[side] = between  # with or without position_ids, whichever the model is designed for
     leaks = {way: each for way, each in measured.items() if each.significant}
-    if not leaks:
-        yield Passed("padding-leak", f"{', '.join(measured)}: {max(measured.values(), key=lambda each: each.size)}")
+    if not leaks or (pooled and _supported(leaks, measured)):
+        shown = {way: each for way, each in measured.items() if way not in leaks} or measured
+        yield Passed("padding-leak", f"{', '.join(shown)}: {max(shown.values(), key=lambda each: each.size)}")
         return
     content = [each for way, each in leaks.items() if way.startswith("the content")]
     worst = max(content or leaks.values(), key=lambda each: each.size)
-    near = same and len(worst.rows) < subject.length // 2
+    near = same and not pooled and len(worst.rows) < subject.length // 2
     mask = subject.mask
     if content and near:
         cause = (
@@ -59,6 +58,9 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
             "convolution, or embeddings of neighbors"
         )
         fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
+    elif content and pooled:
+        cause = f"{mask.name} does not reach the attention or the pooling, or it is inverted"
+        fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
     elif content:
         cause = f"{mask.name} does not reach the attention, or it is inverted"
         fix = f"pass {mask.name} to every layer, and check that {mask.real} means a real token"
@@ -71,33 +73,45 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     yield Finding(
         check="padding-leak",
         severity="fault",
-        where=positions(worst.rows),
+        where=worst.output if pooled else positions(worst.rows),
         measured=(
             f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
             f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
         ),
         cause=cause,
         fix=fix,
-        row=worst.rows[0] if worst.rows else None,
+        row=worst.rows[0] if worst.rows and not pooled else None,
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 
 
-def _real_outputs(subject: Subject, inputs: dict[str, Any], rows: slice) -> Outputs:
-    """The outputs of the real tokens."""
+def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int]) -> Outputs:
+    """The outputs of the real tokens; the outputs for all tokens together, where none has a row for each position."""
     assert subject.sequence is not None
+    outputs = subject.run(inputs)
+    if not subject.rows(subject.outputs):
+        return outputs
     length = inputs[subject.sequence].shape[1]
-    return {name: part[:, rows] for name, part in subject.rows(subject.run(inputs), length).items()}
+    return {name: part[:, rows] for name, part in subject.rows(outputs, length).items()}
+
+
+def _supported(leaks: Collection[str], measured: Collection[str]) -> bool:
+    """Whether padding is without effect on a side, for an output for all tokens together. Models that take the last or
+    the first position for it support padding on the other side only: here the content of padding is all that leaks.
+    """
+    sides = {way.removeprefix("the content of ") for way in measured}
+    masked = {side for side in sides if f"the content of {side}" not in leaks}
+    return bool(masked) and not masked & set(leaks)
 
 
 def _within(subject: Subject) -> dict[str, Difference]:
     """The effect of the content of positions that are masked as padding, where none can be added."""
-    masked = subject.rows(subject.run(subject.padded_within()))
-    others = [subject.rows(subject.run(subject.padded_within(turn))) for turn in (0, 10)]
+    real: slice | list[int] = slice(None)
     if subject.mask is not None and subject.mask.of == subject.sequence:
         length = subject.length
         real = [at for at in range(length) if at not in (length // 3, 2 * length // 3)]
-        masked, *others = ({name: part[:, real] for name, part in each.items()} for each in (masked, *others))
+    masked = _real_outputs(subject, subject.padded_within(), real)
+    others = [_real_outputs(subject, subject.padded_within(turn), real) for turn in (0, 10)]
     return {
         "the content of padding among the tokens": min(
             (difference(subject, other, masked) for other in others), key=lambda each: each.significant
