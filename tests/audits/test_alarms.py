@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from bench.audit_alarms.__main__ import healthy
-from bench.audit_alarms.written import Attention, Differential, LowerRight, PreviousToken, TalkingHeads
+from bench.audit_alarms.written import Attention, Differential, LowerRight, Pooled, PreviousToken, TalkingHeads
 from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 
@@ -207,3 +207,21 @@ def test_nested_tensors_inside_a_model(layout):
 
         assert found.healthy == model.is_causal, str(found)
         assert {"determinism", "batch-dependence"} <= {each.check for each in found.passed}
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+@pytest.mark.parametrize("masked", ["given", "padding given", "not given"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_as_many_classes_as_tokens(causal, masked, pooling):
+    """The width of a classifier's output is no number of positions, whatever its size."""
+    torch.manual_seed(0)
+    module = Pooled(2, 8, causal=causal)
+    module.pooling, module.o = pooling, torch.nn.Linear(16, 13)
+    inputs = {"x": torch.randn(1, 13, 16)}
+    if masked != "not given":
+        inputs["attention_mask"] = (torch.arange(13) < (11 if masked == "padding given" else 13)).long()[None]
+
+    found = audit(module.eval(), inputs=inputs, causal=causal)
+
+    assert found.healthy and {"padding-leak", "batch-dependence"} <= {each.check for each in found.passed}, str(found)
+    assert "future-leak" in {each.check for each in found.skipped}

@@ -141,10 +141,42 @@ class Subject:
         for mask in self.masks:
             given = inputs.get(mask.name)
             of_output = name.startswith("encoder_") != (mask.of == self.sequence)
-            if given is not None and of_output and part.ndim > 1 and part.shape[:2] == given.shape:
+            if given is None or part.ndim < 2 or part.shape[:2] != given.shape or not of_output:
+                continue
+            if self._has_rows(name, mask, given.shape[1]):
                 hidden = (given == mask.padding).reshape(*given.shape, *[1] * (part.ndim - 2))
                 part = part.masked_fill(hidden.to(part.device), 0)
         return part
+
+    def _has_rows(self, name: str, mask: PaddingMask, length: int) -> bool:
+        """Whether axis 1 of an output, which has the length of the mask, is its positions. It may also be the width of
+        an output for all tokens together.
+        """
+        if mask.of == self.sequence and name in self._shapes:
+            return name in self._of_positions
+        own = self.inputs[mask.of].shape[1]
+        return length == own or self._shapes.get(name, (1, own))[1:2] == (own,)
+
+    @functools.cached_property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs for the unchanged inputs."""
+        return {name: tuple(part.shape) for name, part in floats(self.call(self.inputs))}
+
+    @functools.cached_property
+    def _of_positions(self) -> frozenset[str]:
+        """The outputs whose axis 1 is as long as the sequence, also without its last position, if the model accepts a
+        sequence without it: the width of an output may be the length of the sequence by chance.
+        """
+        names = frozenset(name for name, shape in self._shapes.items() if shape[1:2] == (self.length,))
+        if not names or self.sequence is None or self.length < 2:
+            return names
+        main = self.inputs[self.sequence]
+        cut = {k: part[:, :-1] if self.of_sequence(k, part, main) else part for k, part in self.inputs.items()}
+        try:
+            shorter = dict(floats(self.call(cut)))
+        except Raised:
+            return names
+        return frozenset(name for name in names if name not in shorter or shorter[name].shape[1] != self.length)
 
     @property
     def masks(self) -> tuple[PaddingMask, ...]:
@@ -186,6 +218,7 @@ class Subject:
             name: part
             for name, part in outputs.items()
             if part.ndim > 1 and part.shape[1] == length and not (decoder and name.startswith("encoder_"))
+            if name in self._of_positions or name not in self._shapes
         }
 
     def redrawn(self, part, turn: int = 0, like=None):
