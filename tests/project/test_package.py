@@ -107,6 +107,51 @@ def test_the_wheel_alone_computes_and_explains(alone, tmp_path):
     assert "look" in run(alone.parent / "regard", "--help", cwd=tmp_path, env=clean(tmp_path))
 
 
+# What needs an extra, by the extra, as arguments of regard.
+NEED_AN_EXTRA = {
+    "look": ["look hello", "look hello --serve", "look hello --out page.html", "models", "models gpt2", "audit"],
+    "hf": ["cost gpt2", "cost gpt2 --page page.html", "cost table1"],
+    "learn": ["learn --serve", "learn --watch"],
+    "train": ["train words.txt", "generate hello", "classify hello", "plan --tokens 99 --ranks 2 --figure plan.png"],
+}
+NEED_NONE = ["look run", "audit run", "learn", "learn --slides 1", "plan --tokens 99 --ranks 2", "conform --help"]
+
+
+@pytest.mark.slow  # installs into a new environment
+def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
+    """Every command runs without torch, or says before it computes what to install; so does every name in Python."""
+    env = clean(tmp_path)
+    run(alone, "-c", "import regard as rg; rg.look([[[1.0]]], k=[[[1.0]]]).save('run')", cwd=tmp_path, env=env)
+
+    def said(*command, where=tmp_path):
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=where, env=env, input="")
+        return done.returncode, done.stdout + done.stderr
+
+    for extra, commands in NEED_AN_EXTRA.items():
+        for command in commands:
+            status, text = said(alone.parent / "regard", *command.split())
+            assert status == 2 and f"pip install 'regard[{extra}]'" in text and "Traceback" not in text, (command, text)
+    for command in NEED_NONE:
+        status, text = said(alone.parent / "regard", *command.split())
+        assert status == 0 and "Traceback" not in text, (command, text)
+    for extra, code in (
+        ("torch", "import regard.torch"),
+        ("torch", "import regard.torch.layers"),
+        ("torch", "import runpy; runpy.run_module('regard.bench.card')"),
+        ("look", "import regard as rg; rg.audit()"),
+        ("look", "import regard as rg; rg.look('a text')"),
+        ("look", "import regard as rg; rg.heatmap(rg.look([[[1.0]]], k=[[[1.0]]]).calls[0])"),
+    ):
+        _, text = said(alone, "-c", code)
+        assert text.splitlines()[-1].strip() == f"fix       pip install 'regard[{extra}]'", (code, text)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "attention-course",
+        "attention.html",
+        "run",
+        "slides-01.html",
+    ]
+
+
 @pytest.mark.sweep  # takes minutes: installs torch and transformers anew
 def test_the_wheel_with_its_extra_looks_and_audits(alone, wheel, tmp_path):
     """`pip install regard[look]` and the demonstration model: `regard look` and `regard audit` run."""

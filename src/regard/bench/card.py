@@ -20,16 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.nn.functional import scaled_dot_product_attention
 
 from ..common.dtypes import FLOATS
-from ..common.errors import refuse
-from ..engines import gpu
-from ..engines.gpu.block_mask import block_mask
-from ..engines.gpu.choose import ENGINES
-from ..engines.gpu.flex import rules
+from ..common.errors import Refused, refuse
+from ..common.files.output import check_output, replacing
+from ..common.optional import requires_extra
 from ..engines.reference import attention as reference
 from ..language.analysis import evaluate
 from ..language.checks.arguments import Arguments
@@ -38,6 +33,16 @@ from ..language.masks import causal, documents, lengths, prefix, strided, window
 from ..language.problem import Problem
 from ..language.scores import alibi, bias, relative, softcap, t5_buckets
 from .accuracy import SUMS, TOLERANCE
+
+with requires_extra("regard.bench.card", "torch"):
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from ..engines import gpu
+    from ..engines.gpu.block_mask import block_mask
+    from ..engines.gpu.choose import ENGINES
+    from ..engines.gpu.flex import rules
 
 __all__ = ["main", "planning", "right", "speed"]
 
@@ -279,6 +284,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="write all measurements to this file, as JSON")
     parser.add_argument("--quick", action="store_true", help="check that everything works: few rows, no usable timings")
     given = parser.parse_args(arguments)
+    if given.out:
+        check_output("bench", "--out", given.out, what="a file of measurements", mark='"card": ')
     if not torch.cuda.is_available():
         raise refuse(
             "bench",
@@ -306,11 +313,15 @@ def main(arguments: list[str]) -> int:
                 flush=True,
             )
         if given.out:
-            given.out.write_text(json.dumps(found, indent=1) + "\n")  # after each part, in case a later one crashes
+            with replacing("bench", "--out", given.out) as draft:  # after each part, in case a later one crashes
+                draft.write_text(json.dumps(found, indent=1) + "\n")
     wrong = [line for line in found["right"] if not line["right"]]
     print(f"{len(found['right'])} checks, {len(wrong)} wrong")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Refused as refused:
+        sys.exit(str(refused))

@@ -483,6 +483,22 @@ def test_the_check_says_that_there_is_no_card(monkeypatch):
         card.main([])
 
 
+def test_the_check_replaces_no_file_of_the_user(tmp_path, monkeypatch):
+    """What is in the way is said before anything is measured; an earlier file of measurements is replaced."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    notes, earlier = tmp_path / "notes.txt", tmp_path / "card.json"
+    notes.write_text("mine")
+    earlier.write_text('{\n "card": "any"\n}')
+
+    with pytest.raises(rg.Refused, match="the file exists and is not a file of measurements of regard"):
+        card.main(["--out", str(notes)])
+    with pytest.raises(rg.Refused, match="the file cannot be written"):
+        card.main(["--out", str(tmp_path / "missing" / "card.json")])
+    with pytest.raises(rg.Refused, match="no GPU available"):
+        card.main(["--out", str(earlier)])
+    assert notes.read_text() == "mine"
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 def test_everything_is_right_on_this_card():
     """The same problems on the compiled kernels, in every dtype."""
