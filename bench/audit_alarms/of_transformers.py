@@ -8,8 +8,9 @@ import random
 from typing import Any
 
 import torch
+import transformers
 
-from regard.torch.hf.tiny_models import tiny_model
+from regard.torch.hf.tiny_models import random_model, tiny_model
 
 Made = tuple[Any, dict[str, Any]]
 
@@ -98,6 +99,15 @@ PAIRS = [
     "plbart",
 ]
 
+# What models predict with; without one they are as their architecture is.
+HEADS = [
+    None,
+    None,
+    transformers.AutoModelForSequenceClassification,
+    transformers.AutoModelForTokenClassification,
+    transformers.AutoModelForQuestionAnswering,
+]
+
 
 def of_transformers(choose: random.Random) -> Made:
     """A decoder, an encoder, or both."""
@@ -105,6 +115,8 @@ def of_transformers(choose: random.Random) -> Made:
     name = choose.choice({"decoder": sorted(DECODERS), "encoder": ENCODERS, "pair": PAIRS}[kind])
     torch.manual_seed(choose.randrange(1 << 30))
     model = tiny_model(name, **choose.choice(DECODERS.get(name, [{}])))
+    if kind != "pair":
+        model = _headed(model, choose.choice(HEADS))
     if model._supports_sdpa and choose.random() < 0.6:
         model.set_attn_implementation("sdpa")
     if choose.random() < 0.1 and kind == "decoder":
@@ -112,9 +124,15 @@ def of_transformers(choose: random.Random) -> Made:
     if choose.random() < 0.15:
         return model, {}
     inputs = _tokens(choose, "", model)
-    if kind == "pair":
+    if kind == "pair" and choose.random() < 0.8:  # otherwise the model or the audit makes the input of the decoder
         inputs |= _tokens(choose, "decoder_", model, left=False)
     return model, {"inputs": inputs}
+
+
+def _headed(model: Any, head: Any) -> Any:
+    """A model with another head, if its architecture has one."""
+    kind = head._model_mapping.get(type(model.config)) if head else None
+    return model if kind is None else random_model(kind, model.config)
 
 
 def _tokens(choose: random.Random, prefix: str, model: Any, left: bool = True) -> dict[str, torch.Tensor]:

@@ -4,13 +4,14 @@ import random
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers.models.llama import modeling_llama
 
 from bench.audit_alarms.of_torch import decoder, encoder, layer, multihead, transformer
 from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
-from regard.torch.hf.tiny_models import tiny_model
+from regard.torch.hf.tiny_models import families, random_model, tiny_config, tiny_model
 from tests.support.small_model import BEHAVIOUR, Small, words
 
 
@@ -54,6 +55,39 @@ def test_masks_of_encoder_and_decoder(name):
 
         assert found.healthy, str(found)
         assert {"cache", "future-leak", "padding-leak"} <= {each.check for each in found.passed}, str(found)
+
+
+HEADED = ["llama", "gpt2", "bert", "deberta-v2", "modernbert", "xlnet", "t5"]
+HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering"]
+HEADS_OF = [(name, head) for name in HEADED for head in HEADS]
+HEADS_OF += [(name, head) for name in ("bart", "mbart") for head in HEADS if head != "TokenClassification"]
+
+
+@pytest.mark.parametrize(("name", "head"), HEADS_OF)
+def test_heads_for_tokens_and_for_texts(name, head):
+    """One output for all tokens, for each of them, or of a decoder whose input the model makes itself."""
+    mapping = getattr(transformers, f"AutoModelFor{head}")._model_mapping
+    config = tiny_config(families()[name][1], decoder_start_token_id=0)
+    choose = random.Random(name + head)
+    torch.manual_seed(choose.randrange(1 << 30))
+    inputs = tokens(choose)
+    if config.is_encoder_decoder:
+        inputs["input_ids"][0, inputs["attention_mask"][0].nonzero().max()] = (
+            config.eos_token_id
+        )  # marks the text's end
+
+    found = audit(random_model(mapping[type(config)], config), inputs=inputs, checks=BEHAVIOUR)
+
+    assert found.healthy, str(found)
+
+
+@pytest.mark.parametrize("name", ["bart", "mbart", "t5", "marian", "pegasus", "led"])
+def test_a_decoder_that_is_given_no_input(name):
+    """What a tokenizer returns is enough: the decoder gets random tokens."""
+    torch.manual_seed(0)
+    found = audit(tiny_model(name), inputs=tokens(random.Random(name)), checks=BEHAVIOUR)
+
+    assert found.healthy and {"future-leak", "padding-leak"} <= {each.check for each in found.passed}, str(found)
 
 
 def test_given_token_types_are_passed_in_every_step():

@@ -68,18 +68,21 @@ def from_transformers(
             expected="the tokenizer of the model",
             fix="pass tokenizer=, or inputs= with the arguments of the model's forward",
         )
-    candidates: Iterable[dict[str, Any]] = (
-        [_named(inputs)] if inputs is not None else _random_inputs(model, parameters, ids)
-    )
-    if text is not None:
-        candidates = [_tokenized(model, tokenizer, text, parameters, ids)]
-    first_error: Exception | None = None
+    candidates: Iterable[dict[str, Any]] = _random_inputs(model, parameters, ids)
+    if inputs is not None or text is not None:
+        given = _named(inputs) if text is None else _tokenized(tokenizer, text, parameters)
+        candidates = _with_decoder(model, given, parameters, ids)
+    errors: list[Exception] = []
     for candidate in candidates:
         moved = {key: part.to(model.device) for key, part in candidate.items()}
         sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several_entries(sequence, moved[sequence])
         mask, further = of_transformers(moved, parameters, sequence)
+        if _decodes_its_input(moved, parameters):  # so what is added to the input changes what the decoder reads
+            mask = None
+            if causal is None:
+                rest |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
         subject = Subject(
             model=model,
             name=name or type(model).__name__,
@@ -92,17 +95,18 @@ def from_transformers(
         try:
             subject.run(subject.inputs)
         except Exception as error:  # the code of the model may reject an input with any error
-            first_error = first_error or error
+            errors.append(error)
         else:
             return subject
+    guessed = inputs is None and text is None
+    cause = (errors[0] if guessed else errors[-1]) if errors else None  # the last are the inputs as they were given
     raise refuse(
         "audit",
         "the model does not run",
-        given=f"{type(model).__name__}: "
-        f"{first_line(first_error) if first_error else 'no inputs are known for its type'}",
+        given=f"{type(model).__name__}: {first_line(cause) if cause else 'no inputs are known for its type'}",
         expected="inputs that its forward accepts",
         fix="pass inputs=, tensors by name, batch first",
-    ) from first_error
+    ) from cause
 
 
 def from_module(module, inputs, causal: bool | None = None, name: str = "") -> Subject:
@@ -212,8 +216,8 @@ def _named(inputs) -> dict[str, Any]:
     return {str(number): part for number, part in enumerate(parts)}
 
 
-def _tokenized(model, tokenizer, text: str, parameters: frozenset[str], ids) -> dict[str, Any]:
-    """The tokens of the text; the decoder of an encoder–decoder model gets random tokens."""
+def _tokenized(tokenizer, text: str, parameters: frozenset[str]) -> dict[str, Any]:
+    """The tokens of the text."""
     encoded = tokenizer(text, return_tensors="pt")
     inputs = {key: part for key, part in encoded.items() if key in parameters}
     if not inputs or not inputs["input_ids"].numel():
@@ -224,9 +228,19 @@ def _tokenized(model, tokenizer, text: str, parameters: frozenset[str], ids) -> 
             expected="a text of at least one token",
             fix="pass a longer text",
         )
-    if "decoder_input_ids" in parameters:
-        inputs["decoder_input_ids"] = _random_tokens(ids, DECODER_TOKENS, *_channels(model))
     return inputs
+
+
+def _with_decoder(model, inputs: dict[str, Any], parameters: frozenset[str], ids) -> Iterator[dict[str, Any]]:
+    """The inputs, first with random tokens for a decoder that is given none; some models make them of the others."""
+    if _decodes_its_input(inputs, parameters):
+        yield {**inputs, "decoder_input_ids": _random_tokens(ids, DECODER_TOKENS, *_channels(model))}
+    yield inputs
+
+
+def _decodes_its_input(inputs: Mapping[str, Any], parameters: frozenset[str]) -> bool:
+    """Whether an encoder–decoder model is given no input of its decoder."""
+    return "decoder_input_ids" in parameters and not any(name.startswith("decoder_input") for name in inputs)
 
 
 def _random_inputs(model, parameters: frozenset[str], ids) -> Iterator[dict[str, Any]]:

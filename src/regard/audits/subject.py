@@ -25,6 +25,9 @@ __all__ = [
 
 Outputs = dict[str, Any]  # floating-point tensors by name
 
+# Outputs that models read again in the next step.
+MEMORIES = ("past_key_values", "past_buckets_states", "cache_params", "mems", "state")
+
 ADDED = 5  # positions, where padding is added
 ONE_TOKEN = "all tokens of the input are equal, and no others are known to replace them: pass different tokens"
 
@@ -359,7 +362,7 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             yield name, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            if key not in ("past_key_values", "cache_params", "state") and not str(key).endswith("loss"):
+            if key not in MEMORIES and not str(key).endswith("loss"):
                 yield from floats(part, str(key) if name == "output" else f"{name}.{key}")
     elif is_dataclass(value) and not isinstance(value, type):
         yield from floats({part.name: getattr(value, part.name) for part in fields(value)}, name)

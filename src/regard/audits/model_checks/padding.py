@@ -7,7 +7,7 @@ from typing import Any
 
 from ..difference import Difference, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
+from ..subject import ADDED, ONE_TOKEN, Outputs, Raised, Subject
 
 __all__ = ["padding_leak"]
 
@@ -27,7 +27,11 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     if not subject.can_change:
         yield Skipped("padding-leak", ONE_TOKEN)
         return
-    same, pooled = subject.mask.of == subject.sequence, not subject.rows(subject.outputs)
+    pooled = not subject.rows(subject.outputs)
+    if pooled:
+        subject = _without_padding(subject)
+    assert subject.mask is not None
+    same = subject.mask.of == subject.sequence
     expected = _real_outputs(subject, subject.inputs, slice(None))
     measured = {} if subject.can_be_padded else _within(subject)
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
@@ -95,13 +99,27 @@ def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | lis
     return {name: part[:, rows] for name, part in subject.rows(outputs, length).items()}
 
 
+def _without_padding(subject: Subject) -> Subject:
+    """The subject without the padding of its own mask, which may be on a side that its output does not support; as it
+    is, where the model does not run without.
+    """
+    try:
+        subject.without_padding.call(subject.without_padding.inputs)
+    except Raised:
+        return subject
+    return subject.without_padding
+
+
 def _supported(leaks: Collection[str], measured: Collection[str]) -> bool:
     """Whether padding is without effect on a side, for an output for all tokens together. Models that take the last or
-    the first position for it support padding on the other side only: here the content of padding is all that leaks.
+    the first position for it support padding on the other side only.
+
+    If only the content of padding was replaced on that side, it also has to leak on the other: a mean over all
+    positions changes with masked padding on either side, but not with its content.
     """
-    sides = {way.removeprefix("the content of ") for way in measured}
-    masked = {side for side in sides if f"the content of {side}" not in leaks}
-    return bool(masked) and not masked & set(leaks)
+    contents = {way for way in measured if way.startswith("the content of ")}
+    clean = {way.removeprefix("the content of ") for way in contents - set(leaks)} - set(leaks)
+    return any(side in measured or contents & set(leaks) for side in clean)
 
 
 def _within(subject: Subject) -> dict[str, Difference]:
