@@ -131,7 +131,7 @@ def of_transformers(choose: random.Random) -> Made:
 
 def _headed(model: Any, head: Any) -> Any:
     """A model with another head, if its architecture has one."""
-    kind = head._model_mapping.get(type(model.config)) if head else None
+    kind = head._model_mapping.get(type(model.config), None) if head else None
     return model if kind is None else random_model(kind, model.config)
 
 
