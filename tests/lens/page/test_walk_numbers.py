@@ -136,6 +136,14 @@ def test_the_page_opens_at_this_row(view):
     view.silent()
 
 
+def test_numbers_that_arrive_leave_the_focus(view):
+    """Numbers that arrive while a reader is at a list replace the list, not where the reader is."""
+    view.tab.focus("#walk-k-key")
+    view.tab.evaluate("walk.show()")
+
+    assert view.tab.evaluate("document.activeElement.id") == "walk-k-key"
+
+
 def test_formulas_name_the_biases_of_the_model(view):
     """MiniLM has biases everywhere."""
     formulas = [text(view.tab, f"#walk-head-{step} code") for step in ("q", "k", "v", "y")]

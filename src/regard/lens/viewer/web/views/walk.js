@@ -77,13 +77,11 @@ const walk = {
     return chosen ?? w.keys[w.p.reduce((best, p, at) => (p > (w.p[best] ?? -1) ? at : best), 0)];
   },
 
-  /** Follows another key or element; the list that chose it keeps the focus. */
-  async follow({ key = state.followed, element: of = this.element }) {
-    const from = document.activeElement?.id;
+  /** Follows another key or element. */
+  follow({ key = state.followed, element: of = this.element }) {
     this.element = of;
-    if (key !== state.followed) await choose({ followed: key });
-    else this.show();
-    if (from) $(from)?.focus({ preventScroll: true });
+    if (key !== state.followed) return choose({ followed: key });
+    this.show();
   },
 
   set(change) {
@@ -147,7 +145,9 @@ const walk = {
     press("all", this.all, false);
     press("order", this.falling, false);
     press("every", this.every, w.keys.length <= FEW);
+    const from = document.activeElement?.id;
     WALK.forEach((each, number) => this.step(each, number, w));
+    if (from) $(from)?.focus({ preventScroll: true }); // what had the focus is a new element now
   },
 
   /** The strongest keys in the order of their positions. */
