@@ -203,7 +203,7 @@ def test_layers_that_read_positions_first():
 
     found = audit(module.eval(), inputs=x, checks=["batch-dependence"])
 
-    assert only(found).cause.startswith("a torch layer with batch_first=False"), str(found)
+    assert "a torch layer with batch_first=False" in only(found).cause, str(found)
     with pytest.raises(rg.Refused, match=r"lambda x: model\(x.transpose\(0, 1\)\).transpose\(0, 1\)"):
         audit(module, inputs=x.transpose(0, 1))
     assert audit(lambda x: module(x.transpose(0, 1)).transpose(0, 1), inputs=x, checks=BEHAVIOUR).healthy

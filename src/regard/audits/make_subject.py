@@ -19,6 +19,11 @@ __all__ = ["from_module", "from_name", "from_transformers"]
 # Both are prime, so that no other axis has the same length.
 TOKENS, DECODER_TOKENS = 23, 19
 
+# The inputs of transformers models whose axis 1 is the positions of the outputs, the first that is given.
+SEQUENCES = ("decoder_input_ids", "decoder_inputs_embeds", "input_ids", "inputs_embeds")
+
+KNOWN = 1000  # tokens from which replacements are drawn, where the input has only one
+
 
 def from_name(name: str | Path | None, text: str | None = None, causal: bool | None = None) -> Subject:
     """The model in a folder or on the hub, with its saved head, on SDPA if the architecture supports it."""
@@ -39,12 +44,13 @@ def from_transformers(
 
     Refused: a text without a tokenizer, and a model that runs with none of the inputs that are known for its type.
     """
+    import torch
+
     parameters = frozenset(inspect.signature(model.forward).parameters)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     ids = _ordinary_tokens(model, tokenizer)
     declared, causal_source = causality(model, causal)
     rest = {
-        "fixed": fixed,
         "ids": ids,
         "causal": declared,
         "causal_source": causal_source,
@@ -74,15 +80,19 @@ def from_transformers(
         candidates = _with_decoder(model, given, parameters, ids)
     errors: list[Exception] = []
     for candidate in candidates:
-        moved = {key: part.to(model.device) for key, part in candidate.items()}
-        sequence = next((key for key in ("decoder_input_ids", "input_ids", "inputs_embeds") if key in moved), None)
+        moved = {key: part.to(model.device) for key, part in candidate.items() if isinstance(part, torch.Tensor)}
+        others = {key: part for key, part in candidate.items() if key not in moved}
+        sequence = next((key for key in SEQUENCES if key in moved), None)
         if inputs is not None and sequence is not None and moved[sequence].shape[0] != 1:
             raise _several_entries(sequence, moved[sequence])
         mask, further = of_transformers(moved, parameters, sequence)
-        if _decodes_its_input(moved, parameters):  # so what is added to the input changes what the decoder reads
+        more: dict[str, Any] = {"fixed": fixed | others}
+        if _lacks_decoder_input(moved, parameters):  # the decoder reads a copy of the input, and so its padding
             mask = None
             if causal is None:
-                rest |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
+                more |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
+        elif "labels" in moved:  # for the loss, which is not compared; they have one length
+            del moved["labels"]
         subject = Subject(
             model=model,
             name=name or type(model).__name__,
@@ -90,7 +100,7 @@ def from_transformers(
             sequence=sequence,
             mask=mask,
             further_masks=further,
-            **rest,
+            **(rest | more),
         )
         try:
             subject.run(subject.inputs)
@@ -113,8 +123,9 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name,
     batch first.
 
-    The sequence is the first tensor of shape (1, positions, …). A function of q, k and v (1, heads, positions, depth)
-    is wrapped so that its sequence is their positions.
+    The sequence is the first tensor of shape (1, positions, …) that is neither a mask nor complex; of these only if
+    there is no other. A function of q, k and v (1, heads, positions, depth) is wrapped so that its sequence is their
+    positions.
 
     Refused: no tensor, no input with a single batch entry, and q and k of different lengths.
     """
@@ -144,7 +155,8 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     if main and sequence is None:
         raise _several_entries(main[0], tensors[main[0]], positions_first(module))
     mask, further = of_module(tensors, arguments, sequence)
-    ids = None if sequence is None else _other_tokens(tensors[sequence], module)
+    replaced = [tensors[name] for name in (sequence, mask and mask.of) if name is not None]
+    ids = next((found for part in replaced if (found := _other_tokens(part, module)) is not None), None)
     declared, causal_source = causality(module, causal)
     fixed = {key: part for key, part in given.items() if not isinstance(part, torch.Tensor)}
     return Subject(
@@ -196,9 +208,9 @@ class JoinedHeads:
 def _several_entries(name: str, part, transposed: bool = False) -> Refused:
     fix = "pass the first entry, x[:1]; the audit adds random entries itself"
     if transposed and part.shape[1] == 1:
-        fix = (
-            "its torch layers have batch_first=False: pass lambda x: model(x.transpose(0, 1)).transpose(0, 1), with "
-            "inputs of shape (1, positions, …)"
+        fix += (
+            ". If axis 0 is the positions (batch_first=False), pass lambda x: model(x.transpose(0, 1)).transpose(0, 1) "
+            "and inputs of shape (1, positions, …)"
         )
     return refuse(
         "audit",
@@ -211,7 +223,7 @@ def _several_entries(name: str, part, transposed: bool = False) -> Refused:
 
 def _named(inputs) -> dict[str, Any]:
     if isinstance(inputs, Mapping):
-        return dict(inputs)
+        return {str(name): part for name, part in inputs.items()}
     parts = inputs if isinstance(inputs, list | tuple) else [inputs]
     return {str(number): part for number, part in enumerate(parts)}
 
@@ -233,12 +245,12 @@ def _tokenized(tokenizer, text: str, parameters: frozenset[str]) -> dict[str, An
 
 def _with_decoder(model, inputs: dict[str, Any], parameters: frozenset[str], ids) -> Iterator[dict[str, Any]]:
     """The inputs, first with random tokens for a decoder that is given none; some models make them of the others."""
-    if _decodes_its_input(inputs, parameters):
+    if _lacks_decoder_input(inputs, parameters):
         yield {**inputs, "decoder_input_ids": _random_tokens(ids, DECODER_TOKENS, *_channels(model))}
     yield inputs
 
 
-def _decodes_its_input(inputs: Mapping[str, Any], parameters: frozenset[str]) -> bool:
+def _lacks_decoder_input(inputs: Mapping[str, Any], parameters: frozenset[str]) -> bool:
     """Whether an encoder–decoder model is given no input of its decoder."""
     return "decoder_input_ids" in parameters and not any(name.startswith("decoder_input") for name in inputs)
 
@@ -295,12 +307,13 @@ def _other_tokens(tokens, module):
 
     if tokens.is_floating_point() or tokens.is_complex():
         return None
-    known = torch.tensor([False, True]) if tokens.dtype is torch.bool else tokens.unique().cpu()
+    known = torch.arange(2) if tokens.dtype is torch.bool else tokens.long().unique().cpu()
     if len(known) == 1:
         parts = module.modules() if isinstance(module, torch.nn.Module) else ()
         sizes = [part.num_embeddings for part in parts if isinstance(part, torch.nn.Embedding)]
         largest = int(known) or min(sizes, default=1) - 1
-        known = torch.arange(1 if largest > 1 else 0, max(largest, 0) + 1, dtype=known.dtype)  # 0 is often padding
+        first = max(largest - KNOWN, 1 if largest > 1 else 0)  # 0 is often padding
+        known = torch.arange(first, max(largest + 1, first))
     return known if len(known) > 1 else None
 
 

@@ -89,7 +89,9 @@ def _owner(given, tensors: Mapping[str, Any], sequence: str, of_keys: bool) -> s
     where that is unknown: a mask that is not given, in a module with inputs of several lengths, or with an image, whose
     axis 1 holds no positions.
     """
-    content = [key for key, part in tensors.items() if part.ndim > 2 or key == sequence]
+    axes = max(3, tensors[sequence].ndim)  # more than these have biases and tables, not inputs with positions
+    named = {key for key in tensors if any(word in key for word in ("mask", "bias"))}
+    content = [key for key, part in tensors.items() if key == sequence or (2 < part.ndim <= axes and key not in named)]
     if given is None:
         lengths = {tensors[key].shape[1] for key in content}
         unknown = len(content) > 1 if of_keys else len(lengths) > 1 or tensors[sequence].ndim > 3

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from ..common.errors import first_line
+from .output_shapes import OutputShapes, Shapes
 
 __all__ = [
     "ADDED",
@@ -91,11 +92,10 @@ class Subject:
         """The number of positions of the sequence; 0 without one."""
         return 0 if self.sequence is None else self.inputs[self.sequence].shape[1]
 
-    @property
-    def can_change(self) -> bool:
-        """Whether the sequence can be replaced: its elements are numbers, or tokens of which others are known."""
-        main = None if self.sequence is None else self.inputs[self.sequence]
-        return main is None or main.is_floating_point() or main.is_complex() or self.ids is not None
+    def can_change(self, name: str | None) -> bool:
+        """Whether an input can be replaced: its elements are numbers, or tokens of which others are known."""
+        part = None if name is None else self.inputs[name]
+        return part is None or part.is_floating_point() or part.is_complex() or self.ids is not None
 
     @functools.cached_property
     def outputs(self) -> Outputs:
@@ -141,6 +141,7 @@ class Subject:
         return {name: self._without_padding(name, part, inputs) for name, part in floats(self.call(inputs, seed))}
 
     def _without_padding(self, name: str, part, inputs: Mapping[str, Any]):
+        part = part.clone()  # a model may return the same memory in each run
         for mask in self.masks:
             given = inputs.get(mask.name)
             of_output = name.startswith("encoder_") != (mask.of == self.sequence)
@@ -152,34 +153,36 @@ class Subject:
         return part
 
     def _has_rows(self, name: str, mask: PaddingMask, length: int) -> bool:
-        """Whether axis 1 of an output, which has the length of the mask, is its positions. It may also be the width of
-        an output for all tokens together.
+        """Whether axis 1 of an output, which has the length of the mask, is the positions of the mask. It may also be
+        the width of an output for all positions.
         """
-        if mask.of == self.sequence and name in self._shapes:
-            return name in self._of_positions
+        if mask.of == self.sequence and name in self.shapes.given:
+            return self.shapes.has_rows(name)
         own = self.inputs[mask.of].shape[1]
-        return length == own or self._shapes.get(name, (1, own))[1:2] == (own,)
+        return length == own or self.shapes.given.get(name, (1, own))[1:2] == (own,)
 
     @functools.cached_property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the outputs for the unchanged inputs."""
-        return {name: tuple(part.shape) for name, part in floats(self.call(self.inputs))}
+    def shapes(self) -> OutputShapes:
+        """The shapes of the outputs, for the given sequence and for shorter ones."""
+        given, source = self._shapes_of(self.inputs), None
+        if self.mask is not None and self.mask.of != self.sequence:
+            along = {name for name, part in self.inputs.items() if self._is_along(name, part)}
+            source = self._shapes_along(along, self.inputs[self.mask.of].shape[1], given)
+        main = self.inputs.get(self.sequence or "")
+        along = {name for name, part in self.inputs.items() if main is not None and self.of_sequence(name, part, main)}
+        return replace(self._shapes_along(along, self.length, given), source=source)
 
-    @functools.cached_property
-    def _of_positions(self) -> frozenset[str]:
-        """The outputs whose axis 1 is as long as the sequence, also without its last position, if the model accepts a
-        sequence without it: the width of an output may be the length of the sequence by chance.
-        """
-        names = frozenset(name for name, shape in self._shapes.items() if shape[1:2] == (self.length,))
-        if not names or self.sequence is None or self.length < 2:
-            return names
-        main = self.inputs[self.sequence]
-        cut = {k: part[:, :-1] if self.of_sequence(k, part, main) else part for k, part in self.inputs.items()}
-        try:
-            shorter = dict(floats(self.call(cut)))
-        except Raised:
-            return names
-        return frozenset(name for name in names if name not in shorter or shorter[name].shape[1] != self.length)
+    def _shapes_along(self, along: set[str], length: int, given: Shapes) -> OutputShapes:
+        """The shapes for the first positions of some inputs, which are almost all, and half of them."""
+        shorter = []
+        for count in sorted({length - 1, length // 2} - {-1, 0, length}):
+            cut = {name: part[:, :count] if name in along else part for name, part in self.inputs.items()}
+            with contextlib.suppress(Raised):
+                shorter.append(self._shapes_of(cut))
+        return OutputShapes(length, given, tuple(shorter))
+
+    def _shapes_of(self, inputs: Mapping[str, Any]) -> Shapes:
+        return {name: tuple(part.shape) for name, part in floats(self.call(inputs))}
 
     @property
     def masks(self) -> tuple[PaddingMask, ...]:
@@ -221,7 +224,13 @@ class Subject:
             name: part
             for name, part in outputs.items()
             if part.ndim > 1 and part.shape[1] == length and not (decoder and name.startswith("encoder_"))
-            if name in self._of_positions or name not in self._shapes
+            if name not in self.shapes.given or self.shapes.has_rows(name)
+        }
+
+    def for_all(self, outputs: Outputs) -> Outputs:
+        """The outputs without an axis of positions, which are for all of them."""
+        return {
+            name: part for name, part in outputs.items() if name in self.shapes.given and self.shapes.is_for_all(name)
         }
 
     def redrawn(self, part, turn: int = 0, like=None):
@@ -231,8 +240,8 @@ class Subject:
         import torch
 
         if part.is_complex():
-            size = None if like is None else torch.view_as_real(like)
-            return torch.view_as_complex(self.redrawn(torch.view_as_real(part), turn, size))
+            size = None if like is None else torch.view_as_real(like.resolve_conj())
+            return torch.view_as_complex(self.redrawn(torch.view_as_real(part.resolve_conj()), turn, size))
         generator = torch.Generator().manual_seed(7919 * turn + 1)
         if part.is_floating_point():
             size = (part if like is None else like).detach().float().std(correction=0).clamp(min=1e-2).cpu()
@@ -240,7 +249,7 @@ class Subject:
         if self.ids is None:
             return part
         drawn = torch.randint(len(self.ids), part.shape, generator=generator)
-        drawn = torch.where(self.ids[drawn] == part.cpu(), (drawn + 1) % len(self.ids), drawn)
+        drawn = torch.where(self.ids[drawn] == part.cpu().long(), (drawn + 1) % len(self.ids), drawn)
         return self.ids[drawn].to(part)
 
     def padded(self, left: int = 0, right: int = 0, turn: int | None = None) -> dict[str, Any]:
@@ -365,7 +374,7 @@ def floats(value: Any, name: str = "output") -> Iterator[tuple[str, Any]]:
             if key not in MEMORIES and not str(key).endswith("loss"):
                 yield from floats(part, str(key) if name == "output" else f"{name}.{key}")
     elif is_dataclass(value) and not isinstance(value, type):
-        yield from floats({part.name: getattr(value, part.name) for part in fields(value)}, name)
+        yield from floats({part.name: getattr(value, part.name, None) for part in fields(value)}, name)
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield from floats(part, f"{name}[{number}]")

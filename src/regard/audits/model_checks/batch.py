@@ -17,7 +17,7 @@ def batch_dependence(subject: Subject) -> Iterator[Result]:
     if not all(part.ndim and part.shape[0] == 1 for part in subject.inputs.values()):
         yield Skipped("batch-dependence", "not every input has a batch axis of size 1")
         return
-    if not subject.can_change:
+    if not subject.can_change(subject.sequence):
         yield Skipped("batch-dependence", ONE_TOKEN)
         return
     batches = [_batch(subject, turn) for turn in (0, 10)]

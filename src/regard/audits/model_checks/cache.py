@@ -258,4 +258,8 @@ def _cannot_generate(subject: Subject) -> str | None:
         return "the model cannot generate"
     if subject.mask is None or subject.mask.of != subject.sequence:
         return "the model takes no padding mask for the sequence that it generates"
+    longest = getattr(subject.model.config.get_text_config(), "max_position_embeddings", None)
+    needed = subject.without_padding.length + PADDING + STEPS
+    if isinstance(longest, int) and longest < needed:
+        return f"it has {longest} positions, and {needed} are needed: pass a shorter text"
     return None

@@ -26,7 +26,7 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     if not subject.causal:
         yield Skipped("future-leak", f"not declared causal: {subject.causal_source}")
         return
-    if not subject.can_change:
+    if not subject.can_change(subject.sequence):
         yield Skipped("future-leak", ONE_TOKEN)
         return
     if not subject.rows(subject.outputs):

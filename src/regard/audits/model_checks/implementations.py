@@ -76,7 +76,8 @@ def _differences(subject: Subject, name: str, other: str) -> dict[str, Differenc
     if subject.mask is not None:
         if subject.mask.name in subject.inputs:
             ways["without a mask"] = {key: part for key, part in subject.inputs.items() if key != subject.mask.name}
-        ways["with padding"] = subject.padded(right=PADDING)
+        if subject.can_be_padded:
+            ways["with padding"] = subject.padded(right=PADDING)
     here = {way: subject.run(inputs) for way, inputs in ways.items()}
     try:
         subject.model.set_attn_implementation(other)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..difference import Difference, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import ADDED, ONE_TOKEN, Outputs, Raised, Subject
+from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
 __all__ = ["padding_leak"]
+
+FEW = 4  # positions, of which two are masked, neither the first nor the last
 
 
 def padding_leak(subject: Subject) -> Iterator[Result]:
@@ -23,22 +26,36 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
-        return
-    if not subject.can_change:
+    elif not subject.can_change(subject.mask.of):
         yield Skipped("padding-leak", ONE_TOKEN)
-        return
-    pooled = not subject.rows(subject.outputs)
-    if pooled:
-        subject = _without_padding(subject)
-    assert subject.mask is not None
-    same = subject.mask.of == subject.sequence
-    expected = _real_outputs(subject, subject.inputs, slice(None))
-    measured = {} if subject.can_be_padded else _within(subject)
+    elif not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
+        yield Skipped("padding-leak", f"padding cannot be added, and of less than {FEW} positions none can be masked")
+    else:
+        results = []
+        if subject.rows(subject.outputs):
+            results.append(_result(subject, for_all=False))
+        if subject.for_all(subject.outputs):
+            results.append(_result(_unpadded(subject), for_all=True))
+        faults = [each for each in results if isinstance(each, Finding)]
+        yield next(
+            iter(faults or results), Skipped("padding-leak", "no output is for each position, or for all of them")
+        )
+
+
+def _result(subject: Subject, for_all: bool) -> Finding | Passed:
+    """The result for the outputs with a row for each position, or for those that are for all positions."""
+    mask = subject.mask
+    assert mask is not None
+    same = mask.of == subject.sequence
+    expected = _real_outputs(subject, subject.inputs, slice(None), for_all)
+    measured = {} if subject.can_be_padded else _within(subject, for_all)
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
-        padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real)
+        padded, *others = (
+            _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all)
+            for turn in (None, 0, 10)
+        )
         if f"the content of {side}" not in measured:
-            others = [_real_outputs(subject, {**subject.padded(left, right, turn), **more}, real) for turn in (0, 10)]
             measured[f"the content of {side}"] = min(
                 (difference(subject, other, padded) for other in others), key=lambda each: each.significant
             )
@@ -48,21 +65,22 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         if side not in measured or between.size < measured[side].size:
             measured[side] = between  # with or without position_ids, whichever the model is designed for
     leaks = {way: each for way, each in measured.items() if each.significant}
-    if not leaks or (pooled and _supported(leaks, measured)):
-        shown = {way: each for way, each in measured.items() if way not in leaks} or measured
-        yield Passed("padding-leak", f"{', '.join(shown)}: {max(shown.values(), key=lambda each: each.size)}")
-        return
+    if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
+        shown = {way: each for way, each in measured.items() if way not in leaks}
+        text = f"{', '.join(shown)}: {max(shown.values(), key=lambda each: each.size)}"
+        if leaks:
+            text += f"; with {', '.join(leaks)} it changes, which is right if it is taken from the position at that end"
+        return Passed("padding-leak", text)
     content = [each for way, each in leaks.items() if way.startswith("the content")]
     worst = max(content or leaks.values(), key=lambda each: each.size)
-    near = same and not pooled and len(worst.rows) < subject.length // 2
-    mask = subject.mask
+    near = same and not for_all and len(worst.rows) < subject.length // 2
     if content and near:
         cause = (
             f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
             "convolution, or embeddings of neighbors"
         )
         fix = "set the vectors of padding to 0 before every layer, other than attention, that mixes positions"
-    elif content and pooled:
+    elif content and for_all:
         cause = f"{mask.name} does not reach the attention or the pooling, or it is inverted"
         fix = f"pass {mask.name} to every layer and exclude padding from pooling; {mask.real} has to mean a real token"
     elif content:
@@ -74,62 +92,68 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
             "pooling or a mean over all positions, or a causal mask that is applied only if there is padding"
         )
         fix = "count positions over real tokens only, and exclude padding from every sum"
-    yield Finding(
+    return Finding(
         check="padding-leak",
         severity="fault",
-        where=worst.output if pooled else positions(worst.rows),
+        where=worst.output if for_all else positions(worst.rows),
         measured=(
             f"{ADDED if subject.can_be_padded else 2} padding positions, masked by {mask.name}: "
             f"{'; '.join(f'with {way}, {each}' for way, each in leaks.items())}"
         ),
         cause=cause,
         fix=fix,
-        row=worst.rows[0] if worst.rows and not pooled else None,
+        row=worst.rows[0] if worst.rows and not for_all else None,
         numbers={**worst.numbers(), "ways": list(leaks)},
     )
 
 
-def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int]) -> Outputs:
-    """The outputs of the real tokens; the outputs for all tokens together, where none has a row for each position."""
+def _real_outputs(subject: Subject, inputs: Mapping[str, Any], rows: slice | list[int], for_all: bool) -> Outputs:
+    """The outputs of the real tokens, or those for all of them."""
     assert subject.sequence is not None
     outputs = subject.run(inputs)
-    if not subject.rows(subject.outputs):
-        return outputs
+    if for_all:
+        return subject.for_all(outputs)
     length = inputs[subject.sequence].shape[1]
     return {name: part[:, rows] for name, part in subject.rows(outputs, length).items()}
 
 
-def _without_padding(subject: Subject) -> Subject:
-    """The subject without the padding of its own mask, which may be on a side that its output does not support; as it
-    is, where the model does not run without.
+def _unpadded(subject: Subject) -> Subject:
+    """The subject without the padding of its own mask, which may be at an end where its output does not support it; as
+    it is, where the model accepts one length only.
     """
-    try:
-        subject.without_padding.call(subject.without_padding.inputs)
-    except Raised:
+    import torch
+
+    bare = subject.without_padding
+    if bare is subject or not subject.can_be_padded:
         return subject
-    return subject.without_padding
+    main = bare.inputs[subject.sequence or ""]
+    masks = {
+        mask.name: torch.full_like(subject.inputs[mask.name][:, : main.shape[1]], mask.real)
+        for mask in subject.masks
+        if mask.name in subject.inputs and mask.name not in bare.inputs
+    }
+    return replace(bare, inputs={**bare.inputs, **masks})
 
 
-def _supported(leaks: Collection[str], measured: Collection[str]) -> bool:
-    """Whether padding is without effect on a side, for an output for all tokens together. Models that take the last or
-    the first position for it support padding on the other side only.
+def _one_side_is_clean(leaks: Collection[str], measured: Collection[str]) -> bool:
+    """Whether padding is without effect on one side. Models that take their output from the last or the first position
+    support padding on the other side only.
 
-    If only the content of padding was replaced on that side, it also has to leak on the other: a mean over all
-    positions changes with masked padding on either side, but not with its content.
+    If only the content of padding was replaced on the clean side, content also has to leak on the other: a mean over
+    all positions changes with masked padding on either side, but not with its content.
     """
     contents = {way for way in measured if way.startswith("the content of ")}
     clean = {way.removeprefix("the content of ") for way in contents - set(leaks)} - set(leaks)
     return any(side in measured or contents & set(leaks) for side in clean)
 
 
-def _within(subject: Subject) -> dict[str, Difference]:
+def _within(subject: Subject, for_all: bool) -> dict[str, Difference]:
     """The effect of the content of positions that are masked as padding, where none can be added."""
     real: slice | list[int] = slice(None)
     if subject.mask is not None and subject.mask.of == subject.sequence:
         length = subject.length
         real = [at for at in range(length) if at not in (length // 3, 2 * length // 3)]
-    masked = _real_outputs(subject, subject.padded_within(), real)
-    others = [_real_outputs(subject, subject.padded_within(turn), real) for turn in (0, 10)]
+    masked, *others = (_real_outputs(subject, subject.padded_within(turn), real, for_all) for turn in (None, 0, 10))
     return {
         "the content of padding among the tokens": min(
             (difference(subject, other, masked) for other in others), key=lambda each: each.significant

@@ -62,7 +62,7 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
     if not silent:
         yield Passed(
             "arrived",
-            f"calls of {counted(len(recorded), 'layer')} recorded; no other layer has this type",
+            f"calls of {counted(len(recorded), 'layer')} recorded; no other layer has this type and these settings",
         )
         return
     yield Finding(
@@ -71,7 +71,7 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
         where=f"layers {listed(silent)}",
         measured=(
             f"no attention call of {counted(len(silent), 'layer')} was recorded, but calls of "
-            f"{counted(len(recorded), 'other layer')} of the same type were (threshold: 0)"
+            f"{counted(len(recorded), 'other layer')} of the same type and settings were (threshold: 0)"
         ),
         cause=(
             "the layers were skipped, or compute their attention in a way that cannot be recorded (a compiled graph, a "
@@ -83,12 +83,20 @@ def arrived(run: Run, module=None) -> Iterator[Result]:
 
 
 def _kind(name: str, layer) -> tuple:
-    """What the layers of a stack that compute the same have in common: path, type, switches, and the types of the
-    objects that they call, since one class may hold softmax attention in one layer and linear attention in another.
+    """A key that is equal for layers that should compute the same: path, type, switches, and the types of the objects
+    that they call, since one class may hold softmax attention in one layer and linear attention in another.
     """
     settings = {
         key: part if isinstance(part, bool | str) else type(part)
         for key, part in getattr(layer, "__dict__", {}).items()
-        if key != "training" and not key.startswith("_") and not isroutine(part)
+        if key != "training" and not key.startswith("_") and not isroutine(part) and not _is_state(part)
     }
     return path_pattern(name), type(layer), frozenset(settings.items())
+
+
+def _is_state(part) -> bool:
+    """Whether an attribute of a layer may differ between layers that compute the same: numbers, arrays, names."""
+    if isinstance(part, str):
+        return any(letter.isdigit() for letter in part)
+    is_number = isinstance(part, int | float | complex) and not isinstance(part, bool)
+    return part is None or is_number or isinstance(part, list | tuple | dict | set) or hasattr(part, "shape")
