@@ -225,3 +225,48 @@ def test_as_many_classes_as_tokens(causal, masked, pooling):
 
     assert found.healthy and {"padding-leak", "batch-dependence"} <= {each.check for each in found.passed}, str(found)
     assert "future-leak" in {each.check for each in found.skipped}
+
+
+@pytest.mark.parametrize("state", ["a name", "weights that it keeps"])
+def test_layers_that_hold_something_of_their_own(state):
+    """What differs between layers that compute the same does not hide one that is skipped."""
+
+    class Holding(Attention):
+        def __init__(self, number):
+            super().__init__(2, 8)
+            self.name = f"layer.{number}" if state == "a name" else "layer"
+            self.kept = None
+
+        def attend(self, q, k, v):
+            self.kept = q if state == "weights that it keeps" else None
+            return super().attend(q, k, v)
+
+    torch.manual_seed(0)
+    layers = [Holding(number) for number in range(4)]
+    layers[3].forward = lambda x: layers[3].o(x)
+
+    found = audit(torch.nn.Sequential(*layers).eval(), inputs=torch.randn(1, 13, 16), checks=["arrived"])
+
+    assert [each.numbers["layers"] for each in found.findings] == [["3"]], str(found)
+
+
+@pytest.mark.parametrize("rounded", ["padded to blocks", "halved and doubled"])
+def test_rows_of_models_that_round_their_length_up(rounded):
+    """As many rows for 12 positions as for 11: they are rows all the same, and a leak is found."""
+
+    class Rounding(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Attention(2, 8, causal=False)
+            self.down = torch.nn.Conv1d(16, 16, 3, 2, 1)
+            self.up = torch.nn.ConvTranspose1d(16, 16, 2, 2)
+
+        def forward(self, x):
+            if rounded == "padded to blocks":
+                return self.inner(functional.pad(x, (0, 0, 0, -x.shape[1] % 4)))
+            return self.up(self.inner(self.down(x.mT).mT).mT).mT
+
+    torch.manual_seed(0)
+    found = audit(Rounding().eval(), inputs=torch.randn(1, 12, 16), causal=True, checks=["future-leak"])
+
+    assert [each.check for each in found.findings] == ["future-leak"], str(found)

@@ -9,7 +9,6 @@ from torch import nn
 from transformers.models.llama import modeling_llama
 
 from bench.audit_alarms.of_torch import decoder, encoder, layer, multihead, transformer
-from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
 from regard.torch.hf.tiny_models import families, random_model, tiny_config, tiny_model
 from tests.support.small_model import BEHAVIOUR, Small, words
@@ -169,84 +168,44 @@ def test_keys_that_a_cross_attention_does_not_mask():
     assert [each.check for each in found.findings] == ["padding-leak"], str(found)
 
 
-@pytest.mark.parametrize("masked", ["given", "not given"])
-@pytest.mark.parametrize("causal", [True, False])
-def test_a_model_of_one_length(causal, masked):
-    """No padding can be added to it, so positions of its input are masked; where it ignores them, that is found."""
-
-    class Ignoring(FixedLength):
-        def forward(self, x, attention_mask=None):
-            return super().forward(x)
-
-    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
-    for kind, expected in ((FixedLength, []), (Ignoring, ["padding-leak"])):
-        torch.manual_seed(0)
-
-        found = audit(kind(2, 8, n=12, causal=causal).eval(), inputs=inputs, causal=causal, checks=BEHAVIOUR)
-
-        assert [each.check for each in found.findings] == expected, str(found)
-        assert ("padding-leak" in {each.check for each in found.passed}) == (not expected)
-        assert ("future-leak" in {each.check for each in found.passed}) == causal
-
-
-@pytest.mark.parametrize("n", [11, 12])
-@pytest.mark.parametrize("pooling", ["first", "last", "mean", "max"])
-@pytest.mark.parametrize("causal", [True, False])
-def test_one_output_for_all_tokens(pooling, causal, n):
-    """Padding must not change it. Where a model takes one position for it, padding on that side is not supported. With
-    padding, the length may be the width of the output: 11 + 5 positions.
-    """
-    healthy = Pooled(2, 8, causal=causal).eval()
-    healthy.pooling = pooling
-
-    found = audit(healthy, inputs=torch.randn(1, n, 16), causal=causal, checks=["padding-leak", "determinism"])
-
-    assert found.healthy and {each.check for each in found.passed} == {"padding-leak", "determinism"}, str(found)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "maximum", "divided by all", "both ends"])
-@pytest.mark.parametrize("masked", ["given", "not given"])
-def test_pooling_over_padding(pooling, masked):
-    """A mean or maximum over all positions, or a mean of the real ones divided by the number of all."""
-
-    class OverAll(Padded):
-        def forward(self, x, attention_mask=None):
-            out = super().forward(x, attention_mask)
-            real = torch.ones(out.shape[:2]) if attention_mask is None else attention_mask.to(out)
-            return {
-                "mean": lambda: out.mean(1),
-                "maximum": lambda: out.amax(1),
-                "divided by all": lambda: (out * real[..., None]).sum(1) / out.shape[1],
-                "both ends": lambda: out[:, 0] + out[:, -1],
-            }[pooling]()
-
+def test_speech_models_decode_random_tokens():
+    """Inputs are tried one after the other: what one of them lacks says nothing about the next."""
     torch.manual_seed(0)
-    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
+    for name in ("whisper", "speech_to_text"):
+        found = audit(tiny_model(name), checks=["future-leak", "cache"])
 
-    found = audit(OverAll(2, 8).eval(), inputs=inputs, checks=["padding-leak"])
-
-    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
-    assert "pooling" in found.findings[0].cause and found.findings[0].where == "output"
+        assert [each.check for each in found.passed] == ["future-leak", "cache"], str(found)
 
 
-@pytest.mark.parametrize("masked", ["given", "not given"])
-def test_a_mask_of_the_text_beside_an_image(masked):
-    """Without the mask it is unknown what it is about; with it, padding is added to the text, not to the image."""
+@pytest.mark.parametrize("more", ["labels", "nothing", "embeddings"])
+def test_what_is_passed_beside_the_tokens(more):
+    """Labels, arguments that are None, and embeddings as the input of the decoder."""
+    torch.manual_seed(0)
+    model, given = (
+        tiny_model("bart"),
+        tokens(random.Random(more)) | {"decoder_input_ids": torch.randint(3, 50, (1, 11))},
+    )
+    if more == "labels":
+        given["labels"] = given["decoder_input_ids"]
+    elif more == "nothing":
+        given["attention_mask"] = None
+    else:
+        given["decoder_inputs_embeds"] = torch.randn(1, *given.pop("decoder_input_ids").shape[1:], model.config.d_model)
 
-    class Ignoring(Conditioned):
-        def forward(self, sample, context, attention_mask=None):
-            return super().forward(sample, context)
+    found = audit(model, inputs=given, checks=["future-leak", "padding-leak", "cache"])
 
-    inputs = {"sample": torch.randn(1, 4, 6, 6), "context": torch.randn(1, 7, 16)}
-    inputs |= {"attention_mask": torch.ones(1, 7)} if masked == "given" else {}
-    for kind in (Conditioned, Ignoring):
-        torch.manual_seed(0)
+    assert found.healthy and {"future-leak", "padding-leak"} <= {each.check for each in found.passed}, str(found)
 
-        found = audit(kind(2, 8).eval(), inputs=inputs, checks=BEHAVIOUR)
 
-        expected = {"given": ("passed", "findings")[kind is Ignoring], "not given": "skipped"}[masked]
-        assert "padding-leak" in {each.check for each in getattr(found, expected)}, str(found)
-        assert found.healthy == (expected != "findings")
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_text_that_fills_the_table_of_positions(name):
+    """No padding can be added, and nothing generated after it: what remains is checked."""
+    torch.manual_seed(0)
+    model = tiny_model(name, max_position_embeddings=24)
+
+    found = audit(model, inputs={"input_ids": torch.randint(3, 50, (1, 24))}, checks=BEHAVIOUR)
+
+    assert found.findings == () and "padding-leak" in {each.check for each in found.passed}, str(found)
 
 
 def test_nan_behind_left_padding_never_passes():

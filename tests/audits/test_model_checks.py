@@ -1,7 +1,7 @@
 """Checks that run a model: every planted fault is found and named, and the healthy model has no finding."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -195,6 +195,36 @@ def test_where_no_other_token_is_known():
         assert {each.check for each in found.skipped if "all tokens of the input are equal" in each.reason} == tried
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.uint16])
+@pytest.mark.parametrize("token", [7, 2**62])
+def test_tokens_of_every_integer_type(dtype, token):
+    """The tokens from which replacements are drawn are few, however large the one that is passed."""
+    token = min(token, torch.iinfo(dtype).max)
+
+    class Hashed(torch.nn.Module):
+        def forward(self, ids):
+            x = (ids.long() % 40)[..., None] * torch.linspace(0.1, 1, 8)
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    found = audit(Hashed(), inputs=torch.full((1, LENGTH), token, dtype=dtype), causal=True, checks=["future-leak"])
+
+    assert [each.check for each in found.findings] == ["future-leak"], str(found)
+
+
+def test_a_model_that_returns_the_same_memory():
+    """As CUDA graphs do: outputs are copied before the next run."""
+
+    class Static(Small):
+        memory = torch.zeros(1, LENGTH, 40)
+
+        def forward(self, ids, attention_mask=None):
+            return self.memory.copy_(super().forward(ids, attention_mask))
+
+    found = audit(Static(sees_all).eval(), inputs={0: words()}, causal=True, checks=["future-leak"])
+
+    assert only(found).check == "future-leak"
+
+
 def test_layers_that_read_positions_first():
     """torch's default, batch_first=False: what mixes the entries is named, and how to pass (positions, 1, width)."""
     torch.manual_seed(0)
@@ -216,6 +246,7 @@ def test_outputs_of_a_dataclass_and_complex_inputs():
     class Output:
         logits: torch.Tensor
         loss: None = None
+        unset: torch.Tensor = field(init=False)
 
     class OfSpectra(torch.nn.Module):
         def __init__(self, causal):
@@ -228,9 +259,10 @@ def test_outputs_of_a_dataclass_and_complex_inputs():
 
     spectra = torch.randn(1, LENGTH, 8, dtype=torch.complex64)
     for causal in (True, False):
-        found = audit(OfSpectra(causal), inputs=spectra, causal=True, checks=["future-leak"])
+        for given in (spectra, spectra.conj()):
+            found = audit(OfSpectra(causal), inputs=given, causal=True, checks=["future-leak"])
 
-        assert found.healthy == causal, str(found)
+            assert found.healthy == causal, str(found)
 
 
 def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():

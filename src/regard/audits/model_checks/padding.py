@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..difference import Difference, difference, positions
+from ..difference import Difference, Incomparable, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
@@ -31,19 +31,25 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     elif not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
         yield Skipped("padding-leak", f"padding cannot be added, and of less than {FEW} positions none can be masked")
     else:
-        results = []
-        if subject.rows(subject.outputs):
-            results.append(_result(subject, for_all=False))
-        if subject.for_all(subject.outputs):
-            results.append(_result(_unpadded(subject), for_all=True))
+        rows = subject.rows(subject.outputs)
+        # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
+        # which random padding may contain: CLIP.
+        for_all = {} if rows and subject.is_transformers else subject.for_all(subject.outputs)
+        results: list[Result] = []
+        reason = "no output is by position, or for all"
+        for part, outputs in ((False, rows), (True, for_all)):
+            try:
+                results += [_result(subject, for_all=part)] if outputs else []
+            except Incomparable as error:
+                reason = str(error)
         faults = [each for each in results if isinstance(each, Finding)]
-        yield next(
-            iter(faults or results), Skipped("padding-leak", "no output is for each position, or for all of them")
-        )
+        yield next(iter(faults or results), Skipped("padding-leak", reason))
 
 
 def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     """The result for the outputs with a row for each position, or for those that are for all positions."""
+    if for_all:
+        subject = _unpadded(subject)
     mask = subject.mask
     assert mask is not None
     same = mask.of == subject.sequence
