@@ -36,7 +36,7 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
         # which random padding may contain: CLIP.
         for_all = {} if rows and subject.is_transformers else subject.for_all(subject.outputs)
         results: list[Result] = []
-        reason = "no output is by position, or for all"
+        reason = "no output has a row for each position, or is for all positions"
         for part, outputs in ((False, rows), (True, for_all)):
             try:
                 results += [_result(subject, for_all=part)] if outputs else []
@@ -57,11 +57,11 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     measured = {} if subject.can_be_padded else _within(subject, for_all)
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
-        padded, *others = (
-            _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all)
-            for turn in (None, 0, 10)
-        )
+        padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
         if f"the content of {side}" not in measured:
+            others = [
+                _real_outputs(subject, {**subject.padded(left, right, turn), **more}, real, for_all) for turn in (0, 10)
+            ]
             measured[f"the content of {side}"] = min(
                 (difference(subject, other, padded) for other in others), key=lambda each: each.significant
             )
