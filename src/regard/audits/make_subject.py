@@ -123,9 +123,8 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
     """Any torch module (or function of tensors) with its inputs: one tensor, several in order, or tensors by name,
     batch first.
 
-    The sequence is the first tensor of shape (1, positions, …) that is neither a mask nor complex; of these only if
-    there is no other. A function of q, k and v (1, heads, positions, depth) is wrapped so that its sequence is their
-    positions.
+    The sequence is the first tensor of shape (1, positions, …); a mask or a complex tensor only without any other. A
+    function of q, k and v (1, heads, positions, depth) is wrapped so that its sequence is their positions.
 
     Refused: no tensor, no input with a single batch entry, and q and k of different lengths.
     """

@@ -97,6 +97,6 @@ def _kind(name: str, layer) -> tuple:
 def _is_state(part) -> bool:
     """Whether an attribute of a layer may differ between layers that compute the same: numbers, arrays, names."""
     if isinstance(part, str):
-        return any(letter.isdigit() for letter in part)
+        return any(character.isdigit() for character in part)
     is_number = isinstance(part, int | float | complex) and not isinstance(part, bool)
     return part is None or is_number or isinstance(part, list | tuple | dict | set) or hasattr(part, "shape")
