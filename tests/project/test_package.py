@@ -119,12 +119,12 @@ NEED_NONE = ["look run", "audit run", "learn", "learn --slides 1", "plan --token
 
 @pytest.mark.slow  # installs into a new environment
 def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
-    """Every command runs without torch, or says before it computes what to install; so does every name in Python."""
+    """Commands run without torch, or say before they compute what to install; so do imports and calls in Python."""
     env = clean(tmp_path)
     run(alone, "-c", "import regard as rg; rg.look([[[1.0]]], k=[[[1.0]]]).save('run')", cwd=tmp_path, env=env)
 
-    def said(*command, where=tmp_path):
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=where, env=env, input="")
+    def said(*command):
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, env=env, input="")
         return done.returncode, done.stdout + done.stderr
 
     for extra, commands in NEED_AN_EXTRA.items():

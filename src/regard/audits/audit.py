@@ -115,7 +115,7 @@ def audit(
         text: the text to run a transformers model on. None: `inputs`, or random tokens.
         inputs: the arguments of the model's forward, one batch entry, batch first: a tensor, several in order, or a
             mapping of names to tensors. Required for a torch module or a function. A decoder of transformers that is
-            given no input gets random tokens.
+            given no input gets random tokens. Labels are left out, because losses are not compared.
         tokenizer: tokenizer for `text`, where `what` is a loaded model.
         causal: whether each output may depend on earlier positions only. None: what the model declares.
         checks: names of the checks to run. None: all that apply.

@@ -10,7 +10,7 @@ from typing import Any
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
 from .causality import causality
-from .padding_masks import PADDING_MASKS, argument, of_module, of_transformers
+from .padding_masks import PADDING_MASKS, argument, is_mask_or_bias, of_module, of_transformers
 from .subject import Subject, positions_first, seeded
 
 __all__ = ["from_module", "from_name", "from_transformers"]
@@ -91,8 +91,8 @@ def from_transformers(
             mask = None
             if causal is None:
                 more |= {"causal": None, "causal_source": "the model makes the input of its decoder itself"}
-        elif "labels" in moved:  # for the loss, which is not compared; they have one length
-            del moved["labels"]
+        else:
+            moved.pop("labels", None)  # for the loss, which is not compared; their length would be that of one run only
         subject = Subject(
             model=model,
             name=name or type(model).__name__,
@@ -146,7 +146,7 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         tensors = {"x": module.joined}
     arguments = list(inspect.signature(getattr(module, "forward", module)).parameters)
     called = {key: argument(key, arguments) for key in tensors}
-    masks = {key for key in tensors if any(word in called[key] for word in ("mask", "bias"))}
+    masks = {key for key in tensors if is_mask_or_bias(called[key])}
     main = [key for key, part in tensors.items() if called[key] not in PADDING_MASKS and part.ndim > 1]
     main = [key for key in main if key not in masks and not tensors[key].is_complex()] or main
     single = [key for key in main if tensors[key].shape[0] == 1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from .subject import PaddingMask
 
-__all__ = ["PADDING_MASKS", "of_module", "of_transformers"]
+__all__ = ["PADDING_MASKS", "argument", "is_mask_or_bias", "of_module", "of_transformers"]
 
 # Arguments that are padding masks, by name: (value of a real token, value of padding).
 PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
@@ -55,6 +55,11 @@ def of_module(tensors: Mapping[str, Any], arguments: Sequence[str], sequence: st
     return first, tuple(mask for mask in masks[1:] if mask.name in tensors and mask.name not in first.others)
 
 
+def is_mask_or_bias(name: str) -> bool:
+    """Whether an argument of this name is added to scores or hides some, rather than being attended to."""
+    return "mask" in name or "bias" in name
+
+
 def argument(key: str, arguments: Sequence[str]) -> str:
     """The name of an argument that is given by name or by position."""
     return arguments[int(key)] if key.isdigit() and int(key) < len(arguments) else key
@@ -65,7 +70,10 @@ def _mask(
 ) -> PaddingMask | None:
     owners = [names[owner] for owner in OWNERS.get(name, ()) if owner in names]
     given = tensors.get(names.get(name, ""))
-    of = owners[0] if owners else _owner(given, tensors, sequence, name in OWNERS)
+    inputs = {
+        key: part for key, part in tensors.items() if key == sequence or not is_mask_or_bias(argument(key, arguments))
+    }
+    of = owners[0] if owners else _owner(given, inputs, sequence, name in OWNERS)
     if of is None or (given is not None and not _is_padding(given, tensors[of])):
         return None
     real, padding = PADDING_MASKS[name]
@@ -84,21 +92,20 @@ def _mask(
     )
 
 
-def _owner(given, tensors: Mapping[str, Any], sequence: str, of_keys: bool) -> str | None:
+def _owner(given, inputs: Mapping[str, Any], sequence: str, of_keys: bool) -> str | None:
     """The input that a padding mask is about, if no argument has the name of its owner: the one of its length. None
     where that is unknown: a mask that is not given, in a module with inputs of several lengths, or with an image, whose
     axis 1 holds no positions.
     """
-    axes = max(3, tensors[sequence].ndim)  # more than these have biases and tables, not inputs with positions
-    named = {key for key in tensors if any(word in key for word in ("mask", "bias"))}
-    content = [key for key, part in tensors.items() if key == sequence or (2 < part.ndim <= axes and key not in named)]
+    axes = max(3, inputs[sequence].ndim)  # more than these have tables, such as rotary angles
+    content = [key for key, part in inputs.items() if key == sequence or 2 < part.ndim <= axes]
     if given is None:
-        lengths = {tensors[key].shape[1] for key in content}
-        unknown = len(content) > 1 if of_keys else len(lengths) > 1 or tensors[sequence].ndim > 3
+        lengths = {inputs[key].shape[1] for key in content}
+        unknown = len(content) > 1 if of_keys else len(lengths) > 1 or inputs[sequence].ndim > 3
         return None if unknown else sequence
     if of_keys:
         content.sort(key=lambda key: key == sequence)  # keys come from the other input
-    return next((key for key in content if _is_padding(given, tensors[key])), None)
+    return next((key for key in content if _is_padding(given, inputs[key])), None)
 
 
 def _is_padding(given, main) -> bool:

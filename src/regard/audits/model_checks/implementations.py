@@ -7,12 +7,11 @@ from typing import Any
 
 from ..difference import Difference, difference
 from ..finding import Finding, Passed, Result, Skipped
-from ..subject import Raised, Subject
+from ..subject import ADDED, Raised, Subject
 
 __all__ = ["implementation_difference"]
 
 KNOWN = ("eager", "sdpa")
-PADDING = 3
 
 
 def implementation_difference(subject: Subject) -> Iterator[Result]:
@@ -77,7 +76,7 @@ def _differences(subject: Subject, name: str, other: str) -> dict[str, Differenc
         if subject.mask.name in subject.inputs:
             ways["without a mask"] = {key: part for key, part in subject.inputs.items() if key != subject.mask.name}
         if subject.can_be_padded:
-            ways["with padding"] = subject.padded(right=PADDING)
+            ways["with padding"] = subject.padded(right=ADDED)
     here = {way: subject.run(inputs) for way, inputs in ways.items()}
     try:
         subject.model.set_attn_implementation(other)

@@ -29,7 +29,9 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     elif not subject.can_change(subject.mask.of):
         yield Skipped("padding-leak", ONE_TOKEN)
     elif not subject.can_be_padded and subject.inputs[subject.mask.of].shape[1] < FEW:
-        yield Skipped("padding-leak", f"padding cannot be added, and of less than {FEW} positions none can be masked")
+        yield Skipped(
+            "padding-leak", f"padding cannot be added, and fewer than {FEW} positions are too few to mask two"
+        )
     else:
         rows = subject.rows(subject.outputs)
         # Beside rows, transformers has vectors of a text that are taken from a token such as its last or largest one,
