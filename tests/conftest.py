@@ -5,11 +5,12 @@ the top: test_tiny (the whole library on small inputs), test_laws (the laws of d
 test_facts. fuzz.py is `make fuzz`. project/ tests the source code and the documentation as such; support/ has helpers.
 
 Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·
-`sweep`, takes longer than CI has. `make test` runs all but sweeps, `make quick` none of the three, `make sweep` these.
+`sweep`, repeats a reason that other cases show · `spread`, each row of its tables once, and their product in sweeps.
+`make test` runs all but sweeps, `make quick` no browser and nothing slow either. docs/how-to/test.md says why.
 """
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.util import find_spec
 
 import pytest
@@ -58,6 +59,29 @@ class File(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path, parent):
     return File.from_parent(parent, path=module_path)
+
+
+def _rows(item):
+    """By each of a test's tables, which row of it the test is given."""
+    given = item.callspec.params
+    for table in item.iter_markers("parametrize"):
+        names = table.args[0].split(",") if isinstance(table.args[0], str) else table.args[0]
+        yield tuple(id(given[name.strip()]) for name in names)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked `sweep`
+def pytest_collection_modifyitems(items):
+    """A test marked `spread` shows each row of each of its tables once; the rest of their product is for sweeps."""
+    products = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("spread") and not item.get_closest_marker("sweep"):
+            products[item.parent, item.originalname].append((item, tuple(_rows(item))))
+    for product in products.values():
+        tables = [list(dict.fromkeys(rows)) for rows in zip(*(rows for _, rows in product))]
+        shown = {tuple(table[n % len(table)] for table in tables) for n in range(max(map(len, tables)))}
+        for item, rows in product:
+            if rows not in shown:
+                item.add_marker(pytest.mark.sweep)
 
 
 def pytest_itemcollected(item):

@@ -1,16 +1,40 @@
-"""The command `regard`, in processes of its own."""
+"""The command `regard`: called in this process, as almost every test does, or in a process of its own."""
 
+import io
 import os
 import subprocess
 import sys
 
+import pytest
+
+from regard.cli import main
 from tests import ROOT
 
 SRC = str(ROOT / "src")
 
 
 def regard(*arguments, input=None, cwd=None, **environment):
-    """Runs the command in a process of its own -> (status, stdout, stderr)."""
+    """Calls the command in this process -> (status, stdout, stderr)."""
+    streams = {name: io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for name in ("stdout", "stderr")}
+    status = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["regard", *map(os.fsdecode, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input or b""), "utf-8"))
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        if cwd is not None:
+            patch.chdir(cwd)
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+    return status, *(stream.buffer.getvalue().decode() for stream in streams.values())
+
+
+def regard_process(*arguments, input=None, cwd=None, **environment):
+    """Runs the command in a process of its own -> (status, stdout, stderr): for what only a process can show."""
     done = subprocess.run(
         [sys.executable, "-m", "regard", *arguments],
         input=input,

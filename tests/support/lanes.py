@@ -1,0 +1,24 @@
+"""What a table of cases leaves to `make sweep`: docs/how-to/test.md says what is in which lane, and why."""
+
+import os
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import settings
+
+SWEEP = bool(os.environ.get("REGARD_SWEEP"))  # set by `make sweep`
+
+
+def sweep(*cases) -> list:
+    """The cases, for `make sweep` alone: parametrize("dtype", [np.float32, *sweep(np.float64, np.float16)])."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.sweep) for case in cases]
+
+
+def one_in(step: int, cases: Iterable) -> list:
+    """Every case, all but each `step`-th for `make sweep` alone: what repeats one reason."""
+    return [case if number % step == 0 else sweep(case)[0] for number, case in enumerate(cases)]
+
+
+def examples(count: int, **more) -> settings:
+    """So many random examples in `make sweep`, a fifth in `make test`, at least five."""
+    return settings(max_examples=count if SWEEP else max(5, count // 5), deadline=None, **more)
