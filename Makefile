@@ -25,17 +25,16 @@ look: export REGARD_TEXT = $(value TEXT)
 look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
 	@$(BIN)/regard look -- "$$REGARD_TEXT"
 
-# The workers of pytest share the cores: waiting threads must not spin.
-WORKERS ?= auto
+# One worker more than cores, because tests wait for browsers and processes; they share the cores: waiting threads must not spin.
+WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(VENV)/.stamp-test ## lint, check types, run every test
+test: $(VENV)/.stamp-test ## lint, check types, and test every law, fact, refusal and public call
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform win32 --no-warn-unreachable
 	@$(BIN)/python -m tests.support.chromium
-	$(PYTEST)
+	$(PYTEST) --durations=10
 
 # What says first that something broke. The first time takes two minutes, because kernels are compiled.
 QUICK ?= tests/test_*.py tests/common tests/language tests/engines/test_*.py tests/engines/jit/test_engine.py
@@ -43,8 +42,8 @@ QUICK ?= tests/test_*.py tests/common tests/language tests/engines/test_*.py tes
 quick: $(VENV)/.stamp-test ## what a minute can test: make quick QUICK=tests/lens, REGARD_TARGET=avx2 make quick
 	$(PYTEST) -m "not browser and not slow and not sweep" $(QUICK)
 
-sweep: $(VENV)/.stamp-test ## the tests that take longer than CI has
-	$(PYTEST) -m sweep
+sweep: $(VENV)/.stamp-test ## what repeats a reason: more architectures, dtypes, seeds, random examples
+	REGARD_SWEEP=1 $(PYTEST) -m "sweep or hypothesis"
 
 format: $(VENV)/.stamp-test ## put the code into its usual form
 	$(BIN)/ruff check --fix .

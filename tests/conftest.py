@@ -6,7 +6,7 @@ test_facts. fuzz.py is `make fuzz`. project/ tests the source code and the docum
 
 Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·
 `sweep`, repeats a reason that other cases show · `spread`, each row of its tables once, and their product in sweeps.
-`make test` runs all but sweeps, `make quick` no browser and nothing slow either. docs/how-to/test.md says why.
+`make test` runs all but sweeps, `make quick` no browser and nothing slow either. docs/project/testing.md says why.
 """
 
 import os

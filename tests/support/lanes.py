@@ -1,4 +1,4 @@
-"""What a table of cases leaves to `make sweep`: docs/how-to/test.md says what is in which lane, and why."""
+"""What a table of cases leaves to `make sweep`: docs/project/testing.md says what is in which lane, and why."""
 
 import os
 from collections.abc import Iterable
