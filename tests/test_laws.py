@@ -386,6 +386,7 @@ formats = pytest.mark.parametrize(
 local = pytest.mark.parametrize("rule", LOCAL.values(), ids=LOCAL)
 
 
+@pytest.mark.spread
 @formats
 @local
 def test_law_11_neighbouring_rows(engine, dtype, rule):
@@ -419,6 +420,7 @@ def test_law_11_batch_and_heads(engine, dtype, rule):
                 same_bits(old[:, [head]], new)
 
 
+@pytest.mark.spread
 @formats
 @local
 def test_law_11_strides_and_alignment(engine, dtype, rule):
@@ -438,6 +440,7 @@ def test_law_11_strides_and_alignment(engine, dtype, rule):
         same_bits(old, new)
 
 
+@pytest.mark.spread
 @formats
 @pytest.mark.parametrize("chunk", [1, 40])
 @pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "window", "softcap", "alibi")])
@@ -452,6 +455,7 @@ def test_law_11_prefill_in_chunks(engine, dtype, rule, chunk):
             same_bits(old[:, :, first:last], new)
 
 
+@pytest.mark.spread
 @formats
 @pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "softcap", "alibi")])
 @pytest.mark.parametrize("Q", [1, 3, 70])
@@ -467,6 +471,7 @@ def test_law_11_many_keys(engine, dtype, rule, Q):
         same_bits(old[:, :, -Q:], new)
 
 
+@pytest.mark.spread
 @formats
 @local
 def test_law_11_repeated_runs(engine, dtype, rule):
@@ -478,6 +483,7 @@ def test_law_11_repeated_runs(engine, dtype, rule):
             same_bits(old, new)
 
 
+@pytest.mark.spread
 @formats
 @local
 def test_law_11_statistics_of_rows(engine, dtype, rule):
@@ -503,6 +509,7 @@ def test_law_11_statistics_of_rows(engine, dtype, rule):
 SLOPES = {"mask": rg.causal(), "score": rg.alibi(np.array([0.5, 0.25, 0.1, 0.05]))}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("rule", [*(LOCAL[name] for name in ("causal", "window", "softcap")), SLOPES])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_law_11_gradients_are_sums_of_blocks(dtype, rule):

@@ -5,7 +5,6 @@ source.
 import ast
 import doctest
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 
@@ -14,11 +13,10 @@ import pytest
 import regard
 from regard.language.operators import OPERATORS
 from tests import ROOT
+from tests.support.import_graph import modules
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MODULES = [
-    info.name for info in pkgutil.walk_packages(regard.__path__, "regard.") if not info.name.endswith("__main__")
-]
+MODULES = [name for name, path in modules().items() if ">>>" in path.read_text()]
 
 
 class Runner(doctest.DocTestRunner):
@@ -63,7 +61,7 @@ class Finder(doctest.DocTestFinder):
         return super()._from_module(module, object)
 
 
-@pytest.mark.parametrize("name", ["regard", *MODULES])
+@pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_a_module_run(name):
     """Every docstring example prints what it shows."""
     runner = Runner(optionflags=doctest.ELLIPSIS)

@@ -15,7 +15,7 @@ from tests import ROOT
 
 pytest.importorskip("mkdocs")
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.sweep  # builds the site for half a minute, as `make docs` does in the workflow of lint
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ INSTEAD = {
     r"to be had": "available",
     r"visitors?|lineage|suspects?|verdicts?|doors?|desk": "the field's term",
 }
-FORBIDDEN = re.compile("|".join(rf"(?P<w{number}>\b({words})\b)" for number, words in enumerate(INSTEAD)), re.I)
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(f'(?P<w{number}>{words})' for number, words in enumerate(INSTEAD))})\b", re.I)
 FOLDERS = {
     "src/regard": ("py", "js", "html", "css"),
     "docs": ("md", "py"),

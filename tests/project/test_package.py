@@ -11,6 +11,7 @@ import pytest
 
 from regard.common.errors import SITE
 from tests import ROOT
+from tests.support.lanes import sweep
 
 WRONG = """import numpy as np
 
@@ -98,7 +99,7 @@ def test_what_a_package_index_shows(wheel):
         assert (ROOT / "docs" / page.replace(".html", ".md")).is_file(), page
 
 
-@pytest.mark.slow  # installs into a new environment
+@pytest.mark.sweep  # installs into a new environment; the workflow of the wheel computes in one, too
 def test_the_wheel_alone_computes_and_explains(alone, tmp_path):
     """Without torch regard computes and explains, and its command lists what it can do."""
     shown = run(alone, "-c", USE, cwd=tmp_path, env=clean(tmp_path))
@@ -117,7 +118,7 @@ NEED_AN_EXTRA = {
 NEED_NONE = ["look run", "audit run", "learn", "learn --slides 1", "plan --tokens 99 --ranks 2", "conform --help"]
 
 
-@pytest.mark.slow  # installs into a new environment
+@pytest.mark.sweep  # installs into a new environment; the workflow of the wheel computes in one, too
 def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
     """Commands run without torch, or say before they compute what to install; so do imports and calls in Python."""
     env = clean(tmp_path)
@@ -166,7 +167,7 @@ def test_the_wheel_with_its_extra_looks_and_audits(alone, wheel, tmp_path):
 
 
 @pytest.mark.slow  # starts two type checkers
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize("checker", [*sweep("mypy"), "pyright"])
 def test_type_checkers_see_a_wrong_argument(checker, tmp_path):
     """In a user's script scale="x" is an error, and the only one."""
     pytest.importorskip(checker)

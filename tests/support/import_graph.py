@@ -38,25 +38,27 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def _statements(node: ast.AST, inside: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The import statements below a node, and whether they stand in a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, inside
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
 def imports(name: str, files: dict[str, Path]) -> Iterator[Import]:
     """The modules of the package that a module imports."""
     path = files[name]
-    tree = parsed(path)
-    functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    ]
-    within = {id(inner) for node in functions for inner in ast.walk(node)}
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node, inside in _statements(parsed(path)):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             targets = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in files else base for alias in node.names]
-        else:
-            continue
-        yield from (Import(target, id(node) in within) for target in targets if target in files)
+        yield from (Import(target, inside) for target in targets if target in files)
 
 
 def reached(starts: list[str], root: Path = SOURCE) -> set[Path]:
@@ -76,7 +78,7 @@ def long_signatures(root: Path = SOURCE, most: int = 6) -> list[str]:
     """Functions that take more arguments by position. Those of a command are its options."""
     found = []
     for name, path in modules(root).items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not name.startswith(f"{root.name}.cli"):
                 given = [
                     each.arg for each in (*node.args.posonlyargs, *node.args.args) if each.arg not in ("self", "cls")
