@@ -8,8 +8,6 @@ from regard.common.web import visuals
 from regard.common.web.html_page import json_for_html
 from regard.learn.pages.page import FILES
 
-__all__ = ["Picture", "bare_page"]
-
 
 def bare_page(kind, data) -> str:
     """A page with one visual, in the style of the pages of the course."""
@@ -22,21 +20,31 @@ const drawn = visuals["{kind}"](document.getElementById("root"), data);</script>
 
 
 class Picture:
-    """A visual that is open in the browser."""
+    """A visual that is open in a tab of the browser."""
 
-    def __init__(self, browser, folder: Path, kind, data, **context):
-        self.context = browser.new_context(**{"viewport": {"width": 1000, "height": 900}, **context})
-        self.tab = self.context.new_page()
-        self.said = []
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+    def __init__(self, tab, folder: Path, kind, data):
+        self.tab, self.said = tab, []
+        for event in ("console", "pageerror"):
+            tab.on(event, self._listens)
         file = folder / f"{kind}.html"
         file.write_text(bare_page(kind, data), encoding="utf-8")
-        self.tab.goto(file.as_uri())
+        tab.goto(file.as_uri())
+
+    def _listens(self, said):
+        self.said.append(getattr(said, "text", str(said)))
 
     def change(self, **part):
         """Changes what is chosen, as a control does."""
         self.tab.evaluate("(part) => { drawn.change(part); }", part)
+
+    def state(self, *names):
+        """What is chosen: one value, or several in a list."""
+        found = self.tab.evaluate("(names) => names.map((name) => drawn.state[name])", names)
+        return found[0] if len(names) == 1 else found
+
+    def controls(self, role, name, **more):
+        """The controls of a role and a name."""
+        return self.tab.get_by_role(role, name=name, **more)
 
     def numbers(self) -> dict[str, float]:
         """Every number that is shown, with all its digits, by its name."""
@@ -45,6 +53,11 @@ class Picture:
                 .map((node) => [node.dataset.name, node.getAttribute("value")])"""
         )
         return {name: float(value.replace("Infinity", "inf")) for name, value in found}
+
+    def row(self, name, count) -> list[float]:
+        """The numbers that are shown as name-0, name-1, …"""
+        numbers = self.numbers()
+        return [numbers[f"{name}-{at}"] for at in range(count)]
 
     def texts(self) -> dict[str, str]:
         """The same as people read them."""
@@ -65,6 +78,20 @@ class Picture:
             [name, rows, columns, column],
         )
         return np.array(found, float)
+
+    def opacities(self, at=0) -> np.ndarray:
+        """The opacity of each cell of a matrix, of the visual's matrices the one at a place."""
+        found = self.tab.evaluate(
+            """(at) => {
+                const node = document.querySelectorAll("canvas")[at];
+                const copy = new OffscreenCanvas(node.width, node.height).getContext("2d");
+                copy.drawImage(node, 0, 0);
+                const { data } = copy.getImageData(0, 0, node.width, node.height);
+                return [node.height, node.width, [...data].filter((_, place) => place % 4 === 3)];
+            }""",
+            at,
+        )
+        return np.reshape(found[2], found[:2]) / 255
 
     def silent(self):
         """Fails unless the page has said nothing."""

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tests.support.visual_pages import fits_and_is_accessible
+from tests.support.lanes import sweep
 
 pytestmark = pytest.mark.browser
 
@@ -14,6 +14,7 @@ SIZES = [(8, 64), (1536, 768), (4095, 1024), (1_048_576, 16_384)]
 
 
 def test_operations_of_a_layer(shown):
+    """With and without W_o, causal and not; attention overtakes the projections where the crossover is."""
     view = shown("cost-curves", width=64, heads=4)
     for (n, d), projected, causal in itertools.product(SIZES, (True, False), (True, False)):
         view.change(n=n, d=d, projected=projected, causal=causal)
@@ -32,17 +33,20 @@ def _pairs(n, causal):
     return n * (n + 1) // 2 if causal else n * n
 
 
-def test_the_crossover_is_that_which_regard_counts(shown):
+@pytest.mark.parametrize("width", [64, *sweep(768)])
+def test_the_crossover_is_that_which_regard_counts(shown, width):
+    """By running layers without numbers."""
     counting = pytest.importorskip("regard.ledger.table1.crossover")
+    (found,) = counting.crossover([width])
     view = shown("cost-curves", width=64, heads=4)
-    for found in counting.crossover([64, 768]):
-        view.change(d=found.width, n=found.counted)
-        numbers = view.numbers()
-        assert numbers["crossover"] == found.counted == found.formula
-        assert numbers["value-1"] == found.operations
+    view.change(d=width, n=found.counted)
+    numbers = view.numbers()
+    assert numbers["crossover"] == found.counted == found.formula
+    assert numbers["value-1"] == found.operations
 
 
 def test_other_layers_are_those_of_table_1(shown):
+    """Operations, steps and the longest path of each kind of layer."""
     table = pytest.importorskip("regard.ledger.table1.rows")
     view = shown("cost-curves", width=64, heads=4, quantity="layers", taps=table.TAPS, window=table.WINDOW)
     for n, d in ((8, 64), (100, 48), (1024, 512)):
@@ -55,51 +59,44 @@ def test_other_layers_are_those_of_table_1(shown):
 
 
 def test_bytes_of_the_weights(shown):
+    """Of all of them, of a block of them, and of q, k, v and the output."""
     view = shown("cost-curves", width=64, heads=4, quantity="memory")
     for n, d, heads in ((8, 64, 1), (2048, 768, 12), (131_072, 4096, 32)):
         view.change(n=n, d=d, heads=heads)
-        numbers = view.numbers()
         whole, rows = 4 * heads * n * n, 4 * 4 * n * d
-        assert [numbers[f"value-{at}"] for at in range(3)] == [whole, 4 * heads * min(64, n) * n, rows]
-        assert numbers["crossover"] == math.ceil(4 * d / heads)
-        assert numbers["against-0"] == 4
+        assert view.row("value", 3) == [whole, 4 * heads * min(64, n) * n, rows]
+        numbers = view.numbers()
+        assert (numbers["crossover"], numbers["against-0"]) == (math.ceil(4 * d / heads), 4)
 
 
-def test_a_curve_passes_through_its_points(shown):
-    """The heights of the drawn line, read back through the ticks of the axis, are the numbers of the formula."""
+def test_curves_cross_where_the_formula_says(shown):
+    """Below the crossover the line of the projections is above, beyond it below, with both kinds of axes."""
     view = shown("cost-curves", width=768, heads=12)
+    heights = """() => [...document.querySelectorAll(".chart-dot")].slice(0, 2)
+        .map((dot) => Number(dot.getAttribute("cy")))"""
     for log in (True, False):
-        view.change(log=log, n=1000)
-        heights = view.tab.evaluate("""() => [...document.querySelectorAll(".chart-dot")].slice(0, 2)
-            .map((dot) => Number(dot.getAttribute("cy")))""")
-        assert heights[0] < heights[1]  # below the crossover the projections are above
-        view.change(n=1600)
-        heights = view.tab.evaluate("""() => [...document.querySelectorAll(".chart-dot")].slice(0, 2)
-            .map((dot) => Number(dot.getAttribute("cy")))""")
-        assert heights[0] > heights[1]
+        for n, above in ((1000, True), (1600, False)):
+            view.change(log=log, n=n)
+            projections, attention = view.tab.evaluate(heights)
+            assert (projections < attention) == above
 
 
 def test_the_controls_by_keyboard_and_pointer(shown):
+    """Each control changes what it names, and a click into the drawing chooses n."""
     view = shown("cost-curves", width=768, heads=8)
-    state = "(name) => drawn.state[name]"
-    before = view.tab.evaluate(state, "n")
+    before = view.state("n")
     view.tab.get_by_label("tokens n").press("ArrowRight")
-    assert view.tab.evaluate(state, "n") > before
+    assert view.state("n") > before
     view.tab.get_by_label("width d").press("ArrowRight")
-    assert view.tab.evaluate(state, "d") == 1024
+    assert view.state("d") == 1024
     view.tab.get_by_label("with W_o").press("Space")
     assert view.numbers()["crossover"] == 1536  # 1.5·d
     view.tab.get_by_role("button", name="go to the crossover").press("Enter")
-    assert view.tab.evaluate(state, "n") == 1536
+    assert view.state("n") == 1536
     view.tab.get_by_label("shown").select_option("bytes of the weights")
     assert not view.tab.get_by_label("with W_o").is_visible()
     view.tab.get_by_label("heads h").press("ArrowLeft")
-    assert view.tab.evaluate(state, "heads") == 4
+    assert view.state("heads") == 4
     box = view.tab.locator(".drawing").bounding_box()
     view.tab.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + 100)
-    assert view.tab.evaluate(state, "n") > 100_000
-
-
-@pytest.mark.parametrize("quantity", ["operations", "layers", "memory"])
-def test_its_page(shown, quantity):
-    fits_and_is_accessible(shown, "cost-curves", width=768, heads=8, quantity=quantity)
+    assert view.state("n") > 100_000

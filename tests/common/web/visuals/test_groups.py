@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import regard as rg
-from tests.support.visual_pages import fits_and_is_accessible
 
 pytestmark = pytest.mark.browser
 
@@ -17,10 +16,12 @@ SMALL = {"heads": 6, "key_heads": 3, "depth": 16, "layers": 2, "tokens": 512, "b
 
 @pytest.fixture
 def groups(shown):
+    """Opens the visual, with the sizes of two models unless others are given."""
     return lambda **data: shown("groups", **({"models": MODELS} | data))
 
 
 def test_every_byte_is_that_of_the_formula(groups):
+    """Numbers and bytes of a token, and bytes of the whole context, for each kind of sharing."""
     view = groups()
     for sizes in (LLAMA, DEEPSEEK, SMALL, SMALL | {"heads": 1, "key_heads": 1, "tokens": 128, "bytes": 1}):
         view.change(**sizes)
@@ -35,6 +36,7 @@ def test_every_byte_is_that_of_the_formula(groups):
 
 
 def test_the_query_heads_of_a_key_head_are_those_of_regard(groups):
+    """In its number and in the drawing."""
     view = groups(models={"small": SMALL})
     for key_heads in (1, 2, 3, 6):
         k = np.zeros((1, key_heads, 1, 2))
@@ -47,17 +49,19 @@ def test_the_query_heads_of_a_key_head_are_those_of_regard(groups):
             assert card.locator(".groups-query.groups-chosen").inner_text() == str(head)
 
 
-@pytest.mark.parametrize("kind", ["MHA", "GQA", "MQA"])
-def test_the_bytes_of_a_token_are_those_that_a_cache_stores(groups, kind):
-    view = groups(models={"small": SMALL | {"bytes": 4}}, sharing=kind)
-    heads = {"MHA": 6, "GQA": 3, "MQA": 1}[kind]
-    cache = rg.KVCache(heads, 16)
-    rows = np.zeros((1, heads, 5, 16), np.float32)
-    cache.append(rows, rows)
-    assert view.numbers()["bytes"] == SMALL["layers"] * (cache.keys(0).nbytes + cache.values(0).nbytes) / 5
+def test_the_bytes_of_a_token_are_those_that_a_cache_stores(groups):
+    """For as many key heads as query heads, fewer, and one."""
+    view = groups(models={"small": SMALL})
+    for kind, heads in (("MHA", 6), ("GQA", 3), ("MQA", 1)):
+        view.change(kind=kind)
+        cache = rg.KVCache(heads, 16)
+        rows = np.zeros((1, heads, 5, 16), np.float32)
+        cache.append(rows, rows)
+        assert view.numbers()["bytes"] == SMALL["layers"] * (cache.keys(0).nbytes + cache.values(0).nbytes) / 5
 
 
 def test_latent_rows_are_those_that_a_cache_stores(groups):
+    """Per token, of a page of 128."""
     layers = pytest.importorskip("regard.torch.layers")
     view = groups(models={"DeepSeek-V2": DEEPSEEK}, sharing="MLA")
     cache = layers.LatentCache(kv_rank=512, rope_dim=64, dtype="bfloat16", pages=1)
@@ -85,15 +89,16 @@ def test_key_heads_divide_the_query_heads(groups):
 
 
 def test_the_controls_by_keyboard(groups):
+    """Each control changes what it names, and sizes that are those of no model are called so."""
     view = groups()
     assert view.numbers()["bytes"] == 131_072
     view.tab.get_by_label("GQA", exact=True).press("ArrowDown")
-    assert view.tab.evaluate("drawn.state.kind") == "MQA"
+    assert view.state("kind") == "MQA"
     assert not view.tab.get_by_role("slider", name="key heads").is_visible()
     view.tab.get_by_role("slider", name="look at query head").press("ArrowRight")
-    assert view.tab.evaluate("drawn.state.head") == 1
+    assert view.state("head") == 1
     view.tab.get_by_label("sizes of").select_option("DeepSeek-V2")
-    assert view.tab.evaluate("[drawn.state.heads, drawn.state.head]") == [128, 0]
+    assert view.state("heads", "head") == [128, 0]
     view.tab.get_by_role("slider", name="layers").press("ArrowLeft")
     assert view.tab.get_by_label("sizes of").input_value() == "other sizes"
     view.tab.get_by_label("MLA", exact=True).check()
@@ -104,8 +109,3 @@ def test_the_controls_by_keyboard(groups):
     assert view.numbers()["bytes"] == 59 * (448 + 64)
     view.tab.get_by_role("slider", name="tokens").press("ArrowLeft")
     assert view.numbers()["total"] == 59 * (448 + 64) * 65_536
-
-
-def test_its_page(shown):
-    fits_and_is_accessible(shown, "groups", models=MODELS)
-    fits_and_is_accessible(shown, "groups", models={"DeepSeek-V2": DEEPSEEK}, sharing="MLA")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.axe import violations
+from tests.support.lanes import sweep
 
 pytestmark = pytest.mark.browser
 
@@ -29,8 +29,9 @@ def places(matrix):
     }
 
 
-@pytest.mark.parametrize("heads, count", [(1, 1), (2, 2), (4, 9), (12, 16)])
+@pytest.mark.parametrize("heads, count", [(1, 1), (2, 2), (4, 9), *sweep((12, 16))])
 def test_every_number_is_that_of_the_head(shown, heads, count):
+    """Every weight, and the place to which the head gives most."""
     weights = weights_of(heads, count)
     view = shown("heads", tokens=words(count), weights=weights)
     for head in range(heads):
@@ -45,6 +46,7 @@ def test_every_number_is_that_of_the_head(shown, heads, count):
 
 @pytest.mark.parametrize("name, at", [("first token", 0), ("token before", -1), ("token after", 1), ("itself", None)])
 def test_a_pattern_is_recognized(shown, name, at):
+    """By its name, below the head."""
     count = 6
     matrix = np.full((count, count), 0.02)
     for i in range(count):
@@ -54,6 +56,7 @@ def test_a_pattern_is_recognized(shown, name, at):
 
 
 def test_a_head_is_chosen_by_click_and_arrow_keys(shown):
+    """And one alone is marked as chosen."""
     weights = weights_of(5, 4)
     view = shown("heads", tokens=words(4), weights=weights, names=[f"head {each}" for each in "ABCDE"])
     view.tab.locator(".heads-one").nth(2).click()
@@ -62,11 +65,3 @@ def test_a_head_is_chosen_by_click_and_arrow_keys(shown):
     assert view.tab.inner_text(".name").startswith("head D:")
     assert view.numbers()["weight-3-1"] == pytest.approx(weights[3, 3, 1], rel=1e-12)
     assert view.tab.locator(".heads-one[aria-pressed=true]").count() == 1
-
-
-@pytest.mark.parametrize("width", [360, 1000])
-def test_accessible_and_nothing_is_cut_off(shown, width):
-    context = {"bypass_csp": True, "viewport": {"width": width, "height": 900}}
-    view = shown("heads", tokens=words(16), weights=weights_of(12, 16), _context=context)
-    assert violations(view.tab) == []
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.support.axe import violations
-
 pytestmark = pytest.mark.browser
 
 VALUES = [[-3.0, -2.0], [3.0, -2.5], [2.5, 2.0], [-2.0, 3.0], [0.5, 0.5]]
@@ -24,54 +22,59 @@ def extends(values, out):
 
 
 def check(view, values, weights):
+    """Fails unless every number follows from the values and weights -> whether the output is inside."""
     numbers = view.numbers()
     out = weights @ np.array(values)
-    assert [numbers[f"weight-{at}"] for at in range(len(values))] == pytest.approx(weights.tolist(), abs=1e-12)
+    assert view.row("weight", len(values)) == pytest.approx(weights.tolist(), abs=1e-12)
     assert [[numbers[f"value-{at}-{axis}"] for axis in (0, 1)] for at in range(len(values))] == values
     assert numbers["sum"] == pytest.approx(weights.sum())
-    assert [numbers["out-0"], numbers["out-1"]] == pytest.approx(out.tolist(), abs=1e-12)
+    assert view.row("out", 2) == pytest.approx(out.tolist(), abs=1e-12)
     inside = extends(values, out) < 1e-9
-    assert view.tab.evaluate("drawn.state.inside") == inside
+    assert view.state("inside") == inside
     assert view.tab.inner_text(".hull-said").startswith("Inside" if inside else "Outside")
     return inside
 
 
-@pytest.mark.parametrize("scores", [[0.0] * 5, [8, -8, -8, -8, -8], [0.3, -1.2, 2.5, 4, 0], [-3, -3, 7.9, 8, -8]])
-def test_weights_of_a_softmax_stay_inside(shown, scores):
+def test_weights_of_a_softmax_stay_inside(shown):
+    """Equal ones, one that is almost 1, and others."""
     view = shown("hull", **DATA)
-    view.change(scores=scores)
-    assert check(view, VALUES, softmax(scores))
-    assert [view.numbers()[f"score-{at}"] for at in range(5)] == scores
+    for scores in ([0.0] * 5, [8, -8, -8, -8, -8], [0.3, -1.2, 2.5, 4, 0], [-3, -3, 7.9, 8, -8]):
+        view.change(scores=scores)
+        assert check(view, VALUES, softmax(scores))
+        assert view.row("score", 5) == scores
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5])
-@pytest.mark.parametrize("dropped", [[True, False, False, False, False], [False] * 5, [True] * 5])
-def test_dropout_can_leave_it(shown, rate, dropped):
+def test_dropout_can_leave_it(shown):
+    """Its factor makes the sum of what is left larger than 1; all may be dropped."""
     view = shown("hull", **DATA)
-    view.change(mode="dropout", dropped=dropped, rate=rate)
-    check(view, VALUES, np.where(dropped, 0, softmax(DATA["scores"]) / (1 - rate)))
+    for dropped in ([True, False, False, False, False], [False] * 5, [True] * 5):
+        for rate in (0.0, 0.2, 0.5):
+            view.change(mode="dropout", dropped=dropped, rate=rate)
+            check(view, VALUES, np.where(dropped, 0, softmax(DATA["scores"]) / (1 - rate)))
 
 
-@pytest.mark.parametrize(("lam", "inside"), [(0.0, True), (0.8, False), (1.0, False)])
-def test_a_difference_of_two_softmaxes_can_leave_it(shown, lam, inside):
+def test_a_difference_of_two_softmaxes_can_leave_it(shown):
+    """Its sum is 1 − λ."""
     view = shown("hull", **DATA)
-    view.change(**{"mode": "difference", "lambda": lam})
-    assert check(view, VALUES, softmax(DATA["scores"]) - lam * softmax(DATA["second"])) == inside
-    assert view.numbers()["sum"] == pytest.approx(1 - lam)
+    for lam, inside in ((0.0, True), (0.8, False), (1.0, False)):
+        view.change(**{"mode": "difference", "lambda": lam})
+        assert check(view, VALUES, softmax(DATA["scores"]) - lam * softmax(DATA["second"])) == inside
+        assert view.numbers()["sum"] == pytest.approx(1 - lam)
 
 
-@pytest.mark.parametrize("values", [[[1.0, 1.0]] * 3, [[0.0, 0.0], [2.0, 1.0], [4.0, 2.0]], [[1.0, 2.0]]])
-def test_a_hull_may_be_a_point_or_a_line(shown, values):
-    scores = [0.0, 1.0, 2.0][: len(values)]
-    view = shown("hull", values=values, scores=scores)
-    weights = softmax(scores)
-    assert [view.numbers()["out-0"], view.numbers()["out-1"]] == pytest.approx((weights @ np.array(values)).tolist())
-    assert view.tab.evaluate("drawn.state.inside")
-    view.change(mode="dropout", dropped=[True] * len(values))
-    assert view.tab.evaluate("drawn.state.inside") == (values[0] == [0.0, 0.0])
+def test_a_hull_may_be_a_point_or_a_line(shown):
+    """What is on it is inside; zero, which is left where all is dropped, is outside, unless it is on the line."""
+    for values in ([[1.0, 1.0]] * 3, [[0.0, 0.0], [2.0, 1.0], [4.0, 2.0]], [[1.0, 2.0]]):
+        scores = [0.0, 1.0, 2.0][: len(values)]
+        view = shown("hull", values=values, scores=scores)
+        assert view.row("out", 2) == pytest.approx((softmax(scores) @ np.array(values)).tolist())
+        assert view.state("inside")
+        view.change(mode="dropout", dropped=[True] * len(values))
+        assert view.state("inside") == (values[0] == [0.0, 0.0])
 
 
 def test_controls_work_by_keyboard(shown):
+    """Each control changes what it names, and arrow keys move a value."""
     view = shown("hull", **DATA)
     view.tab.get_by_label("score of key 1", exact=True).press("ArrowRight")
     view.tab.get_by_label("value of key 2: arrow keys").press("ArrowUp")
@@ -85,19 +88,3 @@ def test_controls_work_by_keyboard(shown):
     view.tab.get_by_label("second score of key 0").press("ArrowLeft")
     view.tab.get_by_label("λ").press("Home")
     check(view, values, softmax(scores))
-
-
-@pytest.mark.parametrize("mode", ["softmax", "dropout", "difference"])
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1000, "dark"), (760, "light")])
-def test_accessible_at_every_width(shown, width, scheme, mode):
-    context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme, "bypass_csp": True}
-    view = shown("hull", context, **DATA)
-    view.change(mode=mode)
-    assert violations(view.tab) == []
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert (
-        view.tab.evaluate(
-            "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('.visual'))"
-        )
-        <= 0
-    )

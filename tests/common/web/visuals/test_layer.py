@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from tests.support.axe import violations
+from tests.support.lanes import sweep
 
 pytestmark = pytest.mark.browser
 
@@ -17,8 +17,9 @@ SIZES = [
 PROJECTIONS = ("query", "key", "value", "output")
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", [SIZES[0], *sweep(*SIZES[1:])])
 def test_numbers_are_those_of_a_llama_layer_as_regard_counts_it(shown, sizes):
+    """Parameters and operations of each part, and their shares."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     config = transformers.LlamaConfig(
         hidden_size=sizes["width"],
@@ -49,13 +50,14 @@ def test_numbers_are_those_of_a_llama_layer_as_regard_counts_it(shown, sizes):
         )
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("first", [False, True])
 def test_shapes_and_sizes_are_those_of_numpy(shown, sizes, first):
     """A layer without gate, computed: the shapes at the arrows, and the operations as 2 × the sizes that meet."""
     n, d, h, g, f = (sizes[name] for name in ("n", "width", "heads", "groups", "hidden"))
     view = shown("layer", **sizes, first=first)
-    counted, shapes = {}, []
+    counted = {}
 
     def product(name, a, b):
         counted[name] = 2 * a.size * b.shape[-1]
@@ -72,11 +74,8 @@ def test_shapes_and_sizes_are_those_of_numpy(shown, sizes, first):
     inner = product("expand", y, W["expand"])
     z = product("contract", inner, W["contract"])
     attention = [q.shape, k.shape, v.shape, scores.shape, scores.shape, joined.shape]
-    around = [x.shape]
-    if first:
-        shapes = [x.shape, around[0], *attention, y.shape, y.shape, y.shape, inner.shape, z.shape, z.shape]
-    else:
-        shapes = [x.shape, *attention, y.shape, y.shape, y.shape, inner.shape, z.shape, z.shape, z.shape]
+    before, after = ([x.shape], []) if first else ([], [z.shape])
+    shapes = [x.shape, *before, *attention, *[y.shape] * 3, inner.shape, z.shape, z.shape, *after]
 
     numbers = view.numbers()
     for name, operations in counted.items():
@@ -93,6 +92,7 @@ def test_shapes_and_sizes_are_those_of_numpy(shown, sizes, first):
 
 
 def test_the_order_of_norm_and_sum(shown):
+    """A norm after the sum, or first."""
     view = shown("layer")
     script = """() => [...document.querySelectorAll(".layer-flow .layer-title, .layer-flow .layer-add b")]
         .map((node) => node.textContent)"""
@@ -103,6 +103,7 @@ def test_the_order_of_norm_and_sum(shown):
 
 
 def test_controls_keep_the_sizes_possible(shown):
+    """Heads divide the width, and the hidden width keeps its proportion."""
     presets = {"small": {"n": 64, "width": 256, "heads": 4, "hidden": 1024}}
     view = shown("layer", n=128, width=384, heads=12, presets=presets)
     tab = view.tab
@@ -119,11 +120,3 @@ def test_controls_keep_the_sizes_possible(shown):
     assert view.numbers()["query-parameters"] == 256**2
     assert not tab.get_by_label("causal").is_checked()
     assert tab.get_by_role("button", name="small").get_attribute("aria-pressed") == "true"
-
-
-@pytest.mark.parametrize("width", [360, 1000])
-def test_accessible_and_nothing_is_cut_off(shown, width):
-    context = {"bypass_csp": True, "viewport": {"width": width, "height": 900}}
-    view = shown("layer", n=131072, width=8192, heads=64, groups=8, _context=context)
-    assert violations(view.tab) == []
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

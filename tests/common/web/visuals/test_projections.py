@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.support.axe import violations
-
 pytestmark = pytest.mark.browser
 
 RANDOM = np.random.default_rng(0)
@@ -15,34 +13,33 @@ DATA = {"x": X, **MATRICES, **RESTS, "width": 384}
 
 
 def check(view, x, rests=RESTS):
+    """Fails unless every number that is shown follows from x."""
     numbers = view.numbers()
-    assert [numbers[f"x-{at}"] for at in range(len(x))] == pytest.approx(list(x))
+    assert view.row("x", len(x)) == pytest.approx(list(x))
     for role in "qkv":
         now, before = (row @ MATRICES[f"W_{role}"][: len(x)] + rests.get(f"rest_{role}", 0) for row in (x, X[: len(x)]))
-        assert [numbers[f"{role}-{at}"] for at in range(32)] == pytest.approx(now.tolist(), abs=1e-12)
+        assert view.row(role, 32) == pytest.approx(now.tolist(), abs=1e-12)
         assert numbers[f"moved-{role}"] == pytest.approx(np.abs(now - before).mean(), abs=1e-12)
-    role, at = view.tab.evaluate("drawn.state.chosen")
-    edited = view.tab.evaluate("drawn.state.edited")
+    (role, at), edited = view.state("chosen", "edited")
     whole = (x @ MATRICES[f"W_{role}"][: len(x)] + rests.get(f"rest_{role}", 0))[at]
     term = x[edited] * MATRICES[f"W_{role}"][edited, at]
     found = numbers["chosen"], numbers["term"], numbers["others"]
     assert found == pytest.approx((whole, term, whole - term), abs=1e-12)
 
 
-@pytest.mark.parametrize("x", [X, np.zeros(12), 3 * X, RANDOM.standard_normal(12)])
-def test_every_number_is_that_of_numpy(shown, x):
+def test_every_number_is_that_of_numpy(shown):
+    """For x as it is given, zeros, a multiple and another; also without numbers of x that are not shown."""
     view = shown("projections", **DATA)
-    view.change(x=x.tolist(), edited=7, chosen=["v", 31])
-    check(view, x)
-
-
-def test_without_numbers_that_are_not_shown(shown):
+    for x in (X, np.zeros(12), 3 * X, RANDOM.standard_normal(12)):
+        view.change(x=x.tolist(), edited=7, chosen=["v", 31])
+        check(view, x)
     view = shown("projections", x=X[:3], **{name: matrix[:3] for name, matrix in MATRICES.items()})
     check(view, X[:3], rests={})
     assert "bias" not in view.tab.inner_text(".proj-explained")
 
 
 def test_bars_are_as_high_as_their_numbers(shown):
+    """The highest fills the drawing."""
     view = shown("projections", **DATA)
     heights = view.tab.eval_on_selector_all(
         ".proj-chart.q .proj-column", "(bars) => bars.map((bar) => Number(bar.getAttribute('height')))"
@@ -52,6 +49,7 @@ def test_bars_are_as_high_as_their_numbers(shown):
 
 
 def test_x_follows_the_pointer_keys_and_typed_numbers(shown):
+    """And one button brings the first numbers back."""
     view = shown("projections", **DATA)
     x = X.copy()
     view.tab.get_by_label("x[3]", exact=True).press("ArrowRight")
@@ -77,6 +75,7 @@ def test_x_follows_the_pointer_keys_and_typed_numbers(shown):
 
 
 def test_a_number_is_chosen_by_the_pointer_or_with_keys(shown):
+    """And explained."""
     view = shown("projections", **DATA)
     chart = view.tab.locator(".proj-chart.v .drawing")
     box = chart.bounding_box()
@@ -85,12 +84,3 @@ def test_a_number_is_chosen_by_the_pointer_or_with_keys(shown):
     chart.press("ArrowRight")
     assert chart.get_attribute("aria-valuetext").startswith("v[11] = ")
     check(view, X)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1000])
-def test_accessible_at_every_width(shown, width, scheme):
-    context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme, "bypass_csp": True}
-    view = shown("projections", context, **DATA)
-    assert violations(view.tab) == []
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.support.visual_pages import fits_and_is_accessible
-
 pytestmark = pytest.mark.browser
 
 Q, K = np.random.default_rng(1).standard_normal((2, 8)).round(1)
@@ -18,11 +16,13 @@ def pairs(x, pairing):
 
 @pytest.fixture
 def rotary(shown):
+    """Opens the visual with q and k."""
     return lambda q=Q, k=K, **data: shown("rotary", q=list(q), k=list(k), **data)
 
 
 @pytest.mark.parametrize("pairing", ["halves", "interleaved"])
 def test_every_number_is_that_of_numpy(rotary, pairing):
+    """At positions near each other and far apart, moved together or not, with another base."""
     view = rotary()
     for p, q, shift, base in ((7, 5, 0, 10_000), (0, 0, 0, 10_000), (3, 40, 1000, 500_000)):
         view.change(p=p, q=q, shift=shift, base=base, pairing=pairing)
@@ -30,17 +30,18 @@ def test_every_number_is_that_of_numpy(rotary, pairing):
         query, key = (pairs(x, pairing) * np.exp(1j * theta * (at + shift)) for x, at in ((Q, p), (K, q)))
         products = (query * key.conj()).real
         numbers = view.numbers()
-        for pair in range(4):
-            assert numbers[f"theta-{pair}"] == pytest.approx(theta[pair], rel=1e-12)
-            assert numbers[f"wavelength-{pair}"] == pytest.approx(2 * np.pi / theta[pair], rel=1e-12)
-            assert numbers[f"product-{pair}"] == pytest.approx(products[pair], abs=1e-12)
+        assert view.row("theta", 4) == pytest.approx(theta, rel=1e-12)
+        assert view.row("wavelength", 4) == pytest.approx(2 * np.pi / theta, rel=1e-12)
+        assert view.row("product", 4) == pytest.approx(products, abs=1e-12)
         assert numbers["product"] == pytest.approx(products.sum(), abs=1e-12)
         assert [numbers["query-at"], numbers["key-at"], numbers["distance"]] == [p + shift, q + shift, p - q]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("pairing", ["halves", "interleaved"])
 @pytest.mark.parametrize("scaling", ["none", "linear", "NTK"])
 def test_products_are_those_of_regard(rotary, pairing, scaling):
+    """And so are the frequencies, stretched or not."""
     torch = pytest.importorskip("torch")
     from regard.torch.positions import NTK, Linear, Rotary
 
@@ -53,8 +54,7 @@ def test_products_are_those_of_regard(rotary, pairing, scaling):
         view.change(p=p, q=q)
         query, key = layer.rotate(rows, torch.tensor([p, q]))[0, 0]
         assert view.numbers()["product"] == pytest.approx((query @ key).item(), abs=1e-5)  # θ is float32 in regard
-    found = [view.numbers()[f"theta-{pair}"] for pair in range(4)]
-    assert np.allclose(found, layer.frequencies.numpy(), rtol=1e-6)
+    assert np.allclose(view.row("theta", 4), layer.frequencies.numpy(), rtol=1e-6)
 
 
 def test_only_the_distance_counts(rotary):
@@ -73,6 +73,7 @@ def test_only_the_distance_counts(rotary):
 
 
 def test_the_arrows_point_where_the_pairs_are(rotary):
+    """To the right at position 0, and from there against the clock."""
     view = rotary(q=[1.0, 0.0], k=[1.0, 0.0])  # the chapter's example: one pair, θ = 1
     assert view.numbers()["product"] == pytest.approx(np.cos(2), rel=1e-12)
     found = view.tab.evaluate("""() => ["query", "key"].map((name) => {
@@ -84,6 +85,7 @@ def test_the_arrows_point_where_the_pairs_are(rotary):
 
 @pytest.mark.parametrize("q", [np.zeros(8), np.full(8, 1e6)])
 def test_rows_of_zeros_and_of_large_numbers(rotary, q):
+    """Are drawn, too."""
     view = rotary(q=q)
     theta = 10_000 ** (-np.arange(0, 8, 2) / 8)
     product = (pairs(q, "halves") * np.exp(1j * 2 * theta) * pairs(K, "halves").conj()).real.sum()
@@ -92,11 +94,12 @@ def test_rows_of_zeros_and_of_large_numbers(rotary, q):
 
 
 def test_the_controls_by_keyboard(rotary):
+    """Each control changes what it names."""
     view = rotary()
     for name, field in (("query at", "p"), ("key at", "q"), ("both moved by", "shift")):
-        before = view.tab.evaluate(f"drawn.state.{field}")
+        before = view.state(field)
         view.tab.get_by_role("slider", name=name).press("ArrowRight")
-        assert view.tab.evaluate(f"drawn.state.{field}") == before + 1
+        assert view.state(field) == before + 1
     view.tab.get_by_label("pairs").select_option("interleaved")
     assert view.tab.inner_text(".rotary-dial b >> nth=0") == "columns 0 and 1"
     view.tab.get_by_label("base").select_option("500,000")
@@ -105,7 +108,3 @@ def test_the_controls_by_keyboard(rotary):
     view.tab.get_by_label("scaling").select_option("linear")
     view.tab.get_by_role("slider", name="factor").press("ArrowRight")
     assert view.numbers()["theta-0"] == pytest.approx(1 / 5)
-
-
-def test_its_page(shown):
-    fits_and_is_accessible(shown, "rotary", q=list(Q), k=list(K))

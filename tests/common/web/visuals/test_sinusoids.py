@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.support.visual_pages import fits_and_is_accessible, opacities
-
 pytestmark = pytest.mark.browser
 
 
@@ -13,23 +11,21 @@ def sinusoids(positions, d):
     return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(-1, d)
 
 
-def test_the_matrix_is_that_of_the_formula(shown):
+def test_the_matrix_is_that_of_the_formula_and_of_regard(shown):
+    """At each size; regard's own, where torch is installed."""
     view = shown("sinusoids", positions=48, width=32)
     for n, d in ((48, 32), (8, 4), (96, 64)):
         view.change(n=n, d=d)
-        assert np.allclose(opacities(view), (1 + sinusoids(range(n), d)) / 2, atol=0.51 / 255)
-
-
-def test_the_matrix_is_that_of_regard(shown):
+        assert np.allclose(view.opacities(), (1 + sinusoids(range(n), d)) / 2, atol=0.51 / 255)
     torch = pytest.importorskip("torch")
     from regard.torch.positions import Sinusoidal
 
-    view = shown("sinusoids", positions=24, width=16)
-    places = Sinusoidal(16).embed(torch.zeros(1, 24, 16, dtype=torch.float64), torch.arange(24))[0].numpy()
-    assert np.allclose(opacities(view), (1 + places) / 2, atol=0.51 / 255)
+    places = Sinusoidal(64).embed(torch.zeros(1, 96, 64, dtype=torch.float64), torch.arange(96))[0].numpy()
+    assert np.allclose(view.opacities(), (1 + places) / 2, atol=0.51 / 255)
 
 
 def test_the_numbers_of_a_pair(shown):
+    """Value, θ and wavelength; the rotation is shown only where it is asked for."""
     view = shown("sinusoids", positions=48, width=32)
     for p, column, d in ((0, 0, 32), (47, 31, 32), (5, 3, 4), (13, 8, 16)):
         view.change(p=p, column=column, d=d)
@@ -38,10 +34,11 @@ def test_the_numbers_of_a_pair(shown):
         assert numbers["value"] == pytest.approx(row[column], rel=1e-12, abs=1e-15)
         assert numbers["theta"] == pytest.approx(theta, rel=1e-12)
         assert numbers["wavelength"] == pytest.approx(2 * np.pi / theta, rel=1e-12)
-        assert "R-00" not in numbers  # the rotation is shown only where it is asked for
+        assert "R-00" not in numbers
 
 
 def test_a_step_is_a_rotation(shown):
+    """By the same matrix at every position."""
     view = shown("sinusoids", positions=48, width=32, step=3)
     for p, k, column, d in ((0, 0, 0, 32), (10, 3, 9, 32), (47, 32, 2, 4), (1, 7, 1, 8)):
         view.change(p=p, k=k, column=column, d=d)
@@ -70,25 +67,27 @@ def test_the_hands_point_to_the_pair(shown):
 
 
 def test_smaller_sizes_keep_what_is_chosen_inside(shown):
+    """The last position and column."""
     view = shown("sinusoids", positions=48, width=32)
     view.change(p=47, column=31)
     view.change(n=8, d=4)
-    assert view.tab.evaluate("[drawn.state.p, drawn.state.column]") == [7, 3]
+    assert view.state("p", "column") == [7, 3]
 
 
 def test_the_controls_by_keyboard_and_pointer(shown):
+    """Each control changes what it names; a click chooses a cell."""
     view = shown("sinusoids", positions=16, width=8, column=2, step=1)
-    chosen = "['p', 'column', 'k', 'd', 'n'].map((name) => drawn.state[name])"
     for name in ("position p", "column", "step k", "width d"):
         view.tab.get_by_role("slider", name=name).press("ArrowRight")
     view.tab.get_by_role("slider", name="positions").press("ArrowLeft")
-    assert view.tab.evaluate(chosen) == [6, 3, 2, 16, 8]
+    assert view.state("p", "column", "k", "d", "n") == [6, 3, 2, 16, 8]
     box = view.tab.locator(".sinusoids-table").bounding_box()
     view.tab.mouse.click(box["x"] + box["width"] - 3, box["y"] + box["height"] - 3)
-    assert view.tab.evaluate(chosen)[:2] == [7, 15]
+    assert view.state("p", "column") == [7, 15]
 
 
 def test_its_matrix_follows_light_and_dark(shown):
+    """Its color is that of the page."""
     view = shown("sinusoids", positions=16, width=8)
     color = """() => { const copy = new OffscreenCanvas(2, 1).getContext("2d");
         copy.drawImage(document.querySelector("canvas"), 0, 0);
@@ -99,7 +98,3 @@ def test_its_matrix_follows_light_and_dark(shown):
     )
     view.tab.emulate_media(color_scheme="dark")
     view.tab.wait_for_function(f"({color})() === '1,2,3,255'")
-
-
-def test_its_page(shown):
-    fits_and_is_accessible(shown, "sinusoids", positions=48, width=32, step=3)

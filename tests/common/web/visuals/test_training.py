@@ -7,7 +7,6 @@ import pytest
 
 from regard.learn.running import installed, visual_data
 from regard.learn.source import chapters
-from tests.support.axe import violations
 
 pytestmark = pytest.mark.browser
 
@@ -23,6 +22,7 @@ DATA = {
 
 
 def test_every_number_of_every_record(shown):
+    """And the opacity of each cell."""
     view = shown("training", **DATA)
     for at in range(COUNT):
         for row in (0, 4):
@@ -32,7 +32,7 @@ def test_every_number_of_every_record(shown):
             assert numbers["step"] == DATA["recorded"][at] and numbers["loss"] == DATA["losses"][at]
             assert numbers["equal"] == pytest.approx(1 / N)
             assert numbers["mass"] == pytest.approx(head[range(N), DATA["right"]].mean(), rel=1e-12)
-            assert [numbers[f"weight-{j}"] for j in range(N)] == pytest.approx(head[row], rel=1e-12)
+            assert view.row("weight", N) == pytest.approx(head[row], rel=1e-12)
             assert shades(view) == pytest.approx(head, abs=1 / 128 + 1e-9)
 
 
@@ -49,6 +49,7 @@ def shades(view):
 
 
 def test_the_curve_goes_through_the_losses(shown):
+    """Upwards more loss, to the right more steps."""
     view = shown("training", **DATA)
     found = view.tab.evaluate("document.querySelector('.training-curve').getAttribute('points')")
     points = np.array([[float(each) for each in pair.split(",")] for pair in found.split()])
@@ -57,6 +58,7 @@ def test_the_curve_goes_through_the_losses(shown):
 
 
 def test_a_row_is_chosen_by_keyboard_and_by_a_click_on_the_map(shown):
+    """And its weights are shown."""
     view = shown("training", **DATA)
     view.tab.get_by_label("row").select_option("row 3")
     assert view.numbers()["weight-3"] == pytest.approx(DATA["weights"][0][3][3])
@@ -67,18 +69,13 @@ def test_a_row_is_chosen_by_keyboard_and_by_a_click_on_the_map(shown):
 
 
 def test_it_plays(shown):
-    view = shown("training", **DATA)
+    """To the last record, by the clock of the page."""
+    view = shown("training", {"reduced_motion": "no-preference"}, **DATA)
+    view.tab.clock.install()
+    view.tab.reload()
     view.tab.get_by_role("button", name="Play").click()
-    view.tab.wait_for_function("drawn.state.at === 4", timeout=10_000)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1000])
-def test_it_fits_and_axe_finds_nothing(shown, width, scheme):
-    context = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme, "bypass_csp": True}
-    view = shown("training", **DATA, _context=context)
-    assert view.tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert violations(view.tab) == []
+    view.tab.clock.run_for(10_000)
+    assert view.state("at") == 4
 
 
 def test_the_head_of_chapter_15_really_forms():
