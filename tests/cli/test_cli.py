@@ -1,40 +1,58 @@
-"""The command line in processes of its own: help that is light, and one clear sentence for whatever is wrong."""
+"""The command line: help that is light, one clear sentence for whatever is wrong, shells, pipes, a bare install."""
 
+import json
+import math
 import os
 import subprocess
 import sys
 
+import numpy as np
+import pytest
 from typer.testing import CliRunner
 
-from regard.cli import app
+import regard as rg
+from regard import __version__
+from regard.cli import app, terminal
+from tests import ROOT
 from tests.support.command import SRC, refused, regard
+from tests.support.lanes import sweep
 
 
-def test_help_is_there_and_light():
-    """`regard --help` lists the commands, and loads neither torch nor the compiler for it."""
+def of_a_process(code, *arguments, **more) -> str:
+    """What a Python program prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, env=environment, **more)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+LIGHT = """
+import sys
+heavy = {"torch", "transformers", "llvmlite"}
+from regard.cli import app
+loaded = [heavy & set(sys.modules)]
+from tests.support.command import regard
+status, out, err = regard("plan", "--tokens", "999", "--ranks", "2")
+assert (status, err) == (0, "") and out.startswith("place   999 tokens over 2 ranks"), (out, err)
+assert regard("look", "")[0] == 2
+import regard.common.module_settings, regard.audits
+loaded.append({"torch"} & set(sys.modules))
+print(loaded)
+"""
+
+
+def test_the_version_and_help_are_there_and_light():
+    """Help lists the commands and loads no compiler; a plan, a refusal and the audits of a run load no torch."""
+    assert regard("--version") == (0, f"regard {__version__}\n", "")
     status, out, _ = regard("--help")
-    assert status == 0
-    assert "look" in out and "bench" in out
-    code = (
-        "import sys; from regard.cli import app; print(sorted({'torch', 'transformers', 'llvmlite'} & "
-        "set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": SRC}, check=True
-    )
-    assert done.stdout.decode().strip() == "[]"
+    assert status == 0 and "look" in out and "bench" in out
+    assert of_a_process(LIGHT) == "[set(), set()]\n"
 
 
 def test_a_refusal_is_a_sentence_and_a_status():
-    """Whatever is refused is one line on standard error and status 2, and torch is not loaded for it."""
+    """Whatever is refused is one line on standard error and status 2."""
     assert "not UTF-8: byte 1 of the argument" in refused("look", b"a\xff")
     assert "no text" in refused("look", "-", input=b"\n")
-    code = (
-        "import sys; from regard.cli import main; sys.argv = ['regard', 'look', '']\ntry: "
-        "main()\nfinally: print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env={**os.environ, "PYTHONPATH": SRC})
-    assert (done.returncode, done.stdout.decode().strip()) == (2, "False")
 
 
 def test_wrong_options_are_explained():
@@ -49,3 +67,90 @@ def test_wrong_options_are_explained():
         assert result.exit_code == 2
         assert "Traceback" not in result.output
         assert "Error" in result.output or "No such" in result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "audit run",
+        "look run --out page.html",
+        "plan --tokens 4096 --ranks 2 --json",
+        *sweep("audit run --json", "learn --list", "models bert --json", "cost table1 --lengths 8 --width 8"),
+    ],
+)
+def test_a_closed_pipe_changes_nothing(command, tmp_path):
+    """Neither `| head -1` nor `| true` changes the status or brings a traceback, and the page is written."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
+    rg.look(q, k=k, v=v, mask=rg.causal()).save(tmp_path / "run")
+    reader = "true" if command.startswith("plan") else "head -1 >/dev/null"
+    script = f"set -o pipefail; {sys.executable} -m regard {command} | {reader}; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0" and "Traceback" not in done.stderr, done
+    assert not command.startswith("look") or (tmp_path / "page.html").stat().st_size > 100_000
+
+
+def test_json_of_every_command_is_strict(capsys):
+    """What JSON has no name for is null, and what a terminal may not show is escaped."""
+    values = {"loss": [1.5, math.nan, (math.inf, -math.inf)], "text": "größer …", "count": 3}
+    terminal.emit_json(values)
+    out = capsys.readouterr().out
+    assert out.isascii()
+    found = json.loads(out, parse_constant=pytest.fail)
+    commands = (ROOT / "src/regard/cli").rglob("*.py")
+    assert [path.name for path in commands if "json.dumps" in path.read_text(encoding="utf-8")] == ["terminal.py"]
+    assert found == {"loss": [1.5, None, [None, None]], "text": "größer …", "count": 3}
+
+
+SHELLS = {"bash": "complete -o", "zsh": "compdef", "fish": "complete --command"}
+CALLS = """
+import json, sys
+from tests.support.command import regard
+print(json.dumps([regard(*words, **environment)[1] for words, environment in json.loads(sys.argv[1])]))
+"""
+
+
+def test_shell_completion():
+    """The script of each shell, and what it gets for `regard a` and for an option."""
+    calls, expected = [], []
+    for shell, begin in SHELLS.items():
+        named_here = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not the shell that runs tests
+        calls.append((["--show-completion", shell], named_here))
+        expected.append((begin, "_REGARD_COMPLETE"))
+        for words, word in (("regard a", "audit"), ("regard plan --ra", "--ranks")):
+            given = {"_REGARD_COMPLETE": f"complete_{shell}", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+            calls.append(([], given | {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}))
+            expected.append((word,))
+    for words, out in zip(expected, json.loads(of_a_process(CALLS, json.dumps(calls))), strict=True):
+        assert all(word in out for word in words), (words, out)
+
+
+BARE = """
+import importlib.abc, importlib.util, json, sys
+GONE = ("torch", "transformers", "tokenizers", "safetensors", "matplotlib")
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in GONE:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name in GONE else found(name, package)
+sys.meta_path.insert(0, Missing())
+from tests.support.command import regard
+print(json.dumps([regard(*line.split("|")) for line in sys.argv[1:]]))
+"""
+NEEDS = {
+    "look|Hello there.": "look",
+    "look|somewhere|Hello there.": "look",
+    "audit|somewhere": "look",
+    "audit": "look",
+    "models|llama": "look",
+    "train|text.txt|--out|run": "train",
+    "generate|run|Hello": "train",
+}
+
+
+def test_a_bare_install_names_the_extra(tmp_path):
+    """Every command says in a sentence what is missing and how to install it; the status is 2."""
+    (tmp_path / "text.txt").write_text("a text of some words " * 100)
+    done = json.loads(of_a_process(BARE, *NEEDS, cwd=tmp_path))
+    for (command, extra), (status, _, err) in zip(NEEDS.items(), done, strict=True):
+        assert status == 2 and f"regard[{extra}]" in err and "Traceback" not in err, (command, err)

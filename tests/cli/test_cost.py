@@ -1,15 +1,13 @@
-"""`regard cost` in a process of its own: report, JSON, memory that is given, exit status, refusals."""
+"""`regard cost`: report, JSON, page, memory that is given, exit status, refusals."""
 
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli import app
-from regard.common.errors import Refused
+from regard.ledger.machine import Machine
 from tests.support.command import refused, regard
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 FIELDS = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
@@ -25,107 +23,104 @@ def config(tmp_path):
     return path
 
 
+@pytest.fixture
+def known(monkeypatch):
+    """This machine is known: measuring it takes seconds, and tests/ledger/test_machine.py does it."""
+    monkeypatch.setattr(Machine, "here", lambda: Machine.named("l4"))
+
+
 def test_a_report(config):
-    """Three phases, one below the other; every part with its share."""
-    status, out, err = regard("cost", str(config), "--tokens", "64", "--phase", "prefill,decode,train")
+    """Three phases, one below the other; every part with its share, and every layer where it is asked for."""
+    status, out, err = regard("cost", str(config), "--tokens", "64", "--phase", "prefill,decode,train", "--layers")
 
     assert (status, err) == (0, "")
     assert [line.split(":")[1].split(",")[0].strip() for line in out.splitlines() if "LlamaForCausalLM" in line] == [
         "prefill of 64 tokens", "one token after 64", "one training step of 64 tokens",
     ]  # fmt: skip
-    assert out.count("feed-forward") == 3 and "FAULT" not in out
-    assert "KV cache, bytes" in out and "with checkpoints" in out
-
-
-def test_layers(config):
-    """A line for each part of each layer."""
-    _, out, _ = regard("cost", str(config), "--tokens", "64", "--layers")
-
-    assert [out.count(f"model.layers {number} attention") for number in range(4)] == [1, 1, 1, 0]
+    assert "FAULT" not in out and "KV cache, bytes" in out and "with checkpoints" in out
+    assert [out.count(f"model.layers {number} attention") for number in range(4)] == [3, 3, 3, 0]
 
 
 def test_the_word_model_may_be_left_out(config):
-    """Options may come first, too."""
-    results = {
-        regard("cost", *words)[1]
-        for words in (
-            (str(config), "--tokens", "64"),
-            ("model", str(config), "--tokens", "64"),
-            ("--tokens", "64", str(config)),
-        )
-    }
+    """Options may come first, too; without --layers a part of all layers has one line."""
+    size = ("--tokens", "64")
+    results = [regard("cost", *words)[1] for words in ((config, *size), ("model", config, *size), (*size, config))]
 
-    assert len(results) == 1
+    assert results[0] == results[1] == results[2] and results[0].count("feed-forward") == 1
 
 
 def test_json(config):
     """One object, with a cost for each phase and what fits."""
-    status, out, _ = regard(
-        "cost", str(config), "--phase", "decode,train", "--fit", "10MB", "--json", "--machine", "l4"
-    )
+    words = ("--phase", "decode,train", "--fit", "10MB", "--json", "--machine", "l4", "--over", "16,64")
+    status, out, _ = regard("cost", config, *words)
     found = json.loads(out)
 
     assert status == 0 and [each["phase"] for each in found["costs"]] == ["decode", "train"]
     assert all(each["time"]["bound"] > 0 for each in found["costs"])
     assert [each["memory"] for each in found["fits"]] == [10_000_000] * 2
+    assert [[each["tokens"] for each in phase] for phase in found["over"]] == [[16, 64]] * 2
 
 
 def test_over(config):
     """A line for each number of tokens; attention takes a larger share of longer ones."""
-    status, out, _ = regard("cost", str(config), "--tokens", "8", "--over", "16,64,256", "--phase", "train")
+    status, out, _ = regard("cost", config, "--tokens", "8", "--over", "16,64,256", "--phase", "train")
     shares = [float(line.rpartition(" ")[2].rstrip("%")) for line in out.splitlines() if "░" in line]
 
     assert status == 0 and len(shares) == 3 and shares == sorted(shares)
-    found = json.loads(regard("cost", str(config), "--over", "16,64", "--json")[1])
-    assert [each["tokens"] for each in found["over"][0]] == [16, 64]
 
 
+@pytest.mark.usefixtures("known")
 def test_measure(config):
     """What the model held, and how long it took, beside the rest."""
-    status, out, _ = regard("cost", str(config), "--tokens", "32", "--measure")
+    status, out, _ = regard("cost", config, "--tokens", "32", "--measure")
 
     assert status == 0 and "measured" in out and "times the bound" in out
 
 
 def test_a_fault_is_status_1(config, tmp_path):
     """The files lack a layer of the configuration."""
-    transformers = pytest.importorskip("transformers")
     fields = {name: value for name, value in FIELDS.items() if name != "model_type"} | {"num_hidden_layers": 2}
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).save_pretrained(tmp_path)
     config.write_text(json.dumps(FIELDS))
-    status, out, _ = regard("cost", str(tmp_path), "--tokens", "8")
+    status, out, _ = regard("cost", tmp_path, "--tokens", "8")
 
     assert status == 1 and "FAULT: parameters" in out
 
 
-def test_a_refusal():
-    """Status 2, and how to mend it."""
-    assert "did you mean 'llama'" in refused("cost", "lama")
+@pytest.mark.usefixtures("known")
+def test_refusals(config):
+    """Status 2, and one sentence each; a model that fails has fewer positions than there are tokens."""
+    short = config.with_name("short.json")
+    short.write_text(json.dumps({"model_type": "gpt2", "n_positions": 16, "n_layer": 1}))
+    for model, options, what in (
+        ("lama", "", "did you mean 'llama'"),
+        (config, "--phase prefill,sleep", "the phase is unknown"),
+        (config, "--over 1,x", "the numbers of tokens cannot be read"),
+        (config, "--fit much", "the memory cannot be read"),
+        (config, "--measure --machine l4", "only this machine can be measured"),
+        (config, "--machine h1000", "an unknown machine"),
+        (short, "--tokens 40 --measure", "the model fails when it runs"),
+    ):
+        assert what in refused("cost", model, *options.split()), options
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ("--phase prefill,sleep", "the phase is unknown"),
-        ("--over 1,x", "the numbers of tokens cannot be read"),
-        ("--fit much", "the memory cannot be read"),
-        ("--measure --machine l4", "only this machine can be measured"),
-        ("--machine h1000", "an unknown machine"),
-    ],
-)
-def test_refusals(options, what, config):
-    """One reason each."""
-    with pytest.raises(Refused, match=what):
-        CliRunner().invoke(app, ["cost", str(config), *options.split()], catch_exceptions=False)
+def test_a_page(config, tmp_path):
+    """The report stays as it is; the page begins with what was given."""
+    path = tmp_path / "cost.html"
+    words = ("cost", config, "--tokens", "70", "--phase", "decode", "--dtype", "float16", "--fit", "3GB")
+    plain = regard(*words)
+    status, out, err = regard(*words, "--page", path)
+    text = path.read_text(encoding="utf-8")
+    start = json.loads(text.split('id="data">')[1].split("</script>")[0])["start"]
+
+    assert (status, out) == (0, plain[1])
+    assert err == f"Page written to {path}. Open it in a browser.\n"
+    assert start == {
+        "machine": None, "tokens": 70, "batch": 1, "phase": "decode", "dtype": "float16", "memory": 3_000_000_000,
+    }  # fmt: skip
 
 
-def test_a_model_that_fails(config):
-    """It has fewer positions than there are tokens."""
-    words = "cost", _with(config, model_type="gpt2", n_positions=16, n_layer=1), "--tokens", "40", "--measure"
-    with pytest.raises(Refused, match="the model fails when it runs"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
-
-
-def _with(config, **fields):
-    config.write_text(json.dumps(fields))
-    return str(config)
+def test_a_page_that_cannot_be_written(config, tmp_path):
+    """It is refused before the model runs: test_output_files.py has the other reasons."""
+    assert "a folder" in refused("cost", config, "--page", tmp_path)
+    assert "no folder" in refused("cost", config, "--page", tmp_path / "none" / "cost.html")
