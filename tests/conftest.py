@@ -5,18 +5,21 @@ the top: test_tiny (the whole library on small inputs), test_laws (the laws of d
 test_facts. fuzz.py is `make fuzz`. project/ tests the source code and the documentation as such; support/ has helpers.
 
 Marks: `browser`, drives the page in Chromium (set below, by fixture) · `slow`, takes more than about five seconds ·
-`sweep`, repeats a reason that other cases show · `spread`, each row of its tables once, and their product in sweeps.
+`sweep`, repeats a reason that other cases show · `spread`, each row of its tables once, and their product in sweeps ·
+`one_in(n)`, each n-th case, and all in sweeps.
 `make test` runs all but sweeps, `make quick` no browser and nothing slow either. docs/project/testing.md says why.
 """
 
 import os
+import signal
+import threading
 from collections import Counter, defaultdict
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
-from tests.support.browser import chromium, kept_open, opened  # noqa: F401, fixtures
+from tests.support.browser import chromium, chromium_address, kept_open, opened  # noqa: F401, fixtures
 from tests.support.chromium import CHROMIUM, MISSING
 
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
@@ -41,6 +44,8 @@ def missing(error: BaseException | None) -> str | None:
 
 
 def pytest_configure():
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # processes would inherit that `nohup` ignores it
     if CI and CHROMIUM is None:
         raise pytest.UsageError(f"{MISSING}; CI must not leave out the tests of the page: apt-get install chromium")
 
@@ -71,17 +76,23 @@ def _rows(item):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked `sweep`
 def pytest_collection_modifyitems(items):
-    """A test marked `spread` shows each row of each of its tables once; the rest of their product is for sweeps."""
-    products = defaultdict(list)
+    """Leaves to sweeps the cases that the marks `spread` and `one_in` of their test name."""
+    cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("spread") and not item.get_closest_marker("sweep"):
-            products[item.parent, item.originalname].append((item, tuple(_rows(item))))
-    for product in products.values():
-        tables = [list(dict.fromkeys(rows)) for rows in zip(*(rows for _, rows in product))]
-        shown = {tuple(table[n % len(table)] for table in tables) for n in range(max(map(len, tables)))}
-        for item, rows in product:
-            if rows not in shown:
-                item.add_marker(pytest.mark.sweep)
+        if hasattr(item, "callspec") and not item.get_closest_marker("sweep"):
+            cases[item.parent, item.originalname].append(item)
+    for same in cases.values():
+        if same[0].get_closest_marker("spread"):
+            rows = [tuple(_rows(item)) for item in same]
+            tables = [list(dict.fromkeys(table)) for table in zip(*rows)]
+            shown = {tuple(table[n % len(table)] for table in tables) for n in range(max(map(len, tables)))}
+            left = [item for item, row in zip(same, rows) if row not in shown]
+        elif every := same[0].get_closest_marker("one_in"):
+            left = [item for number, item in enumerate(same) if number % every.args[0]]
+        else:
+            left = []
+        for item in left:
+            item.add_marker(pytest.mark.sweep)
 
 
 def pytest_itemcollected(item):

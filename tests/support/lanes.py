@@ -11,7 +11,8 @@ SWEEP = bool(os.environ.get("REGARD_SWEEP"))  # set by `make sweep`
 
 def sweep(*cases) -> list:
     """The cases, for `make sweep` alone: parametrize("dtype", [np.float32, *sweep(np.float64, np.float16)])."""
-    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.sweep) for case in cases]
+    rows = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*row, marks=pytest.mark.sweep) for row in rows]
 
 
 def one_in(step: int, cases: Iterable) -> list:
