@@ -12,6 +12,7 @@ from regard.audits import audit
 from regard.torch.hf.tiny_models import tiny_model
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("number", [n for n in range(1000, 1048) if n % 3])
 def test_random_healthy_models(number):
     """Models of `bench.audit_alarms`, which are not held back."""

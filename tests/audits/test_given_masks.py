@@ -23,6 +23,7 @@ def tokens(choose, prefix="", left=True):
     return {f"{prefix}input_ids": ids, f"{prefix}attention_mask": mask}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "bloom", "modernbert", "mistral", "opt", "roberta"])
 def test_padding_in_the_given_mask(name, implementation):
@@ -62,6 +63,7 @@ HEADS_OF = [(name, head) for name in HEADED for head in HEADS]
 HEADS_OF += [(name, head) for name in ("bart", "mbart") for head in HEADS if head != "TokenClassification"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "head"), HEADS_OF)
 def test_heads_for_tokens_and_for_texts(name, head):
     """One output for all tokens, for each of them, or of a decoder whose input the model makes itself."""

@@ -55,6 +55,7 @@ def audited(name, dtype=torch.float32):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", [name for names in HEALTHY.values() for name in names])
 def test_a_healthy_architecture_is_silent(name):
     """No fault and no warning, and what applies to its kind was checked."""
@@ -73,6 +74,7 @@ def test_a_healthy_architecture_is_silent(name):
     assert name == "fnet" or passed >= {"numbers", "empty-rows", "arrived"}, str(found)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["llama", "mixtral", "t5", "whisper"])
 def test_sixteen_bits_are_no_fault(name, dtype):

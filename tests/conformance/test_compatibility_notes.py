@@ -57,6 +57,7 @@ def test_a_note_is_short_and_asserts_what_it_says(script):
     assert ("regard" in source) == (script.parent.name == "regard")
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_notes_of_a_library_are_shown_by_their_scripts(library, tmp_path):

@@ -70,6 +70,7 @@ COMMON = (
 )
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", COMMON)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_mistake_is_named_in_calls_that_are_no_probes(name, dtype):
@@ -187,6 +188,7 @@ def test_a_mistake_that_leaves_the_difference_is_not_named():
     assert [each.mistakes for each in explain(failed, [], ADAPTER)] == [()]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("empty_row", ["nan", "mean", "any"])
 def test_every_mistake_is_tried_under_every_declared_empty_row(empty_row):
     """Also those with arrays of other shapes inside: what nothing explains has an explanation without mistakes."""

@@ -74,6 +74,7 @@ def test_a_right_function_has_the_answers_of_the_law():
                 assert compared_gradients(probe.call, probe.adapter, answer).right, probe.id
 
 
+@pytest.mark.sweep
 def test_the_classes_are_those_that_running_finds():
     """Which mistakes are equal on all probes is written down, and is what the probes say."""
     found = classes()

@@ -421,6 +421,7 @@ def test_a_function_that_cannot_be_loaded_twice(mark, tmp_path):
     assert again.status == "crashed" and "only once" in again.words
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("name", ["hangs_in_python", "hangs_with_the_interpreter_lock", "hangs_with_children"])
 def test_no_child_outlives_its_parent(how, name, mark, tmp_path):

@@ -67,6 +67,7 @@ def test_a_wrong_declaration_does_not_agree():
         assert not left, (name, left)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("layout", CHOICES["layout"])
 @pytest.mark.parametrize("kind", ["torch", "jax"])
 def test_gradients_come_back_in_the_axes_of_the_call(layout, kind):

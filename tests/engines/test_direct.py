@@ -41,6 +41,7 @@ def fully(q, k, v, **given):
     return rg.attention(q, k, v, **given, seed=0)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("given", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -252,6 +253,7 @@ BIASES = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", BIASES.values(), ids=BIASES)
 @pytest.mark.parametrize("Q", [1, 5, 49])
@@ -294,6 +296,7 @@ GROWING = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
 @pytest.mark.parametrize("cut", GROWING.values(), ids=GROWING)
@@ -373,6 +376,7 @@ def checked_gradients(given, dout, **rules):
     return torch.autograd.grad(rg.attention_with_lse(*given, **rules)[0], given, dout)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("given", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -393,6 +397,7 @@ SLOPES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("change", SLOPES.values(), ids=SLOPES)
 def test_gradients_of_any_layout(change):
     """A gradient that autograd passes may be expanded, strided, lazy or without memory."""
@@ -423,6 +428,7 @@ ARRAYS = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
 @pytest.mark.parametrize("grad", [False, True])
 def test_masks_and_scores_that_are_tensors(make, grad):

@@ -201,6 +201,7 @@ def test_no_array_is_kept_alive():
     assert [each() for each in (*held, out)] == [None] * 5
 
 
+@pytest.mark.spread
 @each_dtype
 @pytest.mark.parametrize("shape", [(2, 4, 5, 30), (1, 4, 5, 30), (5, 30), (1, 1, 1, 30)], ids=str)
 def test_a_score_that_is_an_array(shape, dtype):

@@ -135,6 +135,7 @@ def test_law_9_chunks_drop_what_the_whole_drops(step):
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("engine", ["jit", "reference"])
 @pytest.mark.parametrize("rows", [1, 2, 40])
@@ -259,6 +260,7 @@ def identity_values(B, H, G, Q, K, dtype):
     return [array.astype(dtype) for array in (q, k, v)]
 
 
+@pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
@@ -277,6 +279,7 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
         np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
 
 
+@pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 def test_law_9_backward_drops_the_same_pairs(isa, dtype):
@@ -309,6 +312,7 @@ def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
     assert (np.abs(out.reshape(budget.shape) - exact @ v) <= budget).all()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "rules", [{"mask": rg.causal()}, {"mask": rg.window(40), "score": rg.softcap(3.0)}], ids=["causal", "window"]
 )

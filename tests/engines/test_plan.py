@@ -88,6 +88,7 @@ SIMPLE = [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("tile", [(16, 16), (8, 4), (64, 32), (32, 64), (1, 1), (7, 3)], ids=str)
 @pytest.mark.parametrize("sizes", [(100, 100), (37, 100), (1, 100), (100, 37), (1, 1)], ids=str)
 @pytest.mark.parametrize("mask", SIMPLE, ids=str)
@@ -177,6 +178,7 @@ def composed(random, depth: int):
     return [lambda: a & b, lambda: a | b, lambda: ~a, lambda: a ^ b, lambda: a & ~b][random.integers(5)]()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(300))
 def test_random_masks_are_planned_soundly(seed):
     """Whatever the mask, sizes, heads and positions: a full run is all allowed, and nothing outside the runs is."""
@@ -195,6 +197,7 @@ def test_large_random_masks_are_planned_soundly():
         check(problem(130, 290, composed(random, 3), B=2, H=3, query_start=random.integers(-30, 200, 2)), 2, 4)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_plan_with_ahead_stays_valid(seed):
     """While each entry gets up to `ahead` keys more and its rows move on, full stays full, and what is not visited not

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.language.added_masks import NOTHING, ORDINARY, hidden_beside, hides, range_of
 from regard.torch.layers import MultiHeadAttention, SelfAttention
+from tests.support.lanes import examples
 
 DTYPES = {name: np.dtype(getattr(ml_dtypes, name, name)) for name in ("float64", "float32", "float16", "bfloat16")}
 
@@ -173,7 +174,7 @@ def followed(arrays, given) -> list:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.sampled_from([*DTYPES]),
     st.booleans(),

@@ -384,6 +384,7 @@ def test_a_table_with_too_few_indices_is_no_array(rank):
         np.asarray(table(np.zeros((2,) * rank))[key])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("operator", [operator.add, operator.mul, rg.maximum, lambda a, b: rg.where(key > 3, a, b)])
 @pytest.mark.parametrize("start", [key, score, VECTOR[key], table(np.arange(3.0), "n0")[query]])
 @pytest.mark.parametrize("depth", [3, 60, 700])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -13,6 +13,7 @@ from regard.language.analysis import adjoints, bounds, evaluate
 from regard.language.expr import Op, lift, score, table, tables_of
 from regard.language.intervals import Interval
 from regard.language.operators import CALL, OPERATORS
+from tests.support.lanes import examples
 
 ROWS = pytest.mark.parametrize("name", OPERATORS)
 NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
@@ -32,7 +33,7 @@ def arguments(row, columns):
 
 
 @ROWS
-@settings(max_examples=50)
+@examples(50)
 @given(data=st.data())
 def test_the_value_lies_within_the_bounds(name, data):
     """The interval of f(x, y) over a tile holds f(x, y) at every point of the tile, and says so where NaN is

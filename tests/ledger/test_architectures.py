@@ -55,6 +55,7 @@ SOME = [
 ]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_some_architectures(name):

@@ -31,6 +31,7 @@ def small(kind, **more):
     return {"model_type": kind, **own, **KINDS[kind], **more}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_without_data_is_held_with_data(kind, phase):

@@ -58,6 +58,7 @@ def rows(script: str) -> list[str]:
     return [found[0] for found in ROW.finditer(PAGE.read_text(encoding="utf-8")) if found[1] == script]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_difference_is_still_there_with_the_numbers_of_the_page(script, run):

@@ -15,6 +15,7 @@ FIELDS = {
 }  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("phase", ["prefill", "decode", "train"])
 @pytest.mark.parametrize("memory", [900_000, 3_000_000, 20_000_000])
 def test_one_more_does_not_fit(phase, memory):

@@ -82,6 +82,7 @@ def places(name, number):
         }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_page_computes_what_cost_computes(pages, name):
     """Operations, bytes and memory as whole numbers, seconds to rounding, at random places of the sliders."""
@@ -115,6 +116,7 @@ def test_kinds_of_memory(pages):
             assert int(number) == (expected if isinstance(expected, int) else expected.value), (phase, kind)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["causal", "window"])
 def test_what_fits(pages, name):
     """The longest context and the largest batch are those of --fit."""

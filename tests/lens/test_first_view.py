@@ -148,6 +148,7 @@ def prose(count, seed=0):
     return random.Random(seed).sample(sorted(found), count)
 
 
+@pytest.mark.one_in(10)
 @pytest.mark.parametrize("text", prose(30))
 def test_the_first_head_of_prose_is_no_hub(text):
     """In MiniLM: the chosen row has at least twice the weight of the other rows on its strongest key, and most of the

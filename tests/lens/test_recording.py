@@ -92,6 +92,7 @@ def implementations(name: str) -> list[str]:
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "implementation"), [(name, each) for name in ALL for each in implementations(name)])
 def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
     """Call by call, on every implementation, the recorded weights are those that the model's own code returns."""

@@ -469,6 +469,7 @@ SAID = [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("count", [10, 70, 300])
 @pytest.mark.parametrize("said", SAID)
 def test_strangers_take_no_place_of_the_page(fresh, said, count):

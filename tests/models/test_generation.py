@@ -269,6 +269,7 @@ def test_what_was_read_is_kept():
 # ---- a cache of tensors ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_of_tensors_is_the_cache(window):
     """Appended in any lengths, dropped and reordered, it attends as rg.KVCache does, padding included."""

@@ -143,6 +143,7 @@ def test_generate_writes(rhyme, tmp_path, capsys):
     assert found == {"prompt": "Round and ", "texts": [second.rstrip("\n")] * 2}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_json_is_all_that_standard_output_holds(ranks, rhyme, tmp_path):
     """--json: sizes, and the lines of the run's log."""

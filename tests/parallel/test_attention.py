@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -13,6 +13,7 @@ from regard.parallel.context import on_devices
 from regard.parallel.context.attention import over
 from regard.parallel.place import LAYOUTS
 from tests.parallel.ranks import on_ranks
+from tests.support.lanes import examples
 
 torch = pytest.importorskip("torch")
 PLACEMENTS = [*LAYOUTS, "excess"]
@@ -81,6 +82,7 @@ def documents(rng, again=None):
     return Arguments(rg.causal() & rg.documents(lengths=[500, 1700, 800]), rg.alibi(4)), []
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 def test_law_11_over_ranks(ranks, placement):
@@ -166,7 +168,7 @@ SCORES = st.sampled_from([None, rg.alibi(2), rg.softcap(5.0)])
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@examples(15)
 @given(
     MASKS, SCORES, st.integers(1, 2600), st.integers(1, 9), st.sampled_from(PLACEMENTS), st.sampled_from(list(DTYPES))
 )

@@ -87,6 +87,7 @@ def run(cache, script):
     return found
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("ranks", "batch", "options", "tokens"),
     [

@@ -26,6 +26,7 @@ def call(transport, others, tensors, place, rules):
     return out.detach(), lse.detach(), *(each.grad for each in leaves), None if sinks is None else sinks.grad
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("rows", "heads"), [(1, 2), (1, 3), (2, 2), (3, 1)])
 def test_the_bits_of_one_process(rows, heads):
     """Uneven groups (five over two or three ranks), documents, scores by head, dropout and sinks."""

@@ -24,6 +24,7 @@ def results(ranks, name, *arguments):
     return [result for _, result, _ in found]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("ranks", "dtype"), [(2, "bfloat16"), (4, "float32")])
 def test_the_bits_of_one_process(ranks, dtype):
     """Outputs and gradients of each rank equal those of one process: placements, DTensors, rows × heads."""

@@ -13,6 +13,7 @@ from tests.parallel.ranks import on_ranks
 NAMES = ("lse", "entropy", "maximum", "distance", "range", "counts")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("ranks", "placement"), [(1, "contiguous"), (3, "zigzag"), (2, "excess"), (9, "striped")])
 def test_statistics_over_ranks(ranks, placement):
     """Every measure of rows, masses of sets that depend on heads, and sums over rows; the ninth rank has no tokens."""

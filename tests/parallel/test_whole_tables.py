@@ -38,6 +38,7 @@ def test_the_parts_of_all_ranks_are_the_whole(ranks, among, dtype):
             np.testing.assert_array_equal(found, array)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_rules_read_them_and_learned_parts_receive_their_gradients(ranks):
     """Documents, a learned gate of each key and a learned bias of each row: the bits of one process."""

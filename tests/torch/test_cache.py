@@ -40,6 +40,7 @@ def same(found, expected) -> None:
         assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("window", [None, 3])
 def test_a_cache_of_tensors_is_as_before_whatever_line_raises(window, error):
@@ -92,6 +93,7 @@ def test_what_fails_changes_nothing():
     same(seen(cache), before)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", [None, 3])
 def test_rows_are_taken_back_as_from_the_cache(window):
     """Truncated to any lengths and appended to, it attends as rg.KVCache does, removed rows included."""

@@ -41,6 +41,7 @@ def learned(function, *given_):
     return [out.detach(), *(leaf.grad for leaf in leaves), SLOPES.grad]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", TORCH_RULES)
 def test_autograd_and_compiled_programs(name):
     """Autograd, torch.compile in one graph and torch.func give the bits of the part of the whole."""
@@ -64,6 +65,7 @@ def test_autograd_and_compiled_programs(name):
     assert all(torch.equal(old, mine) for old, mine in zip(eager[1:4], graded))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["query_start", "batch_start", "head_start"])
 def test_a_compiled_program_takes_any_start(name):
     """After two starts, another one needs no other program, and computes with that start."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -18,6 +18,7 @@ from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
 from tests.support.engines import DTYPES, DTYPES_IN_CI, normal, qkv
 from tests.support.kernels import fresh, guarded
+from tests.support.lanes import examples
 from tests.support.machine import each_isa, on
 from tests.support.strategies import problems
 
@@ -147,7 +148,7 @@ def test_gradients_are_those_of_the_law(rule, dtype):
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(dtypes=DTYPES, rows=150, depth=40), st.booleans())
 def test_random_problems(case, with_lse):
     """Any mask, score, shape, stride, start and sinks: the gradients of the law."""
@@ -173,6 +174,7 @@ def test_a_forward_pass_can_be_handed_in():
     judge(found, Problem.of(q, k, v, **rule), dout)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rule", ["plain", "window", "tables"])
 def test_16_bit(dtype, rule):
@@ -184,6 +186,7 @@ def test_16_bit(dtype, rule):
     judge(found, Problem.of(q, k, v, **RULES[rule]), dout)
 
 
+@pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 def test_every_vector_unit(isa, dtype):
@@ -196,6 +199,7 @@ def test_every_vector_unit(isa, dtype):
     judge(found, Problem.of(q, k, v, **rule), dout)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("depths", [(1, 1), (16, 40), (65, 128), (130, 3)])
 def test_every_depth(depths):
     """Depths that fill no register, one, several."""
@@ -250,6 +254,7 @@ def test_steep_scores_that_are_not_chosen():
 # ---- law 5 and 6 -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 @pytest.mark.parametrize("rule", ["causal", "tables", "documents"])
 def test_law_6_what_is_masked_stays_out(poison, rule):
@@ -342,6 +347,7 @@ def test_law_11_batch_heads_and_strides_change_no_bit():
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("isa", "dtype"), [*(on(isa, np.float32) for isa in ISAS), *((host().isa, dtype) for dtype in DTYPES[1:])]
 )

@@ -32,6 +32,7 @@ def compare(dtype, sizes, rows, keys, batch=2, **rules):
         same_bits(one, other)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_bits_of_what_the_cache_shows(dtype, sizes):

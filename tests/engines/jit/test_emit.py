@@ -55,6 +55,7 @@ def agree(isa="portable", **rules):
     np.testing.assert_allclose(lse, exact_lse, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_score(name, isa):
@@ -64,6 +65,7 @@ def test_every_operator_in_a_score(name, isa):
     agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("isa", [on(isa, sweep=isa != host().isa) for isa in ISAS])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_mask(name, isa):
@@ -76,6 +78,7 @@ TABLES = {dtype: np.linspace(-3, 3, 40).astype(dtype) for dtype in ("f2", "f4", 
 TABLES |= {dtype: np.arange(40).astype(dtype) % 7 for dtype in ("u1", "u2", "u4")} | {"bool": np.arange(40) % 3 == 0}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("isa", [on(isa, sweep=isa != host().isa) for isa in ISAS])
 @pytest.mark.parametrize("dtype", TABLES)
 def test_every_kind_of_table(dtype, isa):

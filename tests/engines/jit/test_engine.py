@@ -17,6 +17,7 @@ from regard.language import analysis as readings
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES
 from tests.support.in_numpy import in_numpy
+from tests.support.lanes import examples
 from tests.support.machine import narrower_isas
 from tests.support.strategies import problems
 
@@ -138,7 +139,7 @@ def judge(kwargs) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@examples(30, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES))
 def test_jit_agrees_with_the_law(case):
     """Any valid problem, on the widest vectors of this machine."""
@@ -162,6 +163,7 @@ def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):
         judge(case.kwargs)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("depth", [1, 2, 3, 7, 31, 33, 96, 127, 128, 192, 257, 512])
 def test_every_depth(depth):
     """D and E from 1 to 512, even and odd, alike and not."""
@@ -172,6 +174,7 @@ def test_every_depth(depth):
         judge({"q": q, "k": k, "v": v, "mask": rg.causal()})
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 63, 64, 65, 200])
 @pytest.mark.parametrize("keys", [0, 1, 15, 63, 64, 65, 129, 300])
 def test_every_length(rows, keys):

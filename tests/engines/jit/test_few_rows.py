@@ -107,6 +107,7 @@ def gradients(rows, dtype, first, **rules):
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
     """At any place in a tile of positions, and across the border of two tiles."""

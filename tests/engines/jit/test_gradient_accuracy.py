@@ -124,6 +124,7 @@ def ratios(name: str, dtype, others, seeds: int = 10) -> np.ndarray:
     return np.exp(kept.mean(0).filled(0))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", RULES)
 def test_no_larger_than_eager(name, dtype):
@@ -133,6 +134,7 @@ def test_no_larger_than_eager(name, dtype):
     assert ratios(name, DTYPES[dtype], eager).max() <= (1.25 if dtype == "float32" else 1.1)
 
 
+@pytest.mark.spread
 @each_isa
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["causal", "softcap", "sinks"])

@@ -21,6 +21,7 @@ from regard.engines.jit.run import threads
 from regard.language.problem import Gradients, Problem
 from tests.support.engines import normal, same_bits
 from tests.support.kernels import guarded
+from tests.support.lanes import examples
 from tests.support.machine import on
 from tests.support.strategies import LAYOUTS, dropouts, laid_out, problems
 
@@ -114,6 +115,7 @@ def check_blocks(problem: Problem, dout, dlse, entry: int = 0, everything: bool 
 # ---- blocks and their tree -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spread
 @dtypes
 @rules
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
@@ -137,6 +139,7 @@ def test_two_halves_of_a_tree(rule):
         np.testing.assert_array_equal(total, first + second)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("start", [0, 3 * BLOCK - 17, -6 * BLOCK + 5])
 def test_many_blocks(start):
     """More partial sums than a few, which wait for one another; some of them are empty."""
@@ -164,7 +167,7 @@ def test_merged_is_the_tree(first, present):
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(problems(rows=60, depth=20), st.sampled_from((-BLOCK, -30, 0, BLOCK - 40, 3 * BLOCK - 20)), st.data())
 def test_random_problems(case, shift, data):
     """Any mask, score, start of each entry, dropout and sinks: blocks, threads and heights of tiles change no bit."""
@@ -198,6 +201,7 @@ def heights(problem: Problem, dout, dlse):
     yield tuple(found)
 
 
+@pytest.mark.spread
 @rules
 @pytest.mark.parametrize("start", [0, 700, -333])
 def test_the_height_of_tiles_changes_no_bit(rule, start):
@@ -284,6 +288,7 @@ def test_what_is_masked_stays_out(poison, start):
     same(clean, found)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("start", [1, 33, 700, -45])
 def test_positions_outside_of_the_call_contribute_nothing(start):
     """A tile may begin before the first row and end after the last. A score there may be NaN or infinite."""
@@ -299,6 +304,7 @@ def test_positions_outside_of_the_call_contribute_nothing(start):
         np.testing.assert_allclose(mine, exact, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("isa", [on(isa) for isa in ISAS])
 @pytest.mark.parametrize("at_end", [True, False], ids=["end", "start"])
 @pytest.mark.parametrize("start", [31, -3])

@@ -127,6 +127,7 @@ CALLS = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("isa", "dtype"),
     [  # in a sweep, every dtype on every instruction set

@@ -31,6 +31,7 @@ def hidden(kind, rng):
     }[kind]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 @pytest.mark.parametrize("kind", ["causal", "each head", "everything", "random"])
 def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(kind, dtype):
@@ -69,6 +70,7 @@ def test_hidden_tiles_are_not_visited():
     assert 0.4 < counts["causal"] / counts["dense"] < 0.6
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", ["q", "k"])
 def test_products_that_are_not_finite_reach_every_row_that_the_law_says(bad, which):

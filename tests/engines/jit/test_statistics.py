@@ -16,6 +16,7 @@ from regard.language import analysis as readings
 from regard.language.measures import Mass, Request, checked_request, edges
 from tests.support.engines import DTYPES
 from tests.support.kernels import arrays, fresh, guarded
+from tests.support.lanes import examples
 from tests.support.machine import narrower_isas, on
 from tests.support.strategies import Dims, masks, problems
 
@@ -163,7 +164,7 @@ def questions(draw, **sizes):
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@examples(15, suppress_health_check=SLOW)
 @given(question=questions(dtypes=DTYPES))
 def test_statistics_agree_with_the_law(question):
     """Any valid problem, any selection of measures, on the widest vectors of this machine."""
@@ -195,6 +196,7 @@ MASKS = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize(("Q", "K"), [(1, 700), (65, 129), (300, 513)])
 def test_many_tiles(mask, Q, K):
@@ -215,6 +217,7 @@ def test_the_columns_of_a_coarse_map():
     judge({"q": q, "k": k}, ["received", *(rg.pooled(3, width, name=f"by{width}") for width in (1, 2, 4))])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("isa", "Q", "K", "D"),
     [  # in a sweep, every shape on every instruction set
@@ -241,6 +244,7 @@ def test_nothing_outside_of_the_arrays_is_touched(isa, at_end, dtype, Q, K, D):
         judge(kwargs, [*EVERYTHING[:-2], rg.mass(document[rg.query] == document[rg.key]), rg.top(4), rg.pooled(1, 1)])
 
 
+@pytest.mark.spread
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("mask", [rg.causal(), rg.key % 3 != rg.query % 3], ids=["causal", "thirds"])
@@ -254,6 +258,7 @@ def test_what_is_not_finite_goes_where_the_law_sends_it(dtype, mask, bad):
     judge({"q": q, "k": k, "mask": mask, "sinks": np.ones(4, np.float32)}, [*EVERYTHING, rg.pooled(7, 15)])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("scale", [1e3, -50.0])
 @pytest.mark.parametrize("sinks", [-1e3, 1e3])

@@ -259,6 +259,7 @@ def test_law_11_batch_and_heads(Q, K, rules):
         same(parts(whole, heads=slice(head, head + 1)), parts(alone))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("Q", [1, 6, 20, 300, 2500])
 def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q):
     """What keys receive, and maps: an entry with a wide window has the same bits alone, where tiles are high, and next
@@ -307,6 +308,7 @@ def test_law_11_neighbouring_rows(Q, K, rules):
     same(parts(whole, rows=slice(None, None, 2)), parts(others, rows=slice(None, None, 2)))
 
 
+@pytest.mark.spread
 @cases
 @pytest.mark.parametrize("chunk", [1, 7, 64, 129])
 def test_law_11_rows_in_chunks(Q, K, rules, chunk):

@@ -58,6 +58,7 @@ def tree(leaves: list, merge) -> object:
     return level[0]
 
 
+@pytest.mark.spread
 @EACH_DTYPE
 @each_rule
 @pytest.mark.parametrize("K", [3073, 5000, 9000])
@@ -152,6 +153,7 @@ def test_law_11_each_process_holds_some_keys(size):
 # ---- what may not change a bit ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.spread
 @EACH_DTYPE
 @each_rule
 @pytest.mark.parametrize("Q", [1, 3, 70])
@@ -182,6 +184,7 @@ def test_law_11_rows_alone_and_in_chunks(dtype, rule):
             same_results([each[:, :, first:last] for each in whole], part)
 
 
+@pytest.mark.spread
 @EACH_DTYPE
 @each_rule
 def test_law_11_batch_heads_and_layouts(dtype, rule):
@@ -198,6 +201,7 @@ def test_law_11_batch_heads_and_layouts(dtype, rule):
         same_results([each[[b], some] for each in whole], rg.attention_part(*alone, **starts, **rule).result())
 
 
+@pytest.mark.spread
 @EACH_DTYPE
 @pytest.mark.parametrize("rule", [RULES[name] for name in ("causal", "gaps", "sparse", "empty")])
 def test_law_11_decoding_over_pages(dtype, rule):

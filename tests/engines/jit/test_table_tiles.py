@@ -63,6 +63,7 @@ def rules(table, shape, plain):
     return {"mask": read} if table.dtype == np.bool_ else {"score": rg.score + read}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("layout", ["plain", "turned", "backwards", "every other"])
@@ -110,6 +111,7 @@ def test_squares_on_every_instruction_set(isa):
                 same_bits(found, wanted)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("rule", [rg.causal(), rg.causal() & rg.window(20), rg.documents(lengths=[7, 100, 60, 133])])
 @pytest.mark.parametrize("start", [0, 37])
 def test_a_mask_as_an_array_has_the_bits_of_its_rule(rule, start):

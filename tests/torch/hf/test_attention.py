@@ -133,6 +133,7 @@ def tokens(padding: str, length: int = 9):
     return ids, mask
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("padding", ["none", "left", "right"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_computes_what_it_computes_on_its_own_code(name, padding):
@@ -146,6 +147,7 @@ def test_a_model_computes_what_it_computes_on_its_own_code(name, padding):
     assert 0 < error <= 4 * budget
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["bert", "llama, grouped heads", "gpt-oss, sinks"])
 def test_a_model_in_16_bit(name, dtype):
@@ -223,6 +225,7 @@ def test_speech():
     assert 0 < error <= 4 * budget
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
 @pytest.mark.parametrize("name", [*DECODERS, *SEQ2SEQ])
 def test_generation_gives_the_same_tokens(name, cache):
@@ -541,6 +544,7 @@ def test_a_call_like_an_earlier_one_is_the_same_call():
         hf.attend(module, *qkv(K), lazy_mask(3, 3, K, K - 3, mask_function=masking_utils.causal_mask_function))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("hidden", [False, True], ids=["shown", "partly hidden"])
 @pytest.mark.parametrize("place", ["attention_mask", "position_bias"])
 def test_a_bias_of_zeros_learns(place, hidden):

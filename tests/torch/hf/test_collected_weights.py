@@ -42,6 +42,7 @@ def weights(output) -> dict[str, tuple[torch.Tensor, ...]]:
     return {name: parts for name, parts in output.items() if "attentions" in name}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_way_of_asking_is_ignored(name, way):
@@ -92,6 +93,7 @@ def test_generation_gives_the_weights_of_every_step(name):
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(values[0][part], values[1][part], strict=True))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("way", ["argument", "all parts before"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])

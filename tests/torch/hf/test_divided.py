@@ -64,6 +64,7 @@ def test_two_ranks():
             )
 
 
+@pytest.mark.sweep
 def test_four_ranks():
     """Five steps of Llama on four ranks under a zig-zag placement."""
     same_losses(results(4, "train", 5), work.train(5, alone=True))

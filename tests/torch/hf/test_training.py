@@ -88,6 +88,7 @@ def apart(found, want) -> float:
     )
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("padding", ["left", "right"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_has_eagers_gradient(name, padding):
@@ -161,6 +162,7 @@ def test_packed_documents_learn_as_they_do_alone():
     assert apart(packed, alone) < 1e-5
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bit_gradients(dtype):
     """Against float32, the gradients of a 16-bit model err no more than twice as much as with the model's own 16-bit
@@ -221,6 +223,7 @@ def test_beam_search(name):
     assert torch.equal(*found) and found[0].shape[1] >= 8
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_compiled_model():
     """torch.compile of a model runs attention between its graphs, padding and all, and gives what the model gives."""

@@ -16,6 +16,7 @@ T.logging.set_verbosity_error()
 SAMPLE = ["llama", "gemma4", "gemma4_unified", "paligemma", "t5", "bart", "gpt_oss", "vit", "whisper"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_step_is_no_worse(name):
     """With labels where the model takes them, and every kind of checkpointing and offloading that it supports."""

@@ -308,6 +308,7 @@ MASKS = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("rule", MASKS)
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "linformer"])
 @torch.no_grad()
@@ -339,6 +340,7 @@ def test_a_mask_may_be_built_inside_a_program(name, rule):
         torch.export.export(program, given, strict=False)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("inside", [True, False], ids=["built inside", "built before"])
 @pytest.mark.parametrize("rule", ["causal", "rows and keys", "tensor"])
 @torch.no_grad()

@@ -162,6 +162,7 @@ WHOLE = [
 ]  # "as torch's" is compiled in tests/torch/layers/test_multi_head.py
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("make, call", [(LAYERS | MORE)[name] for name in WHOLE], ids=WHOLE)
 def test_torch_compiles_it_whole(make, call):
@@ -279,6 +280,7 @@ CACHED = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make, cache", CACHED.values(), ids=CACHED)
 def test_decoding_is_the_whole_prefill(make, cache):
     """A prompt, then row by row over a cache: what the layer gives for all rows at once."""

@@ -50,6 +50,7 @@ def remembering(memory, length=None):
     return kept
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("relative_dim", [None, 6])
 @pytest.mark.parametrize(("causal", "engine"), [(True, "reference"), (False, "reference"), (True, "jit")])
 def test_the_product_is_the_papers_formula(causal, engine, relative_dim):
