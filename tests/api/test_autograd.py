@@ -17,6 +17,7 @@ def tensors(dtype=torch.float64, wanting=True, batch=B):
     return [torch.randn(shape, dtype=dtype, requires_grad=wanting) for shape in shapes]
 
 
+@pytest.mark.spread
 @engines
 @pytest.mark.parametrize("batch", [B, 1], ids=["each", "shared"])
 def test_gradcheck(engine, batch):

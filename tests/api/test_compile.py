@@ -8,6 +8,7 @@ import torch
 
 import regard as rg
 import regard.torch as rt
+from tests.support.lanes import sweep
 
 B, H, G, Q, K, D = 2, 4, 2, 6, 9, 8
 GENERATOR = torch.Generator().manual_seed(0)
@@ -20,78 +21,70 @@ ln = torch.tensor([7, 9])
 cap = torch.tensor(3.0)
 W, T, F, A = rg.causal() & rg.window(4), rg.table(doc), rg.documents(doc), rg.alibi(slopes)
 
-PROGRAMS = {
-    "doc[q]==doc[k]": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: doc[i] == doc[j]),
-    "doc[b,i]": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: docb[b, i] == docb[b, j]),
-    "slopes[h]": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s - slopes[h] * (i - j)),
-    "bias[h,i,j]": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + bias[h, i - 3, j]),
-    "table": lambda q, k, v: rg.attention(q, k, v, mask=rg.table(doc)[rg.query] == rg.table(doc)[rg.key]),
-    "outer table": lambda q, k, v: rg.attention(q, k, v, mask=T[rg.query] == T[rg.key]),
-    "documents": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(doc)),
-    "documents 2": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(docb) & rg.causal()),
-    "documents lengths": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(lengths=[3, 3, 3])),
-    "lengths": lambda q, k, v: rg.attention(q, k, v, mask=rg.lengths(ln)),
-    "lengths list": lambda q, k, v: rg.attention(q, k, v, mask=rg.lengths([7, 9])),
-    "alibi": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(slopes)),
-    "alibi n": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(H)),
-    "alibi(x.exp)": lambda q, k, v: rg.attention(q, k, v, score=rg.alibi(slopes.exp())),
-    "prefix": lambda q, k, v: rg.attention(q, k, v, mask=rg.prefix(ln)),
-    "prefix int": lambda q, k, v: rg.attention(q, k, v, mask=rg.prefix(3)),
-    "global": lambda q, k, v: rg.attention(q, k, v, mask=rg.causal() | rg.global_tokens(torch.tensor([0, 2]))),
-    "strided": lambda q, k, v: rg.attention(q, k, v, mask=rg.strided(3)),
-    "softcap": lambda q, k, v: rg.attention(q, k, v, score=rg.softcap(3.0, rg.alibi(slopes))),
-    "softcap tensor": lambda q, k, v: rg.attention(q, k, v, score=rg.softcap(cap)),
-    "relative": lambda q, k, v: rg.attention(q, k, v, score=rg.relative(torch.arange(7.0) / 7)),
-    "t5": lambda q, k, v: rg.attention(q, k, v, score=rg.t5_buckets(torch.ones(32, H), bidirectional=True)),
-    "gate": lambda q, k, v: rg.attention(q, k, v, score=rg.gate(bias.sigmoid())),
-    "bias": lambda q, k, v: rg.attention(q, k, v, score=rg.bias(bias, query_start=3)),
-    "tensor score": lambda q, k, v: rg.attention(q, k, v, score=bias * 2),
-    "tensor mask": lambda q, k, v: rg.attention(q, k, v, mask=bias > 0),
-    "numpy table": lambda q, k, v: rg.attention(q, k, v, mask=rg.table(npdoc)[rg.query] == rg.table(npdoc)[rg.key]),
-    "numpy closure": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: npdoc[i] == npdoc[j]),
-    "numpy documents": lambda q, k, v: rg.attention(q, k, v, mask=rg.documents(npdoc)),
-    "outer rules": lambda q, k, v: rg.attention(q, k, v, mask=W & F, score=A),
-    "mixed": lambda q, k, v: rg.attention(q, k, v, mask=(W | rg.documents(doc)) & (rg.key != 2)),
-    "where": lambda q, k, v: rg.attention(
-        q, k, v, score=lambda s, b, h, i, j: torch.where(i - j < 3, s, s - slopes[h])
-    ),
-    "tanh": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: 2 * torch.tanh(s / 2)),
-    "method": lambda q, k, v: rg.attention(
-        q, k, v, score=lambda s, b, h, i, j: s - (i - j).abs().to(torch.float32) * 0.1
-    ),
-    "tensor*i": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + slopes[0] * (j)),
-    "i*tensor": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + j * slopes[0]),
-    "logical": lambda q, k, v: rg.attention(
-        q, k, v, mask=lambda b, h, i, j: torch.logical_and(j <= i, torch.abs(i - j) < 4)
-    ),
-    "rg funcs": lambda q, k, v: rg.attention(
-        q,
-        k,
-        v,
-        score=rg.where(rg.key < 3, rg.exp(rg.score * 0.1), rg.clip(rg.score, -1.0, 1.0))
+RULES = {
+    "doc[q]==doc[k]": lambda: {"mask": lambda b, h, i, j: doc[i] == doc[j]},
+    "doc[b,i]": lambda: {"mask": lambda b, h, i, j: docb[b, i] == docb[b, j]},
+    "slopes[h]": lambda: {"score": lambda s, b, h, i, j: s - slopes[h] * (i - j)},
+    "bias[h,i,j]": lambda: {"score": lambda s, b, h, i, j: s + bias[h, i - 3, j]},
+    "table": lambda: {"mask": rg.table(doc)[rg.query] == rg.table(doc)[rg.key]},
+    "documents 2": lambda: {"mask": rg.documents(docb) & rg.causal()},
+    "documents lengths": lambda: {"mask": rg.documents(lengths=[3, 3, 3])},
+    "lengths": lambda: {"mask": rg.lengths(ln)},
+    "alibi n": lambda: {"score": rg.alibi(H)},
+    "alibi(x.exp)": lambda: {"score": rg.alibi(slopes.exp())},
+    "prefix": lambda: {"mask": rg.prefix(ln)},
+    "global": lambda: {"mask": rg.causal() | rg.global_tokens(torch.tensor([0, 2]))},
+    "strided": lambda: {"mask": rg.strided(3)},
+    "softcap": lambda: {"score": rg.softcap(3.0, rg.alibi(slopes))},
+    "softcap tensor": lambda: {"score": rg.softcap(cap)},
+    "relative": lambda: {"score": rg.relative(torch.arange(7.0) / 7)},
+    "t5": lambda: {"score": rg.t5_buckets(torch.ones(32, H), bidirectional=True)},
+    "gate": lambda: {"score": rg.gate(bias.sigmoid())},
+    "bias": lambda: {"score": rg.bias(bias, query_start=3)},
+    "tensor score": lambda: {"score": bias * 2},
+    "tensor mask": lambda: {"mask": bias > 0},
+    "numpy closure": lambda: {"mask": lambda b, h, i, j: npdoc[i] == npdoc[j]},
+    "numpy documents": lambda: {"mask": rg.documents(npdoc)},
+    "outer rules": lambda: {"mask": W & F, "score": A},
+    "mixed": lambda: {"mask": (W | rg.documents(doc)) & (rg.key != 2)},
+    "where": lambda: {"score": lambda s, b, h, i, j: torch.where(i - j < 3, s, s - slopes[h])},
+    "method": lambda: {"score": lambda s, b, h, i, j: s - (i - j).abs().to(torch.float32) * 0.1},
+    "i*tensor": lambda: {"score": lambda s, b, h, i, j: s + j * slopes[0]},
+    "logical": lambda: {"mask": lambda b, h, i, j: torch.logical_and(j <= i, torch.abs(i - j) < 4)},
+    "rg funcs": lambda: {
+        "score": rg.where(rg.key < 3, rg.exp(rg.score * 0.1), rg.clip(rg.score, -1.0, 1.0))
         + rg.relu(rg.score)
-        + rg.softplus(rg.score),
-    ),
-    "dense": lambda q, k, v: rg.attention(q, k, v, mask=rg.dense(bias[0] > 0)),
-    "blocks": lambda q, k, v: rg.attention(q, k, v, mask=rg.blocks(torch.ones(3, 3, dtype=torch.bool).tril(), 3)),
-    "shift": lambda q, k, v: rg.attention(q, k, v, mask=(rg.key >> 1) <= (rg.query >> 1)),
-    "pow": lambda q, k, v: rg.attention(q, k, v, score=rg.score - 0.1 * (rg.query - rg.key) ** 2),
-    "neg index": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + slopes[-1]),
-    "neg index2": lambda q, k, v: rg.attention(q, k, v, score=lambda s, b, h, i, j: s + bias[h, -1, j]),
-    "inf": lambda q, k, v: rg.attention(q, k, v, score=rg.where(rg.key <= rg.query, rg.score, float("-inf"))),
-    "start tensor": lambda q, k, v: rg.attention(q, k, v, mask=rg.causal(), query_start=torch.tensor([1, 2])),
-    "sinks np": lambda q, k, v: rg.attention(q, k, v, sinks=np.ones(H, np.float32)),
-    "shape number": lambda q, k, v: rg.attention(q, k, v, mask=rg.window(q.shape[-2] // 2)),
-    "everything": lambda q, k, v: rg.attention(q, k, v, mask=rg.everything()),
-    "True": lambda q, k, v: rg.attention(q, k, v, mask=True),
-    "b in where": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: (b == 0) | (j <= i)),
-    "h%2": lambda q, k, v: rg.attention(q, k, v, mask=lambda b, h, i, j: (h % 2 == 0) | (j <= i)),
+        + rg.softplus(rg.score)
+    },
+    "dense": lambda: {"mask": rg.dense(bias[0] > 0)},
+    "blocks": lambda: {"mask": rg.blocks(torch.ones(3, 3, dtype=torch.bool).tril(), 3)},
+    "shift": lambda: {"mask": (rg.key >> 1) <= (rg.query >> 1)},
+    "pow": lambda: {"score": rg.score - 0.1 * (rg.query - rg.key) ** 2},
+    "neg index": lambda: {"score": lambda s, b, h, i, j: s + bias[h, -1, j]},
+    "inf": lambda: {"score": rg.where(rg.key <= rg.query, rg.score, float("-inf"))},
+    "start tensor": lambda: {"mask": rg.causal(), "query_start": torch.tensor([1, 2])},
+    "sinks np": lambda: {"sinks": np.ones(H, np.float32)},
+    "True": lambda: {"mask": True},
+    "h%2": lambda: {"mask": lambda b, h, i, j: (h % 2 == 0) | (j <= i)},
+}
+MORE_RULES = {
+    "outer table": lambda: {"mask": T[rg.query] == T[rg.key]},
+    "documents": lambda: {"mask": rg.documents(doc)},
+    "lengths list": lambda: {"mask": rg.lengths([7, 9])},
+    "alibi": lambda: {"score": rg.alibi(slopes)},
+    "prefix int": lambda: {"mask": rg.prefix(3)},
+    "numpy table": lambda: {"mask": rg.table(npdoc)[rg.query] == rg.table(npdoc)[rg.key]},
+    "tanh": lambda: {"score": lambda s, b, h, i, j: 2 * torch.tanh(s / 2)},
+    "tensor*i": lambda: {"score": lambda s, b, h, i, j: s + slopes[0] * (j)},
+    "neg index of one axis": lambda: {"score": lambda s, b, h, i, j: s + slopes[-1]},
+    "everything": lambda: {"mask": rg.everything()},
+    "b in where": lambda: {"mask": lambda b, h, i, j: (b == 0) | (j <= i)},
 }
 
 
-def tensors(size=K):
+def tensors():
     generator = torch.Generator().manual_seed(1)
-    shapes = (B, H, Q, D), (B, G, size, D), (B, G, size, D)
+    shapes = (B, H, Q, D), (B, G, K, D), (B, G, K, D)
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
@@ -102,15 +95,18 @@ def silent(call):
         return call()
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_rules_in_one_graph(program, capfd):
+@pytest.mark.parametrize("rules", [*RULES.values(), *sweep(*MORE_RULES.values())], ids=[*RULES, *MORE_RULES])
+def test_rules_in_one_graph(rules, capfd):
     """fullgraph=True, without a warning, bit-identical to the eager call."""
-    given = tensors()
-    expected = PROGRAMS[program](*given)
-    torch._dynamo.reset()
-    compiled = torch.compile(PROGRAMS[program], fullgraph=True, backend="aot_eager")
 
-    assert torch.equal(silent(lambda: compiled(*given)), expected)
+    def program(q, k, v):
+        return rg.attention(q, k, v, **rules())
+
+    given = tensors()
+    torch._dynamo.reset()
+    compiled = torch.compile(program, fullgraph=True, backend="aot_eager")
+
+    assert torch.equal(silent(lambda: compiled(*given)), program(*given))
     assert "Exception ignored" not in capfd.readouterr().err
 
 
@@ -137,7 +133,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["aot_eager", *sweep("inductor")])
 def test_training_in_one_graph(backend, dynamic):
     """Forward and backward: every parameter that a rule reads, directly or through other operators, gets its gradient;
     other documents and other sizes need no new rule.

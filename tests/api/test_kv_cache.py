@@ -10,7 +10,6 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from regard.engines.jit.run import threads
 from tests import ROOT
 from tests.support.engines import engines, normal, same_bits
 from tests.support.kernels import guarded
+from tests.support.lanes import examples, one_in, sweep
 
 G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)
@@ -173,7 +173,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestModel.settings = examples(50, stateful_step_count=20)
 TestModel.pytestmark = pytest.mark.slow
 
 
@@ -191,7 +191,7 @@ RULES = {
 
 
 @engines
-@pytest.mark.parametrize("chunk", [1, 7, 128, 150])
+@pytest.mark.parametrize("chunk", [1, *sweep(7, 128), 150])
 @pytest.mark.parametrize("name", RULES)
 def test_law_11_chunks_over_a_cache(engine, name, chunk):
     """The strong form over a cache: token by token, or in chunks, is bit-identical to one prefill."""
@@ -244,7 +244,7 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
 
 
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", one_in(2, range(4)))
 def test_rows_may_stand_before_the_first_key(window, seed):
     """A start may be negative, as in `rg.attention`: of the rows before the first key, and with more rows than keys."""
     draw = np.random.default_rng(seed)

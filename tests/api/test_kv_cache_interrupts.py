@@ -14,6 +14,7 @@ import regard as rg
 from regard.api.kv_cache.pages import PAGE
 from tests.support.engines import normal, same_bits
 from tests.support.interrupts import ends_before
+from tests.support.lanes import one_in, sweep
 
 G, H, D, E = 2, 4, 8, 4
 KINDS = {
@@ -83,35 +84,36 @@ def same(found: list, expected: list) -> None:
         assert isinstance(one, np.ndarray) or one == other
 
 
+@pytest.mark.spread
+@pytest.mark.parametrize("life", range(2))
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_cache_is_as_before_whatever_line_raises(kind, error):
+def test_a_cache_is_as_before_whatever_line_raises(kind, error, life):
     """Every method, interrupted before each of its lines, leaves the cache as it was; afterwards it does what it does
     to a cache that was never interrupted, and so does the append that follows.
     """
-    random = np.random.default_rng([*map(ord, kind), len(error.__name__)])
-    for _ in range(2):
-        cache = lived(kind, random)
-        before = seen(cache)
-        for name, call in operations(cache, random).items():
-            tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
-            for line in itertools.count(1):
-                if ends_before(line, error, functools.partial(call, tried)):
-                    break
-                if line % 3:  # otherwise interrupted again, before anything has been read
-                    same(stored(tried), before[:-2])
-                if line % 7 == 0:
-                    same(seen(tried), before)
-            assert line > 5, name
-            call(twin)
-            if name.startswith("append to some"):
-                stepped = twin._state.stepped
-                chosen = np.arange(2) if stepped is None else np.flatnonzero(stepped)
-                q = normal(2, H, 3, D, seed=9)
-                same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in (tried, twin)))
-            for each in (tried, twin):
-                each.append(normal(len(each), G, 2, D, seed=3), normal(len(each), G, 2, E, seed=4))
-            same(seen(tried), seen(twin))
+    random = np.random.default_rng([*map(ord, kind), len(error.__name__), life])
+    cache = lived(kind, random)
+    before = seen(cache)
+    for name, call in operations(cache, random).items():
+        tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
+        for line in itertools.count(1):
+            if ends_before(line, error, functools.partial(call, tried)):
+                break
+            if line % 3:  # otherwise interrupted again, before anything has been read
+                same(stored(tried), before[:-2])
+            if line % 7 == 0:
+                same(seen(tried), before)
+        assert line > 5, name
+        call(twin)
+        if name.startswith("append to some"):
+            stepped = twin._state.stepped
+            chosen = np.arange(2) if stepped is None else np.flatnonzero(stepped)
+            q = normal(2, H, 3, D, seed=9)
+            same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in (tried, twin)))
+        for each in (tried, twin):
+            each.append(normal(len(each), G, 2, D, seed=3), normal(len(each), G, 2, E, seed=4))
+        same(seen(tried), seen(twin))
 
 
 def full(storage=None) -> rg.KVCache:
@@ -122,6 +124,7 @@ def full(storage=None) -> rg.KVCache:
     return cache
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("storage", [None, "int8"])
 @pytest.mark.parametrize("width", [1, 20, PAGE])
 def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
@@ -145,23 +148,23 @@ def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
     assert cache._state.saved is None
 
 
-def test_one_page_with_readers_of_different_lengths():
+@pytest.mark.parametrize("lengths", one_in(3, map(list, itertools.permutations((100, 60, 30)))))
+def test_one_page_with_readers_of_different_lengths(lengths):
     """Sequences that share a page and end at different rows of it append to it, each behind its own rows."""
     k, v = normal(1, G, 100, D, seed=1), normal(1, G, 100, E, seed=2)
-    for lengths in itertools.permutations((100, 60, 30)):
-        cache = rg.KVCache(G, D, E)
-        cache.append(k, v)
-        cache.reorder([0, 0, 0])
-        cache.truncate(lengths)
-        new_k, new_v = normal(3, G, 5, D, seed=3), normal(3, G, 5, E, seed=4)
-        before = seen(cache)
-        for line in itertools.count(1):
-            if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, new_k, new_v)):
-                break
-            same(seen(cache), before)
-        for number, length in enumerate(lengths):
-            same_bits(cache.keys(number), np.concatenate([k[0, :, :length], new_k[number]], 1))
-            same_bits(cache.values(number), np.concatenate([v[0, :, :length], new_v[number]], 1))
+    cache = rg.KVCache(G, D, E)
+    cache.append(k, v)
+    cache.reorder([0, 0, 0])
+    cache.truncate(lengths)
+    new_k, new_v = normal(3, G, 5, D, seed=3), normal(3, G, 5, E, seed=4)
+    before = seen(cache)
+    for line in itertools.count(1):
+        if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, new_k, new_v)):
+            break
+        same(seen(cache), before)
+    for number, length in enumerate(lengths):
+        same_bits(cache.keys(number), np.concatenate([k[0, :, :length], new_k[number]], 1))
+        same_bits(cache.values(number), np.concatenate([v[0, :, :length], new_v[number]], 1))
 
 
 def run(program: str) -> str:
@@ -172,7 +175,7 @@ def run(program: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory, and how much is used, are read as on Linux")
-@pytest.mark.parametrize("storage", [None, "int8"])
+@pytest.mark.parametrize("storage", [None, *sweep("int8")])
 def test_a_process_out_of_memory(storage):
     """Where the system refuses memory, MemoryError is raised and the cache still attends with the same bits; with more
     memory it appends.
@@ -217,14 +220,17 @@ def test_a_process_out_of_memory(storage):
 def test_interrupts_of_large_prefills():
     """Ctrl-C at random times of a prefill: a sequence has all of the new rows or none, never rows of zeros."""
     printed = run("""
-        import os, random, signal, threading, time
+        import itertools, os, random, signal, threading, time
         import numpy as np
         import regard as rg
 
         random.seed(0)
         k = np.random.default_rng(0).standard_normal((1, 4, 40_000, 64), dtype=np.float32)
         first, interrupted, took = 1000, 0, 0.0
-        for attempt in range(25):
+        for attempt in itertools.count():
+            if interrupted > 5:
+                break
+            assert attempt < 1000, interrupted
             cache = rg.KVCache(4, 64)
             cache.append(k[:, :, :first], k[:, :, :first])
             begin = time.perf_counter()
@@ -246,7 +252,6 @@ def test_interrupts_of_large_prefills():
             if held == first:
                 cache.append(k, k)
                 assert np.array_equal(cache.keys(0)[:, first:], k[0])
-        assert interrupted > 5, interrupted
         print("done")
         """)
     assert printed == "done\n"

@@ -4,12 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
 from regard import Refused
 from tests.support.engines import normal, same_bits
+from tests.support.lanes import examples
 
 APART = """\
 merge: the parts differ in shape
@@ -40,7 +41,7 @@ def case(dtype=np.float32, Q=23, K=90):
     return tuple(normal(*shape, seed=number, dtype=dtype) for number, shape in enumerate(shapes, 1))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.integers(0, 90), max_size=5), st.booleans())
 def test_the_whole_from_its_parts(cuts, with_sinks):
     """Parts between any borders, empty ones among them, give the attention over all keys; sinks count once, in one

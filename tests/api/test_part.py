@@ -6,15 +6,16 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import regard as rg
 from regard import Refused
 from tests.support.engines import DTYPES, normal, qkv, same_bits
+from tests.support.lanes import examples
 from tests.support.strategies import problems
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(problems())
 def test_a_part_of_all_keys_is_the_call(case):
     """attention_part(…).result(sinks) has the bits of attention_with_lse, whatever the problem."""

@@ -75,6 +75,7 @@ def gradients(way, make, given):
     return [out.detach(), *(leaf.grad for leaf in given)]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rule", RULES)

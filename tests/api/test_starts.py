@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -19,10 +19,11 @@ from regard.language.checks import starts
 from regard.language.checks.starts import Starts, counted
 from regard.language.expr import frozen_table, lift
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
+from tests.support.lanes import examples, sweep
 from tests.support.parts import four, parts
 from tests.support.strategies import Case, dropouts, problems
 
-random_problems = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+random_problems = examples(15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 DTYPES = (np.float32, np.float64, ml_dtypes.bfloat16)
 
 
@@ -112,6 +113,7 @@ def test_gradients_of_a_part(data, case, falling, name):
     assert found.tables.keys() == whole.tables.keys() and not rest.any()
 
 
+@pytest.mark.spread
 @engines
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("cut", [1, 2])
@@ -214,30 +216,30 @@ def test_a_start_may_be_any_integer():
 # ---- every function that has the arguments, and what is kept between calls -------------------------------------------
 
 
-def test_no_door_forgets_them():
+@pytest.mark.parametrize("first", [{"batch_start": 2, "head_start": 5}, *sweep({"head_start": 5}, {"batch_start": 2})])
+def test_no_door_forgets_them(first):
     """Every public function that takes query_start, or rules and arrays of one call, takes both and uses them."""
     q, k, v = qkv(B=1, H=2)
     rules = {"mask": rg.key != rg.head + 3 * rg.batch}
-    for first in ({"head_start": 5}, {"batch_start": 2}, {"batch_start": 1, "head_start": 1}):
-        moved = {"mask": rg.key != rg.head + first.get("head_start", 0) + 3 * (rg.batch + first.get("batch_start", 0))}
-        for function in (rg.attention, rg.attention_with_lse, rt.attention, rt.attention_with_lse):
-            given_ = map(torch.from_numpy, (q, k, v)) if function.__module__.startswith("regard.torch") else (q, k, v)
-            given_ = tuple(given_)
-            found, expected = function(*given_, **rules, **first), function(*given_, **moved)
-            plain = function(*given_, **rules)
-            for one, other, without in zip(
-                *(each if isinstance(each, tuple) else (each,) for each in (found, expected, plain))
-            ):
-                assert np.array_equal(one, other) and not np.array_equal(one, without)
-        for function, given_ in (
-            (lambda *x, **y: rg.attention_weights(*x, **y), (q, k)),
-            (lambda *x, **y: rg.attention_stats(*x, of="entropy", **y).entropy, (q, k)),
-            (lambda *x, **y: rg.attention_backward(np.ones_like(q), *x, **y).q, (q, k, v)),
+    moved = {"mask": rg.key != rg.head + first.get("head_start", 0) + 3 * (rg.batch + first.get("batch_start", 0))}
+    for function in (rg.attention, rg.attention_with_lse, rt.attention, rt.attention_with_lse):
+        given_ = map(torch.from_numpy, (q, k, v)) if function.__module__.startswith("regard.torch") else (q, k, v)
+        given_ = tuple(given_)
+        found, expected = function(*given_, **rules, **first), function(*given_, **moved)
+        plain = function(*given_, **rules)
+        for one, other, without in zip(
+            *(each if isinstance(each, tuple) else (each,) for each in (found, expected, plain))
         ):
-            same_bits(function(*given_, **rules, **first), function(*given_, **moved))
-            assert not np.array_equal(function(*given_, **rules, **first), function(*given_, **rules))
-        explained = rg.explain(q, k, v, **rules, **first)
-        assert explained.cost.allowed == rg.explain(q, k, v, **moved).cost.allowed
+            assert np.array_equal(one, other) and not np.array_equal(one, without)
+    for function, given_ in (
+        (lambda *x, **y: rg.attention_weights(*x, **y), (q, k)),
+        (lambda *x, **y: rg.attention_stats(*x, of="entropy", **y).entropy, (q, k)),
+        (lambda *x, **y: rg.attention_backward(np.ones_like(q), *x, **y).q, (q, k, v)),
+    ):
+        same_bits(function(*given_, **rules, **first), function(*given_, **moved))
+        assert not np.array_equal(function(*given_, **rules, **first), function(*given_, **rules))
+    explained = rg.explain(q, k, v, **rules, **first)
+    assert explained.cost.allowed == rg.explain(q, k, v, **moved).cost.allowed
 
 
 def test_explain_says_where_the_call_begins():

@@ -31,6 +31,7 @@ def through_regard(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scal
     return rg.attention(q, k, v, scale=scale, **rules)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("grad", [False, True])
 def test_samples_of_sdpa(dtype, grad):
@@ -81,6 +82,7 @@ def results(function, sample, dtype, grad):
     return [out.detach(), *([each.grad for each in given] if grad else [])]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"])
 def test_samples_of_modules(name, training):

@@ -1,6 +1,8 @@
 """Whatever looks at torch's operators sees attention as one: traces compute it again, and no derivative is lost."""
 
 import gc
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -11,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import regard as rg
 import regard.torch as rt
+from tests.support.lanes import sweep
 
 B, H, G, Q, K, D, E = 2, 4, 2, 5, 9, 8, 3
 SLOPES = torch.rand(H)
@@ -27,9 +30,9 @@ CALLS = {
     "softcap": {"score": rg.softcap(2.0), "scale": 0.5},
     "floats": {"score": torch.randn(H, Q, K)},
     "sinks": {"sinks": torch.randn(H, 2)},
-    "NumPy": {"sinks": torch.randn(H).numpy(), "score": torch.randn(Q, K).numpy(), "query_start": 3},
-    "dropout": {"dropout": 0.3, "seed": 5},
     "starts": {"mask": rg.causal(), "query_start": [0, 2]},
+    "dropout": {"dropout": 0.3, "seed": 5},
+    "NumPy": {"sinks": torch.randn(H).numpy(), "score": torch.randn(Q, K).numpy(), "query_start": 3},
 }
 ENTRIES = {"regard": (rg.attention, rg.attention_with_lse), "regard.torch": (rt.attention, rt.attention_with_lse)}
 calls = pytest.mark.parametrize("call", CALLS)
@@ -71,6 +74,7 @@ TRACERS = {
 }
 
 
+@pytest.mark.spread
 @entries
 @calls
 @pytest.mark.parametrize("tracer", TRACERS)
@@ -92,6 +96,7 @@ def test_a_trace_computes_attention_again(tracer, call, entry):
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(program(*others), both(*others), strict=True))
 
 
+@pytest.mark.spread
 @entries
 @calls
 def test_forward_mode(call, entry):
@@ -111,7 +116,7 @@ def test_forward_mode(call, entry):
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *sweep(*range(2, 8))])
 def test_forward_and_reverse_mode_agree(seed):
     """w · (J t) = (Jᵀ w) · t for every tensor that can have a derivative, tables and sinks included."""
     generator = torch.Generator().manual_seed(seed)
@@ -171,7 +176,7 @@ def test_dual_tensors():
 
 def test_jacobians():
     """Column by column (forward) and row by row (reverse) they are the same, also under vmap over samples."""
-    q, k, v = tensors(dtype=torch.float64)
+    q, k, v = (each[:, : each.shape[1] // 2, :3] for each in tensors(dtype=torch.float64))
 
     def call(q, k, v):
         return rg.attention(q, k, v, mask=rg.causal(), score=rg.softcap(2.0)).sum(-1)
@@ -286,20 +291,21 @@ def test_programs_hold_their_rules_and_nothing_else_does():
 
 
 def test_a_saved_program(tmp_path):
-    """An exported program with its rules, saved and loaded in another process, computes the same."""
-    import subprocess
-    import sys
-
+    """An exported program with its rules, saved and loaded in another process, computes the same; rules have the names
+    there that they have here.
+    """
     given = tensors()
     rule = {"mask": rg.documents(DOCUMENTS) & rg.causal(), "score": rg.alibi(SLOPES)}
     program = torch.export.export(Wrapped(lambda *qkv: rg.attention(*qkv, **rule)), tuple(given))
     torch.export.save(program, tmp_path / "program.pt2")
     torch.save(given, tmp_path / "given.pt")
     code = (
-        "import torch, regard.torch, pathlib, sys; here = pathlib.Path(sys.argv[1]);"
+        "import torch, regard as rg, regard.torch, pathlib, sys; here = pathlib.Path(sys.argv[1]);"
         "program = torch.export.load(here / 'program.pt2').module();"
-        "torch.save(program(*torch.load(here / 'given.pt')), here / 'out.pt')"
+        "torch.save(program(*torch.load(here / 'given.pt')), here / 'out.pt');"
+        "print((rg.causal() & rg.window(4)).digest, rg.alibi(8).digest)"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    process = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True)
 
     assert torch.equal(torch.load(tmp_path / "out.pt"), rg.attention(*given, **rule))
+    assert process.stdout.split() == [(rg.causal() & rg.window(4)).digest, rg.alibi(8).digest]
