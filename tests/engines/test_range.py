@@ -7,7 +7,7 @@ float32 computes nearly every rule exactly: what differs between engines is what
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -21,13 +21,14 @@ from regard.language.problem import Problem
 from tests.engines.jit.test_backward import law, parts, usual
 from tests.support.engines import DTYPES
 from tests.support.in_numpy import in_numpy
+from tests.support.lanes import examples
 
 H, Q, K, D = 2, 5, 9, 4
 LARGE = [2.0**126, 2.0**127, -(2.0**127), 2.0**128, -(2.0**128), 1e39, -1e39, 1e300, -1e300, -(2.0**1023)]
 SMALL = [2.0**-126, 1e-46, -1e-46, 1e-300]
 NUMBERS = st.sampled_from([*LARGE, *LARGE, *SMALL, 0.0, 0.5, 1.0, -2.0])
-several = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-many = settings(several, max_examples=250)
+several = examples(20, suppress_health_check=list(HealthCheck))
+many = examples(250, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -1,6 +1,5 @@
 """The law itself: against torch, against finite differences, and against its own parts."""
 
-import time
 import tracemalloc
 
 import numpy as np
@@ -140,13 +139,11 @@ def test_weights_are_what_forward_used(rule):
 
 
 def test_weights_of_a_corner_need_no_matrix():
-    """One row of 100,000 × 100,000 takes a few blocks of memory and no time; the matrix would be 80 GB."""
+    """One row of 100,000 × 100,000 takes a few blocks of memory; the matrix would be 80 GB."""
     x = normal(100_000, 16).astype(np.float32)
     problem = Problem.of(x, x, None, mask=rg.causal())
-    begun = time.perf_counter()
     last = reference.weights(problem, np.array([99_999]), np.arange(100_000))
     assert last.sum() == pytest.approx(1)
-    assert time.perf_counter() - begun < 5
     tracemalloc.start()
     many = reference.weights(problem, np.arange(99_900, 100_000), np.array([0]))
     peak = tracemalloc.get_traced_memory()[1]

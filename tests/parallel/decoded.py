@@ -1,4 +1,4 @@
-"""What each real process computes in test_decoding.py: text from a model whose cache is larger than a rank's share."""
+"""What each real process computes in test_processes.py: text from a model whose cache is larger than a rank's share."""
 
 import torch
 import torch.distributed as dist
@@ -6,8 +6,6 @@ import torch.distributed as dist
 import regard as rg
 import regard.parallel as rp
 from regard.models import Config, LanguageModel, generate
-
-__all__ = ["texts"]
 
 PAGES = 8  # of 128 positions on each rank: half of what the long prompt needs
 PROMPTS = [2000, 300]  # tokens

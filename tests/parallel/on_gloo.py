@@ -12,41 +12,38 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
+from tests.parallel.decoded import texts
 
-__all__ = ["CASES", "cases", "fails", "is_late", "trained", "whole"]
-
-CASES = {
-    "causal": {"mask": rg.causal()},
-    "documents": {"mask": rg.causal() & rg.documents(lengths=[700, 1800]), "score": rg.alibi(4)},
-    "window, dropout": {"mask": rg.causal() & rg.window(300), "dropout": 0.1, "seed": 3},
+CASES = {  # the placement and the rules
+    "causal": ("contiguous", {"mask": rg.causal()}),
+    "documents": ("zigzag", {"mask": rg.causal() & rg.documents(lengths=[700, 1800]), "score": rg.alibi(4)}),
+    "window, dropout": ("excess", {"mask": rg.causal() & rg.window(300), "dropout": 0.1, "seed": 3}),
 }
 
 
-def whole(shape=(1, 4, 2500, 16)):
+def whole():
     """q, k, v and the gradient of the output, of all tokens."""
     torch.manual_seed(0)
-    B, H, N, D = shape
-    return [torch.randn(B, heads, N, D) for heads in (H, H // 2, H // 2, H)]
+    return [torch.randn(1, heads, 2500, 16) for heads in (4, 2, 2, 4)]
 
 
-def cases(dtype):
+def of_four():
     """For each case: (out, dq, dk, dv) of the tokens of this rank, and their positions."""
-    found = {}
-    q, k, v, dout = (each.to(getattr(torch, dtype)) for each in whole())
-    rank = dist.get_rank()
-    for name, rules in CASES.items():
-        for placement in ("contiguous", "zigzag", "excess"):
-            place = rp.place(2500, ranks=dist.get_world_size(), mask=rules["mask"], heads=4, among=placement)
-            mine = [place.shard(each, axis=2, rank=rank).requires_grad_() for each in (q, k, v)]
-            out = rp.attention(*mine, place=place, **rules)
-            out.backward(place.shard(dout, axis=2, rank=rank))
-            found[name, placement] = place.positions(rank), out.detach(), *(each.grad for each in mine)
-    if dist.get_world_size() == 2:
-        found["window, dropout", "of GPUs"] = of_gpus((q, k, v, dout))
-    if dist.get_world_size() == 4:
-        found["causal", "DTensors"] = of_dtensors((q, k, v, dout))
-        found["causal", "rows and heads"] = of_rows_and_heads((q, k, v, dout))
+    found, (q, k, v, dout), rank = {}, whole(), dist.get_rank()
+    for name, (placement, rules) in CASES.items():
+        place = rp.place(2500, ranks=4, mask=rules["mask"], heads=4, among=placement)
+        mine = [place.shard(each, axis=2, rank=rank).requires_grad_() for each in (q, k, v)]
+        out = rp.attention(*mine, place=place, **rules)
+        out.backward(place.shard(dout, axis=2, rank=rank))
+        found[name, placement] = place.positions(rank), out.detach(), *(each.grad for each in mine)
+    found["causal", "DTensors"] = of_dtensors((q, k, v, dout))
+    found["causal", "rows and heads"] = of_rows_and_heads((q, k, v, dout))
     return found
+
+
+def of_two(steps, tokens):
+    """What two ranks compute with the functions of GPUs, the losses of a training, and texts."""
+    return of_gpus([each.bfloat16() for each in whole()]), trained(steps), texts(tokens)
 
 
 def of_gpus(tensors):
@@ -54,7 +51,7 @@ def of_gpus(tensors):
     place = rp.place(2500, ranks=2, mask=rg.causal(), among="zigzag")
     q, k, v, dout = (place.shard(each, axis=2, rank=dist.get_rank()) for each in tensors)
     leaves = [each.clone().requires_grad_() for each in (q, k, v)]
-    rules = Arguments(**CASES["window, dropout"])
+    rules = Arguments(**CASES["window, dropout"][1])
     prepared, _ = on_devices.checked("attention", dist.get_rank(), place, tuple(leaves), rules)
     out, _ = on_devices.attend(prepared, None, tuple(leaves), rules)
     out.backward(dout)
@@ -147,11 +144,17 @@ def fails():
 
 
 def is_late(seconds):
-    """Rank 2 begins its second call too late."""
-    place = rp.place(2500, ranks=dist.get_world_size(), mask=rg.causal())
-    call = lambda: rp.attention(*mine_of(place), mask=rg.causal(), place=place, timeout=seconds)  # noqa: E731
-    rp.attention(*mine_of(place), mask=rg.causal(), place=place)  # compiles, with the usual time to wait
-    call()
+    """Rank 2 begins its last call when the others have given up."""
+    place, store = rp.place(2500, ranks=3, mask=rg.causal()), dist.distributed_c10d._get_default_store()
+
+    def call(**options):
+        rp.attention(*mine_of(place), mask=rg.causal(), place=place, **options)
+
+    call()  # compiles, with the usual time to wait
+    dist.barrier()
+    call(timeout=seconds)
     if dist.get_rank() == 2:
-        time.sleep(seconds + 3)
-    return error_of(call)
+        store.wait(["rank 0 gave up", "rank 1 gave up"])
+    error = error_of(lambda: call(timeout=seconds))
+    store.set(f"rank {dist.get_rank()} gave up", "")
+    return error

@@ -2,10 +2,9 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
-
-__all__ = ["Simulated", "on_ranks"]
 
 
 class Simulated:
@@ -38,49 +37,39 @@ class Simulated:
         ]
 
 
+def _in_threads(works, barriers):
+    """What each of the functions returned, each in a thread; the first error of one is raised."""
+
+    def run(work):
+        try:
+            return work()
+        except BaseException:
+            for barrier in barriers:
+                barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        waiting = [pool.submit(run, work) for work in works]
+        errors = [error for each in waiting if (error := each.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+            raise error
+        return [each.result() for each in waiting]
+
+
 def on_ranks(ranks, work):
     """[work(transport) on each rank]; the first error of a rank is raised."""
     board, barrier = {}, threading.Barrier(ranks)
-
-    def run(rank):
-        try:
-            return work(Simulated(rank, ranks, board, barrier))
-        except BaseException:
-            barrier.abort()
-            raise
-
-    with ThreadPoolExecutor(ranks) as pool:
-        waiting = [pool.submit(run, rank) for rank in range(ranks)]
-        errors = [each.exception() for each in waiting]
-        errors.sort(key=lambda error: isinstance(error, threading.BrokenBarrierError))
-        for error in errors:
-            if error is not None:
-                raise error
-        return [each.result() for each in waiting]
+    simulated = [Simulated(rank, ranks, board, barrier) for rank in range(ranks)]
+    return _in_threads([partial(work, each) for each in simulated], [barrier])
 
 
 def on_mesh(rows, heads, work):
     """{(row, part): work(transport of the rows, transport of the heads)} of the ranks of a mesh."""
-    boards = (
-        [({}, threading.Barrier(rows)) for _ in range(heads)],
-        [({}, threading.Barrier(heads)) for _ in range(rows)],
-    )
-    places = [(row, part) for row in range(rows) for part in range(heads)]
-
-    def run(row, part):
-        try:
-            return work(Simulated(row, rows, *boards[0][part]), Simulated(part, heads, *boards[1][row]))
-        except BaseException:
-            for _, barrier in (*boards[0], *boards[1]):
-                barrier.abort()
-            raise
-
-    with ThreadPoolExecutor(len(places)) as pool:
-        waiting = [pool.submit(run, *each) for each in places]
-        errors = sorted(
-            (each.exception() for each in waiting), key=lambda one: isinstance(one, threading.BrokenBarrierError)
-        )
-        for error in errors:
-            if error is not None:
-                raise error
-        return dict(zip(places, (each.result() for each in waiting), strict=True))
+    columns = [({}, threading.Barrier(rows)) for _ in range(heads)]
+    lines = [({}, threading.Barrier(heads)) for _ in range(rows)]
+    works = {
+        (row, part): partial(work, Simulated(row, rows, *columns[part]), Simulated(part, heads, *lines[row]))
+        for row in range(rows)
+        for part in range(heads)
+    }
+    return dict(zip(works, _in_threads([*works.values()], [barrier for _, barrier in (*columns, *lines)]), strict=True))

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests import ROOT
 
-__all__ = ["started"]
-
 SECONDS = 400  # of a machine that does other things too
 
 

@@ -12,8 +12,8 @@ from regard.parallel.decoding.cache import over
 from regard.parallel.decoding.shares import BLOCK, Shares
 from regard.parallel.decoding.spread import spread_over
 from tests.parallel.ranks import on_ranks
-from tests.parallel.started import started
 from tests.support.engines import same_bits
+from tests.support.lanes import sweep
 
 G, H, D, E = 2, 6, 8, 4
 SLOPES = rg.alibi_slopes(H)
@@ -87,17 +87,14 @@ def run(cache, script):
     return found
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("ranks", "batch", "options", "tokens"),
     [
-        (1, 1, {}, None),
         (2, 1, {}, 12000),
-        (5, 1, {}, None),
         (3, 2, {"dtype": "bfloat16"}, 5000),
-        (2, 3, {"window": 1500}, None),
         (3, 2, {"storage": "int8"}, None),
         (5, 1, {"dtype": "float64", "window": 130}, 3000),
+        *sweep((1, 1, {}, None), (5, 1, {}, None), (2, 3, {"window": 1500}, None)),
     ],
 )
 def test_every_rank_has_the_bits_of_one_cache(ranks, batch, options, tokens):
@@ -249,18 +246,3 @@ def test_caches_that_cannot_be_spread():
         "KVCache(2 heads × 8 and 4, bfloat16 in int8, window 9; lengths [0, 0, 0]; rank 1 of 2: 0 of 0 positions, "
         "35,840 bytes)"
     )
-
-
-@pytest.mark.slow
-def test_text_of_real_processes():
-    """Two processes continue a prompt whose keys need twice the storage of each, as one process with more does."""
-    pytest.importorskip("torch")
-    results = started(2, "tests.parallel.decoded", "texts", 8)
-    assert [status for status, _, _ in results] == [0, 0], results
-    for rank, (greedy, full, drawn, differ, methods, words) in enumerate(result for _, result, _ in results):
-        assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
-        assert "the storage is full" in full
-        assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
-        assert "the ranks disagree about the new keys" in differ
-        assert "the ranks disagree about the method\n  given     rank 0: drop; rank 1: add" in methods
-        assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)

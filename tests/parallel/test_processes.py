@@ -24,37 +24,61 @@ def results(ranks, name, *arguments):
     return [result for _, result, _ in found]
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(("ranks", "dtype"), [(2, "bfloat16"), (4, "float32")])
-def test_the_bits_of_one_process(ranks, dtype):
-    """Outputs and gradients of each rank equal those of one process: placements, DTensors, rows × heads."""
-    q, k, v, dout = (each.to(getattr(torch, dtype)) for each in on_gloo.whole())
-    expected = {}
-    for name, rules in on_gloo.CASES.items():
-        leaves = [each.clone().requires_grad_() for each in (q, k, v)]
-        out = rg.attention(*leaves, **rules)
-        out.backward(dout)
-        expected[name] = [out.detach(), *(each.grad for each in leaves)]
-    for rank, found in enumerate(results(ranks, "cases", dtype)):
-        assert len(found) == 3 * len(expected) + {2: 1, 4: 2}[ranks]
-        for (name, placement), (positions, *arrays) in found.items():
+@pytest.fixture(scope="module")
+def of_two():
+    """What each of two ranks computes in one start."""
+    return results(2, "of_two", 10, 8)
+
+
+def alone(rules, tensors):
+    """Output and gradients of one process."""
+    *given, dout = tensors
+    leaves = [each.clone().requires_grad_() for each in given]
+    out = rg.attention(*leaves, **rules)
+    out.backward(dout)
+    return out.detach(), *(each.grad for each in leaves)
+
+
+def test_the_bits_of_one_process():
+    """Outputs and gradients of each of four ranks equal those of one process: placements, DTensors, rows × heads."""
+    expected = {name: alone(rules, on_gloo.whole()) for name, (_, rules) in on_gloo.CASES.items()}
+    for rank, found in enumerate(results(4, "of_four")):
+        assert len(found) == 5
+        for (name, way), (positions, *arrays) in found.items():
             for what, one, other in zip(("out", "dq", "dk", "dv"), arrays, expected[name], strict=True):
-                if placement == "of GPUs" and what in ("dk", "dv"):  # sums over ranks are rounded twice
-                    torch.testing.assert_close(one, other[:, :, positions], rtol=0.02, atol=0.02)
-                else:
-                    assert torch.equal(one, other[:, :, positions]), (rank, name, placement, what)
+                assert torch.equal(one, other[:, :, positions]), (rank, name, way, what)
 
 
-def test_steps_of_training():
+def test_the_functions_of_gpus(of_two):
+    """Two ranks that compute with them have the bits of one process, but for sums over ranks, which round twice."""
+    expected = alone(on_gloo.CASES["window, dropout"][1], [each.bfloat16() for each in on_gloo.whole()])
+    for (positions, *arrays), _, _ in of_two:
+        wanted = [each[:, :, positions] for each in expected]
+        assert torch.equal(arrays[0], wanted[0]) and torch.equal(arrays[1], wanted[1])
+        torch.testing.assert_close(arrays[2:], wanted[2:], rtol=0.02, atol=0.02)
+
+
+def test_steps_of_training(of_two):
     """A layer is trained on two ranks: its losses are those of one process to rounding."""
-    one, two = on_gloo.trained(10, alone=True), results(2, "trained", 10)[0]
+    one, two = on_gloo.trained(10, alone=True), of_two[0][1]
     assert one[-1] < one[0]
     assert two == pytest.approx(one, rel=1e-6)
 
 
+def test_texts(of_two):
+    """Two processes continue a prompt whose keys need twice the storage of each, as one process with more does."""
+    for rank, (_, _, (greedy, full, drawn, differ, methods, words)) in enumerate(of_two):
+        assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
+        assert "the storage is full" in full
+        assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
+        assert "the ranks disagree about the new keys" in differ
+        assert "the ranks disagree about the method\n  given     rank 0: drop; rank 1: add" in methods
+        assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)
+
+
 def test_refusals_disagreement_and_the_end_of_a_rank():
     """A refusal is raised on every rank word for word, and ranks that disagree are named; the ranks can go on after
-    both. Where a rank ended, the others name it within seconds, and end.
+    both. Where a rank ended, the others name it, and end.
     """
     first, ended, last = started(3, MODULE, "fails")
     assert ended[:2] == (7, None)
@@ -69,7 +93,7 @@ def test_refusals_disagreement_and_the_end_of_a_rank():
         assert disagreed[1].startswith(
             "parallel.attention: the ranks disagree about the mask\n  given     ranks 0, 1: key <= query; rank 2: "
         )
-        assert lost[0] == "Lost" and lost[2] < 30
+        assert lost[0] == "Lost"
         assert lost[1].startswith("rank 1 ") and "(parallel.attention: agreement)" in lost[1]
 
 
@@ -77,7 +101,7 @@ def test_a_late_rank_is_named():
     """The others wait for the time that was given; the late rank learns that they gave up."""
     one, two, late = results(3, "is_late", 5)
     for kind, text, seconds in (one, two):
-        assert kind == "Lost" and 5 <= seconds < 30
+        assert kind == "Lost" and seconds >= 5
         assert text.startswith(
             "rank 2 has not begun exchange 4 (parallel.attention: agreement); its last was exchange 3"
         )

@@ -21,6 +21,7 @@ def placed(ranks, **options):
     return rp.place(TOKENS, ranks=ranks, mask=rg.causal(), heads=4, key_heads=2, depth=8, dtype="float32", **options)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("among", ["contiguous", "zigzag"])
 @pytest.mark.parametrize("dtype", [np.bool_, np.int64, np.uint8, np.float16, ml_dtypes.bfloat16, np.float64])

