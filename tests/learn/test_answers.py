@@ -1,7 +1,12 @@
-"""Right answers in many styles pass: a file in `answers` is named after the learner's file and its style. What is no
-answer at all is said to be none.
+"""Right answers in many styles pass; what is no answer at all is said to be none.
+
+answers/ has a file for each chapter. In it, `scores__einsum` is an answer to the exercise whose file is 03_scores.py:
+the learner's file is this function, under its right name, with what it uses. Where tests are to be written, it is the
+body of the function.
 """
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,8 @@ import pytest
 from regard.learn.checking.check import Checker, check, checked
 from regard.learn.running import installed
 from regard.learn.source import chapters
+from tests.support.lanes import sweep
 
-ANSWERS = sorted((Path(__file__).parent / "answers").glob("*.py"))
 OF_FILE = {
     chapter.file_of(exercise).removesuffix(".py"): (chapter, exercise)
     for chapter in chapters()
@@ -18,40 +23,84 @@ OF_FILE = {
 }
 
 
+def defined(statement):
+    """The names that a statement of a file defines."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [name.asname or name.name for name in statement.names]
+    return [target.id for target in statement.targets] if isinstance(statement, ast.Assign) else [statement.name]
+
+
+def statements(path):
+    """The statements of a file by the names that they define."""
+    _, *found = ast.parse(path.read_text(encoding="utf-8")).body
+    return {name: statement for statement in found for name in defined(statement)}
+
+
+def used(name, names):
+    """The statements that the code of a name needs, in the order of the file, and its own."""
+    found, new = set(), {name}
+    while new:
+        found |= new
+        read = {node.id for each in new for node in ast.walk(names[each]) if isinstance(node, ast.Name)}
+        new = read & names.keys() - found
+    return list(dict.fromkeys(names[each] for each in names if each in found))
+
+
+FILES = {path.stem[-2:]: statements(path) for path in sorted(Path(__file__).parent.glob("answers/chapter_*.py"))}
+ANSWERS = {f"{number}_{name}": names for number, names in FILES.items() for name in names if "__" in name}
+
+
+def learners_file(answer, exercise):
+    """The text of the file in which a learner gives this answer."""
+    name, names = answer[3:], ANSWERS[answer]
+    code = used(name, names)
+    if exercise.tests_of:
+        code = [each for each in code if each is not names[name]] + names[name].body
+    return "\n\n\n".join(map(ast.unparse, code)).replace(name, exercise.function)
+
+
+@pytest.mark.parametrize("every", [2, *sweep(1)])
 @pytest.mark.parametrize("name", OF_FILE)
-def test_right_answers_pass(name, tmp_path):
-    """However they are written."""
+def test_right_answers_pass(name, every, tmp_path):
+    """However they are written: every second one, and all in sweeps."""
     chapter, exercise = OF_FILE[name]
     if missing := installed(exercise.needs):
         pytest.skip(missing)
-    copy, problems = tmp_path / chapter.file_of(exercise), {}
+    path, problems = tmp_path / chapter.file_of(exercise), {}
     with Checker(chapter, exercise) as checker:
-        for path in ANSWERS:
-            if path.stem.partition("__")[0] == name:
-                copy.write_bytes(path.read_bytes())
-                problems[path.stem] = checker.checked(copy).problem
+        for answer in [each for each in ANSWERS if each.startswith(f"{name}__")][::every]:
+            path.write_text(learners_file(answer, exercise), encoding="utf-8")
+            problems[answer] = checker.checked(path).problem
 
-    assert {style: problem for style, problem in problems.items() if problem} == {}
+    assert {answer: problem for answer, problem in problems.items() if problem} == {}
 
 
 def test_every_exercise_has_right_answers():
     """At least four for each function or class; two where tests are written, or a whole module is judged."""
-    count = dict.fromkeys(OF_FILE, 0)
-    for path in ANSWERS:
-        count[path.stem.partition("__")[0]] += 1
+    count = Counter(answer.partition("__")[0] for answer in ANSWERS)
 
     few = {
-        name: found
-        for name, found in count.items()
-        if found < (2 if OF_FILE[name][1].tests_of or OF_FILE[name][1].conform is not None else 4)
+        name: count[name]
+        for name, (_, exercise) in OF_FILE.items()
+        if count[name] < (2 if exercise.tests_of or exercise.conform is not None else 4)
     }
     assert few == {}
+    assert count.keys() == OF_FILE.keys()
+
+
+def test_nothing_in_the_files_of_answers_is_unused():
+    """What is no answer is used by one."""
+    for number, names in FILES.items():
+        in_answers = {id(each) for name in names if "__" in name for each in used(name, names)}
+
+        assert [name for name, each in names.items() if id(each) not in in_answers] == [], number
 
 
 OTHER = {"runs", "shape", "law", "value"}
 OWN = [(each, exercise) for each in chapters() for exercise in each.exercises if exercise.result and not exercise.needs]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("value", "kinds"), [("None", {"runs"}), ("[1.5] * 7", OTHER), ("1.5", OTHER), ("'a'", OTHER)])
 @pytest.mark.parametrize(("course", "exercise"), OWN, ids=[f"{each.number}-{exercise.name}" for each, exercise in OWN])
 def test_a_value_that_the_check_cannot_use_is_not_called_an_error(course, exercise, value, kinds, tmp_path):

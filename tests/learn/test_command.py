@@ -1,10 +1,10 @@
 """The options of `regard learn`, as a learner types them."""
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 
 import pytest
@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from regard.cli import app
 from regard.learn.progress import read
 from regard.learn.source import CHAPTERS, chapters
+from tests.support.command import refused, regard
 
 THREE = next(each for each in chapters() if each.number == 3)
 FIRST = THREE.exercises[0]
@@ -26,29 +27,48 @@ def run(*words, lines=()):
     return result.exit_code, " ".join(result.output.split())
 
 
-def refused(*words):
-    """What a refused command says; as another process, because the message is made by `main`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "learn", *map(str, words)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    return done.stderr
+# Options, in a folder with a file `file`, and what is said of them.
+REFUSED = [
+    ("a 99", "a number from 0 to"),
+    ("a 99 --serve", "a number from 0 to"),
+    ("a --hint --show", "two options"),
+    ("--grade --list", "two options"),
+    ("a --serve --site b", "two options"),
+    ("--grade a --json --csv", "two formats"),
+    ("a b", "one folder"),
+    ("ask", "no question"),
+    ("--list 3", "number of a chapter has no use"),
+    ("--reset 3 4", "number of a chapter has no use"),
+    ("--claim all 3", "number of a chapter has no use"),
+    ("3 ask why?", "number of a chapter has no use"),
+    ("--claim all a", "a folder has no use"),
+    ("--site b a", "a folder has no use"),
+    ("--notebooks x y", "a folder has no use"),
+    ("--json", "--json has no use"),
+    ("--only 3", "--only has no use"),
+    ("a --serve --only 3", "--only has no use"),
+    ("a --port 8000", "--port has no use"),
+    ("a --check --open", "--open has no use"),
+    ("--claim unheard-of", "--claim all lists them"),
+    ("--check x.py", "not one of the course"),
+    (f"--check {FILE}", "does not exist"),
+    ("a 3 --show", "after a try"),
+    ("--read none.md", "cannot be read"),
+    ("file --serve", "cannot be written"),
+    ("--grade a --only 3-1", "the chapters cannot be read"),
+    ("--grade a --only three", "the chapters cannot be read"),
+    ("--grade a --only 3-1000000000", "the chapter does not exist"),
+]
 
 
-def test_wrong_words_are_refused(tmp_path):
-    """Each message says what to type instead."""
-    assert "a number from 0 to" in refused(tmp_path / "a", "99")
-    assert "two options" in refused(tmp_path / "a", "--hint", "--show")
-    assert "one folder" in refused(tmp_path / "a", tmp_path / "b")
-    assert "no question" in refused("ask")
-    for words in (("--list", "3"), ("--reset", "3", "4"), ("--claim", "all", "3"), ("3", "ask", "why?")):
-        assert "number of a chapter has no use" in refused(*words)
-    assert "a folder has no use" in refused("--claim", "all", tmp_path / "a")
-    assert "--claim all lists them" in refused("--claim", "unheard-of")
-    assert "not one of the course" in refused("--check", tmp_path / "x.py")
-    assert "after a try" in refused(tmp_path / "a", "3", "--show")
-    assert "does not exist" in refused("--check", tmp_path / FILE)
-    assert "cannot be read" in refused("--read", tmp_path / "none.md")
+@pytest.mark.parametrize(("words", "said"), REFUSED)
+def test_wrong_words_are_refused(words, said, tmp_path):
+    """Each message says what to type instead; nothing is run."""
+    (tmp_path / "file").write_text("")
+
+    status, _, err = regard("learn", *words.split(), cwd=tmp_path)
+
+    assert status == 2 and said in err, err
 
 
 def test_hints_come_one_by_one(tmp_path):
@@ -168,16 +188,12 @@ def test_a_check_says_how_to_go_on(tmp_path):
     assert "To go on: regard learn" in run(folder, "3", "--check")[1]
 
 
-def test_a_chapter_of_ones_own_is_read(tmp_path):
+def test_a_chapter_of_ones_own_is_read(tmp_path, monkeypatch):
     """Without a note anywhere."""
     path = tmp_path / "18-mine.md"
     shutil.copy(CHAPTERS / "03-scores.md", path)
-    here = os.getcwd()
-    os.chdir(tmp_path)
-    try:
-        status, text = run("--read", path)
-    finally:
-        os.chdir(here)
+    monkeypatch.chdir(tmp_path)
+    status, text = run("--read", path)
 
     assert status == 0 and "Scores and scale" in text
     assert [each.name for each in tmp_path.iterdir()] == ["18-mine.md"]
@@ -186,52 +202,38 @@ def test_a_chapter_of_ones_own_is_read(tmp_path):
 @pytest.mark.parametrize("columns", ["20", "40", "200"])
 def test_any_width_of_terminal(tmp_path, columns):
     """Nothing fails where lines are short."""
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", "learn", str(tmp_path / "x"), "3"],
-        input="3, 5\n", capture_output=True, text=True, timeout=60, env=os.environ | {"COLUMNS": columns},
-    )  # fmt: skip
+    status, out, err = regard("learn", str(tmp_path / "x"), "3", input=b"3, 5\n", COLUMNS=columns)
 
-    assert done.returncode == 0 and "To go on" in " ".join(done.stdout.split()), done.stderr
+    assert status == 0 and "To go on" in " ".join(out.split()), err
 
 
 def test_each_save_is_checked(tmp_path):
     """`--watch` checks when the file is saved, and ends with Ctrl-C."""
     pytest.importorskip("watchfiles", reason="it hears of saves through watchfiles")
-    import signal
-    import time
-
     folder = tmp_path / "x"
     run(folder, "3", "--hint")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "regard", "learn", str(folder), "3", "--watch"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+    noticed = threading.Event()
+
+    def save():
+        """Again and again: the system begins to watch some time after the command says so."""
+        while not noticed.wait(2):
+            (folder / FILE).write_text(FIRST.solution)
+
     try:
         assert "Waiting" in process.stdout.readline()
-        time.sleep(1)  # the system begins to watch after the line is printed
-        (folder / FILE).write_text(FIRST.solution)
-        seen = ""
-        while "is right" not in seen:
-            line = process.stdout.readline()
-            assert line, seen
-            seen += line
+        threading.Thread(target=save, daemon=True).start()
+        assert any("is right" in line for line in process.stdout)
+        noticed.set()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         assert process.returncode == 0
     finally:
+        noticed.set()
         process.kill()
-
-
-def test_options_of_the_page_are_refused_where_they_have_no_use(tmp_path):
-    """A port without a server, two things at once, a folder for pages that are of no learner."""
-    assert "--port has no use" in refused(tmp_path / "a", "--port", "8000")
-    assert "--open has no use" in refused(tmp_path / "a", "--check", "--open")
-    assert "two options" in refused(tmp_path / "a", "--serve", "--site", tmp_path / "b")
-    assert "--only has no use" in refused(tmp_path / "a", "--serve", "--only", "3")
-    assert "a folder has no use" in refused(tmp_path / "a", "--site", tmp_path / "b")
-    assert "a number from 0 to" in refused(tmp_path / "a", "99", "--serve")
-    (tmp_path / "file").write_text("")
-    assert "cannot be written" in refused(tmp_path / "file", "--serve")
 
 
 def test_the_course_as_pages(tmp_path):
@@ -245,7 +247,7 @@ def test_the_course_as_pages(tmp_path):
     assert sorted(each.name for each in (tmp_path / "pages").iterdir()) == [
         *("00-numbers.html", "course.css", "course.js", "index.html"),
     ]
-    assert "not empty" in refused("--site", tmp_path / "pages")
+    assert "not empty" in refused("learn", "--site", tmp_path / "pages")
 
 
 def test_the_course_in_the_browser(tmp_path):
@@ -264,5 +266,5 @@ def test_the_course_in_the_browser(tmp_path):
         assert b"<h1>3. Scores and scale</h1>" in reply.read()
     assert "03-scores.html" in address
     served.send_signal(signal.SIGINT)
-    out, err = served.communicate(timeout=30)
+    out, err = served.communicate(timeout=60)
     assert (served.returncode, out, err) == (0, "", "")

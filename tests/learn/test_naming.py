@@ -25,10 +25,6 @@ EXERCISES = {
     for exercise in chapter.exercises
     if exercise.computes and not installed(exercise.needs)
 }
-# Every sixth in CI, in sweeps all: each tries hundreds of mistakes.
-SIXTH = [
-    name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.sweep) for number, name in enumerate(EXERCISES)
-]
 PAIRS = 12  # of each exercise, drawn
 NAMES = {mistake.name for mistake in CATALOG}
 
@@ -83,7 +79,8 @@ def test_every_listed_mistake_changes_something(name, gradings):
     assert [each for each in grading.exercise.mistakes if results(grading, of_name(each)) is None] == []
 
 
-@pytest.mark.parametrize("name", SIXTH)
+@pytest.mark.one_in(9)  # each tries hundreds of mistakes
+@pytest.mark.parametrize("name", EXERCISES)
 def test_single_mistakes_are_named(name, gradings):
     """Each mistake that changes some case is named, or one that no case tells apart from it; those are all stated."""
     grading = gradings(name)
@@ -109,7 +106,8 @@ def test_single_mistakes_are_named(name, gradings):
             assert mistake in stated
 
 
-@pytest.mark.parametrize("name", SIXTH)
+@pytest.mark.one_in(9)  # each tries hundreds of mistakes
+@pytest.mark.parametrize("name", EXERCISES)
 def test_pairs_of_mistakes_are_named(name, gradings):
     """Two listed mistakes at once, or a listed one and any other: the names give the same results."""
     grading = gradings(name)
