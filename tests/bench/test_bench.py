@@ -333,6 +333,7 @@ def test_without_a_browser_the_figure_says_so(monkeypatch):
     assert math.isnan(found.value) and found.note == "chromium or playwright is not installed"
 
 
+@pytest.mark.sweep
 def test_system_measures_in_fresh_processes():
     """Compilation costs more than loading from disk, and importing loads no heavy library."""
     cold, cached, *_ = system.compile_time("causal")

@@ -64,6 +64,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("more", ["", WITH_TORCH], ids=["arrays", "torch"])
 def test_without_the_functions_of_posix_the_reference_computes(more):
     """Every public call of the CPU, where the process has no C library; an explicit request says why it cannot be."""

@@ -142,6 +142,7 @@ def test_no_numpy():
     assert imported == {"__future__", "collections.abc", "common.errors", "math", "random"}
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_the_example_trains(capsys):
     """Training on the first-token task takes the loss far below guessing."""

@@ -69,6 +69,7 @@ def test_the_bounds_of_a_point_hold_its_value(name, data):
         assert found.lo == found.hi == value
 
 
+@pytest.mark.one_in(3)
 @ROWS
 def test_every_interval_of_special_numbers(name):
     """No interval with ends among the special numbers loses a value, or hides a NaN, that its members can give."""

@@ -14,6 +14,7 @@ READ = chapters()
 # ruff: noqa: E501 (a table)
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
 def test_a_chapter_is_proved(chapter: Chapter):

@@ -209,6 +209,7 @@ def written(folder: Path, code: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said(name, tmp_path, left_behind):
     """The kind, the sentence and a detail, and nothing is left behind."""

@@ -53,6 +53,7 @@ MODELS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters(name):
     """All parameters, tied ones once, and those that a token uses."""

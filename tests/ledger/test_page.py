@@ -196,6 +196,7 @@ def test_the_page_says_what_has_no_formula(opened):
     assert view.tab.is_disabled("#metric-time")
 
 
+@pytest.mark.sweep
 def test_a_rule_without_limits_has_a_table(opened):
     """Pairs of such a rule are exact at powers of two, and the page says that others are not."""
     mask = rg.causal() | (rg.key < 5)
@@ -212,6 +213,7 @@ def test_a_rule_without_limits_has_a_table(opened):
     assert "pairs between the lengths of a table" in view.text("#notes")
 
 
+@pytest.mark.sweep
 def test_models_without_tokens_have_no_slider_of_tokens(opened):
     """An image model: batch alone, no plot over tokens, no decoding; the numbers are those of rg.cost."""
     config = transformers.ViTConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96)

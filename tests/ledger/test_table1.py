@@ -221,6 +221,7 @@ def test_lines_of_text(table):
     assert "µs" in lines(timed)[0] and "µs" not in lines(table)[0]
 
 
+@pytest.mark.sweep
 def test_the_command(capsys, tmp_path, monkeypatch):
     """Tables as text, the same as JSON, and a plot."""
     pytest.importorskip("matplotlib")

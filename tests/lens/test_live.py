@@ -293,6 +293,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     view.context.close()
 
 
+@pytest.mark.sweep
 @with_minilm
 def test_a_typed_text_is_compared_with_the_original(texts, chromium):
     """One click lays the first text beside the typed one, whatever their lengths; another click ends it."""

@@ -148,6 +148,7 @@ RULES = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
 def test_streamed_tiles_of_usual_rules(rules, monkeypatch):
     """Grouped heads, several tiles along both sides, and cells that reach beyond the matrix."""

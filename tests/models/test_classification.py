@@ -89,6 +89,7 @@ def test_a_classifier_learns_and_tells_how_well(folder):
     assert torch.allclose(alone, found[:5], atol=1e-5)  # neighbours in the batch change nothing
 
 
+@pytest.mark.sweep
 def test_training_with_json_prints_only_json(folder, tmp_path):
     """The lines for people go to standard error; the report is the one that is saved."""
     status, out, err = regard(

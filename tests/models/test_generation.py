@@ -38,6 +38,7 @@ def greedily(logits_of, prompt, tokens):
     return text[len(prompt) :]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "parts",
     [

@@ -52,6 +52,7 @@ def detected(model, text):
     return [call.figures for call in run.calls], run
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_an_induction_head_forms_in_layer_two(models):
     """Where the model copies, a head of the second layer attends to what followed the token before; no head of the

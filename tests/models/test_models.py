@@ -383,6 +383,7 @@ def test_targets_that_do_not_count():
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_reach_every_parameter(kind):
     """Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0
@@ -439,6 +440,7 @@ def test_dropout_falls_in_training_only():
     assert torch.equal(model(tokens), first)
 
 
+@pytest.mark.sweep
 def test_a_compiled_model_is_the_model():
     """torch.compile takes it as one graph; loss and gradients have the same bits."""
     model = seeded(LanguageModel, Config(**SMALL | {"layers": 1}, window=5, positions="alibi", softcap=20.0))

@@ -40,6 +40,7 @@ def losses(folder, name):
     return {line["step"]: line[name] for line in lines if name in line}
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_losses_do_not_depend_on_the_number_of_ranks(rhyme, tmp_path):
     """Two ranks, then three, then one process continue each other's checkpoints, with dropout: their losses, gradients

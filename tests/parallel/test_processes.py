@@ -97,6 +97,7 @@ def test_refusals_disagreement_and_the_end_of_a_rank():
         assert lost[1].startswith("rank 1 ") and "(parallel.attention: agreement)" in lost[1]
 
 
+@pytest.mark.sweep
 def test_a_late_rank_is_named():
     """The others wait for the time that was given; the late rank learns that they gave up."""
     one, two, late = results(3, "is_late", 5)
@@ -131,6 +132,7 @@ print(any("gloo" in name for name in names()))
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the names of threads from /proc")
 def test_no_thread_of_gloo_outlives_the_ranks():
     """One that frees its last tensor while Python shuts down aborts the process, although the work is done."""

@@ -30,6 +30,7 @@ def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
     assert "attention" in capsys.readouterr().out
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_digits_are_read(capsys):
     """A tenth of the steps already reads far more digits than a guess; pictures are shifted, not turned or lost."""

@@ -317,6 +317,7 @@ def test_a_rotation_after_inference_can_be_trained():
     assert x.grad.abs().sum() > 0
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scaling", [None, DynamicNTK(2.0, 4)], ids=lambda scaling: type(scaling).__name__)
 def test_a_rotation_can_be_compiled_and_transformed(scaling):
     """torch.compile takes it as one graph for every length, and torch.func maps and differentiates it."""

@@ -41,6 +41,7 @@ def test_the_bits_of_what_the_cache_shows(dtype, sizes):
         compare(dtype, sizes, rows, keys, mask=rg.causal())
 
 
+@pytest.mark.sweep
 @each_isa
 def test_on_every_instruction_set(isa):
     with limited(isa):

@@ -47,6 +47,7 @@ def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "dtype"), [case for case in CASES if case.values[0] in RULES])
 def test_few_rows_have_the_bits_of_many(name, dtype):
     """Any part of the rows, by itself; keys that are no multiple of a vector, in several pieces too."""
@@ -73,6 +74,7 @@ def test_where_they_are_used():
     assert pairs == (0 if "bf16" in host().isa else 1)
 
 
+@pytest.mark.sweep
 @each_isa
 def test_on_every_instruction_set(isa):
     """Vectors of other widths, and heads that share keys."""
@@ -123,6 +125,7 @@ def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, 
             same_bits(one, other)
 
 
+@pytest.mark.sweep
 @each_isa
 def test_gradients_on_every_instruction_set(isa, monkeypatch):
     with limited(isa):

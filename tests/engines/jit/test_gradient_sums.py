@@ -211,6 +211,7 @@ def test_the_height_of_tiles_changes_no_bit(rule, start):
         same(old, new)
 
 
+@pytest.mark.one_in(4)
 @rules
 def test_threads_change_no_bit(rule):
     """Tasks that share sums, over several blocks, heads of a group and batch entries."""
@@ -223,6 +224,7 @@ def test_threads_change_no_bit(rule):
         same(found[0], other)
 
 
+@pytest.mark.one_in(4)
 @rules
 def test_layouts_change_no_bit(rule):
     problem, dout, dlse = problem_of(np.array([700, -30]), 1300, B=2, **rule)

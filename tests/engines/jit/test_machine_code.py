@@ -32,6 +32,7 @@ def test_one_row_per_operator():
     assert set(EMIT) == set(OPERATORS)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "index", [rg.key * 1_000_003, -rg.key - 10, rg.query - 2**31 + rg.key, rg.key * 2**40, 7 // (rg.key - 3)]
 )
@@ -52,6 +53,7 @@ def test_a_table_may_hold_any_number():
     np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sweep
 def test_memory_grows_with_rows_only():
     """100,000 causal rows take at most 16 MB beyond the arrays."""
     script = """
@@ -113,6 +115,7 @@ def test_the_sums_of_a_tile_stay_in_the_registers_of_avx2(vectors):
     assert products >= 4 * (ACCUMULATORS if vectors == TALL else target.tile.key_tile * vectors)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize(
     ("isa", "cpu", "features"), [("avx2", "haswell", "+avx2,+fma,+f16c"), ("portable", "x86-64", "")]

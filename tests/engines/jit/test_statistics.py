@@ -274,6 +274,7 @@ def test_scores_of_any_size(dtype, scale, sinks):
 # ---- size ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_memory_grows_with_rows_only():
     """Everything about 100,000 causal rows: at most 32 MB beyond the answers, where the matrix would be 40 GB."""

@@ -227,6 +227,7 @@ def same(one: dict, other: dict) -> None:
             np.testing.assert_array_equal(np.signbit(x * 1.0), np.signbit(y * 1.0), err_msg=name)
 
 
+@pytest.mark.one_in(3)
 @cases
 def test_law_11_threads_change_no_bit(Q, K, rules):
     """One thread, two, three, five: the same bits, of columns and maps too."""
@@ -285,6 +286,7 @@ def test_law_11_sums_over_rows_do_not_depend_on_tiles(Q):
     assert len(heights) > 1 or high > Q
 
 
+@pytest.mark.one_in(3)
 @cases
 def test_law_11_strides(Q, K, rules):
     """Laid out otherwise: the same bits."""

@@ -168,6 +168,7 @@ def test_law_11_threads(dtype, rule, Q):
         same_results(results[0], other)
 
 
+@pytest.mark.spread
 @EACH_DTYPE
 @each_rule
 def test_law_11_rows_alone_and_in_chunks(dtype, rule):
@@ -228,6 +229,7 @@ def test_law_11_decoding_over_a_ring(window):
         same_results([each[:, :, first:last] for each in whole], part)
 
 
+@pytest.mark.sweep
 @each_isa
 def test_law_11_on_every_instruction_set(isa):
     """The tree, the threads and the rows alone, compiled for each instruction set that runs here."""
@@ -242,6 +244,7 @@ def test_law_11_on_every_instruction_set(isa):
         same_results([each[:, :, [4]] for each in whole], alone)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
 def test_law_11_between_instruction_sets(dtype):
     """Instruction sets with fused multiply-add have the same bits, unless they multiply pairs of bfloat16."""

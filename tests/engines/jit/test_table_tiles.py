@@ -90,6 +90,7 @@ def test_squares_have_the_bits_of_single_reads(dtype, table, layout):
             same_bits(found, wanted)
 
 
+@pytest.mark.sweep
 @each_isa
 def test_squares_on_every_instruction_set(isa):
     """The same for vectors of every width."""

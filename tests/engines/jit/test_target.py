@@ -184,6 +184,7 @@ assert len(texts) > 16, len(texts)
 """
 
 
+@pytest.mark.one_in(2)
 @each_isa
 def test_every_kernel_is_right_and_uses_nothing_wider(isa, tmp_path):
     """Numbers agree with the law, and no kernel names a register or an instruction that a narrower machine lacks."""

@@ -339,7 +339,7 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
 @pytest.mark.parametrize("before", ["", "import torch"], ids=["own", "torch"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_ends_a_long_call_soon(workers, before):
-    """SIGINT during a call of many seconds: KeyboardInterrupt within half a second of each core, then the right result."""
+    """SIGINT during a call of many seconds: KeyboardInterrupt within half a second of each core, then what is right."""
     script = f"""
         {before}
         import os, signal, threading, time, numpy as np, regard as rg

@@ -209,7 +209,7 @@ def own_part(name: str, layer, part: rp.Heads, wanted: torch.Tensor) -> torch.Te
     return wanted[part.query] if kind == "sinks" else wanted
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.sweep
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_layers_over_processes(ranks):
     """Outputs and gradients of one process up to rounding; bits that are the same on every rank and in a second run."""

@@ -286,6 +286,7 @@ def test_packed_documents():
     assert (packed - alone).abs().max() < 1e-5 < packed.abs().max()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["bool", "smallest float", "minus infinity", "with a bias"])
 def test_a_mask_of_the_user(kind):
     """A 4-D mask reaches attention untouched: booleans allow, floats are added."""

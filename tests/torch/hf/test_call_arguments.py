@@ -112,6 +112,7 @@ def test_what_reaches_attention_is_known_everywhere(name):
     assert {n: path for n, path in found.items() if n not in KNOWN} == {}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", ["llama", "gemma4", "gemma4_unified", "paligemma"])
 def test_a_loss_takes_its_arguments_through_the_model(name):
     """A model with labels has eager's loss and gradients, and so it has with each argument of the loss."""

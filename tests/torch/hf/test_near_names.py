@@ -41,7 +41,7 @@ def test_architectures_and_other_words(known):
     assert near_model("./translater", "check it").startswith("did you mean 'translator'?")
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.sweep  # the hub's own retries take half a minute without a network
 @pytest.mark.parametrize("words", [["audit", "translater"], ["look", "translater", "Hello."]])
 def test_the_commands(known, monkeypatch, words):
     """`audit` and `look`, without the network."""

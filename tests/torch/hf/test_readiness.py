@@ -36,6 +36,7 @@ def with_audio():
     return model, {"input_ids": ids, **sound}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RUNS)
 def test_check_is_silent_about_what_runs(name):
     """No word about a model whose forward runs, with attention calls on regard."""

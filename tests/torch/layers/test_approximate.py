@@ -290,6 +290,7 @@ def test_the_projections_of_an_exact_layer_load(name):
     assert torch.equal(again(rows(1, 9, 16)), layer(rows(1, 9, 16)))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", LAYERS)
 @torch.no_grad()
 def test_a_layer_can_be_compiled(name):

@@ -85,6 +85,7 @@ def gradients(layer, call, x, dout):
     return out, torch.autograd.grad(out, [x, *layer.parameters()], dout)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("make, call", LAYERS.values(), ids=LAYERS)
 def test_torch_says_the_same(make, call):
     """With torch's attention in its place, output and all gradients are the same to the last digits, and in bfloat16 as
@@ -134,6 +135,7 @@ def test_gradcheck(make, call):
     assert torch.autograd.gradcheck(out, given, fast_mode=True)
 
 
+@pytest.mark.one_in(2)
 @every
 def test_copies_and_files(make, call):
     """A deepcopy, a pickle, torch.save and a state dict in a fresh layer give the same output; a copy has its own

@@ -192,6 +192,7 @@ def test_torch_compiles_it_with_masks():
         torch.testing.assert_close(*slopes)
 
 
+@pytest.mark.sweep
 def test_gradients_of_each_sample():
     """torch.func.vmap over torch.func.grad, with a padding mask for each sample: torch's own per-sample gradients."""
     theirs, mine = pair(torch.float64, batch_first=True)

@@ -449,6 +449,7 @@ def test_arrays():
     assert (call.engine, call.dtype, call.dims["Q"]) == ("jit", "float32", 5)
 
 
+@pytest.mark.sweep
 def test_the_example_runs(tmp_path, monkeypatch, capsys):
     """The example writes timelines that hold its model's layers, and finds the faults that it plants."""
     pytest.importorskip("transformers", reason="its model comes from transformers")
