@@ -78,18 +78,6 @@ def test_only_what_wants_a_gradient_gets_one():
     assert not rg.attention(*tensors(wanting=False)).requires_grad
 
 
-def test_a_tensor_that_changed_is_noticed():
-    """Backward after an in-place change of an input or of the output raises torch's own error."""
-    for number in range(4):
-        given = tensors()
-        out = rg.attention(*given)
-        doubled = out * 2
-        with torch.no_grad():
-            (*given, out)[number].add_(1)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            doubled.sum().backward()
-
-
 def test_views_and_any_strides():
     """Projections are (B, rows, heads, depth) in memory and dout is often an expanded scalar: same gradients."""
     q, k, v = tensors()

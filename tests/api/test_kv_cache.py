@@ -19,11 +19,11 @@ from regard.api.kv_cache.pages import PAGE
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.run import threads
 from tests import ROOT
+from tests.api.caches import D, E, G, H, kv, kvq
 from tests.support.engines import engines, normal, same_bits
 from tests.support.kernels import guarded
 from tests.support.lanes import examples, one_in, sweep
 
-G, H, D, E = 2, 4, 8, 4
 SLOPES = rg.alibi_slopes(H)
 
 
@@ -209,7 +209,7 @@ def test_law_11_chunks_over_a_cache(engine, name, chunk):
 @pytest.mark.parametrize("window", [1, 60, 128, 129, 200])
 def test_a_ring_forgets_keys_but_not_positions(window):
     """Far past its size a window over a cache is the window over everything, and the store has stopped growing."""
-    k, v, q = normal(1, G, 2000, D, seed=1), normal(1, G, 2000, E, seed=2), normal(1, H, 2000, D, seed=3)
+    k, v, q = kvq(1, 2000, 2000)
     rules = {"score": rg.alibi(SLOPES)}
     cache = rg.KVCache(G, D, E, window=window)
     pages = []
@@ -229,7 +229,7 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
     """With query_start, any row attends what its sequence holds; without it, the count of rows must be that of the last
     append.
     """
-    k, v, q = normal(2, G, 50, D, seed=1), normal(2, G, 50, E, seed=2), normal(2, H, 3, D, seed=3)
+    k, v, q = kvq(2, 50, 3)
     cache = rg.KVCache(G, D, E, batch=2)
     cache.append(k, v, rows=[50, 31])
     for start in (20, [20, 7]):
@@ -249,7 +249,7 @@ def test_rows_may_stand_before_the_first_key(window, seed):
     """A start may be negative, as in `rg.attention`: of the rows before the first key, and with more rows than keys."""
     draw = np.random.default_rng(seed)
     Q, lengths = int(draw.integers(1, 9)), draw.integers(0, 7, 2)
-    k, v, q = normal(2, G, 6, D, seed=1), normal(2, G, 6, E, seed=2), normal(2, H, Q, D, seed=3)
+    k, v, q = kvq(2, 6, Q)
     cache = rg.KVCache(G, D, E, batch=2, window=window)
     cache.append(k, v, rows=lengths)
     starts = draw.integers(-9, 3, 2)
@@ -265,7 +265,7 @@ def test_rows_may_stand_before_the_first_key(window, seed):
 
 def test_axes_before_the_heads_are_the_sequences():
     """Any axes before the heads count as the sequences, and one sequence needs none; the result has the axes of q."""
-    k, v, q = normal(6, G, 9, D, seed=1), normal(6, G, 9, E, seed=2), normal(6, H, 9, D, seed=3)
+    k, v, q = kvq(6, 9, 9)
     expected = rg.attention(q, k, v)
     cache = rg.KVCache(G, D, E, batch=6)
     cache.append(k.reshape(2, 3, G, 9, D), v)
@@ -310,7 +310,7 @@ def test_many_keys_in_pieces():
     """Thousands of keys, which the compiled engine sums in pieces: sequences of other lengths are each bit-identical to
     their own call.
     """
-    k, v, q = normal(3, G, 5000, D, seed=1), normal(3, G, 5000, E, seed=2), normal(3, H, 80, D, seed=3)
+    k, v, q = kvq(3, 5000, 80)
     lengths = np.array([4900, 1023, 0])
     cache = rg.KVCache(G, D, E, batch=3)
     cache.append(k[:, :, :4900], v[:, :, :4900], rows=lengths)
@@ -335,7 +335,7 @@ def one_row(cache, q, **rules):
 
 def test_what_changed_since_the_last_step_is_seen():
     """A step is prepared again after arrays or variables of callables have changed, and for other rules."""
-    k, v, q = normal(1, G, 40, D, seed=1), normal(1, G, 40, E, seed=2), normal(1, H, 1, D, seed=3)
+    k, v, q = kvq(1, 40, 1)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :20], v[:, :, :20])
     allowed, slopes, sinks, size, capped = np.arange(99) % 2 == 0, SLOPES.copy(), SLOPES.copy(), 3, 2.0
@@ -371,7 +371,7 @@ def test_the_block_table_is_read_to_its_end_and_no_further():
     """A step prepared for positions to come reads no entry of an unallocated page: behind the table is a
     forbidden page.
     """
-    k, v, q = normal(1, G, 382, D, seed=1), normal(1, G, 382, E, seed=2), normal(1, H, 1, D, seed=3)
+    k, v, q = kvq(1, 382, 1)
     cache = rg.KVCache(G, D, E)
     cache.append(k[:, :, :380], v[:, :, :380])
     state = cache._state
@@ -386,7 +386,7 @@ def test_a_table_that_ends_is_refused_where_it_ends():
     """A step ahead of its time refuses nothing: a table that covers the keys so far is read, until it covers them no
     more.
     """
-    k, v, q = normal(1, G, 40, D, seed=1), normal(1, G, 40, E, seed=2), normal(1, H, 1, D, seed=3)
+    k, v, q = kvq(1, 40, 1)
     cache = rg.KVCache(G, D, E)
     bias = normal(30)
     for step in range(30):
@@ -410,7 +410,7 @@ def test_some_sequences_are_the_padded_call(engine, window, width):
     random = np.random.default_rng(width)
     padded, some = (rg.KVCache(G, D, E, batch=4, window=window) for _ in range(2))
     for cache in (padded, some):
-        cache.append(normal(4, G, 130, D, seed=1), normal(4, G, 130, E, seed=2), rows=[130, 0, 7, 100])
+        cache.append(*kv(4, 130), rows=[130, 0, 7, 100])
     for step in range(6):
         k, v, q = (normal(4, heads, width, depth, seed=step + depth) for heads, depth in ((G, D), (G, E), (H, D)))
         chosen = random.permutation(4)[: random.integers(1, 4)]
@@ -450,7 +450,7 @@ def test_another_number_of_rows_is_refused_after_equal_steps():
     """A call that looks like the one before is rejected if more rows were appended since."""
     cache = rg.KVCache(G, D, E)
     for width in (1, 1, 2):
-        cache.append(normal(1, G, width, D), normal(1, G, width, E))
+        cache.append(*kv(1, width))
         if width == 1:
             cache.attend(normal(1, H, 1, D))
     with pytest.raises(Refused, match="q does not have the rows of the last append"):
@@ -463,7 +463,7 @@ def test_guesses_are_taken_back(window):
     decoding without guesses.
     """
     random = np.random.default_rng(0)
-    k, v, q = normal(2, G, 400, D, seed=1), normal(2, G, 400, E, seed=2), normal(2, H, 400, D, seed=3)
+    k, v, q = kvq(2, 400, 400)
     whole = rg.attention(q, k, v, mask=rg.causal() if window is None else rg.window(window))
     cache, lengths = rg.KVCache(G, D, E, batch=2, window=window), np.array([0, 0])
     while lengths.max() < 390:
@@ -488,7 +488,7 @@ def test_guesses_are_taken_back(window):
 def test_guesses_are_prepared_once():
     """A step after removed guesses repeats the one before without new checks, until the sequence is long enough."""
     cache, prepared = rg.KVCache(G, D, E), []
-    k, v, q = normal(1, G, 200, D, seed=1), normal(1, G, 200, E, seed=2), normal(1, H, 200, D, seed=3)
+    k, v, q = kvq(1, 200, 200)
     whole = rg.attention(q, k, v, mask=rg.causal())
     for _ in range(20):
         begin = int(cache.lengths[0])
@@ -505,12 +505,12 @@ def test_guesses_are_prepared_once():
 
 def test_truncating_a_sequence_leaves_those_that_share_its_pages():
     """Rows that a truncated sequence appends are its own."""
-    k, v = normal(1, G, 300, D, seed=1), normal(1, G, 300, E, seed=2)
+    k, v = kv(1, 300)
     cache = rg.KVCache(G, D, E)
     cache.append(k, v)
     cache.reorder([0, 0])
     cache.truncate([300, 140])
-    cache.append(normal(2, G, 30, D, seed=3), normal(2, G, 30, E, seed=4))
+    cache.append(*kv(2, 30, 3))
     same_bits(cache.keys(0), np.concatenate([k[0], normal(2, G, 30, D, seed=3)[0]], 1))
     same_bits(cache.keys(1), np.concatenate([k[0, :, :140], normal(2, G, 30, D, seed=3)[1]], 1))
     cache.truncate(0)
@@ -522,7 +522,7 @@ def test_truncating_a_sequence_leaves_those_that_share_its_pages():
 
 def test_beams_share_what_they_have_in_common():
     """Sequences made by reorder hold the same pages; each copies only the page that it writes into."""
-    k, v = normal(1, G, 1000, D, seed=1), normal(1, G, 1000, E, seed=2)
+    k, v = kv(1, 1000)
     cache = rg.KVCache(G, D, E)
     cache.append(k, v)
     before = int((cache._state.pages.holders > 0).sum())
@@ -542,7 +542,7 @@ def test_a_store_of_fixed_size():
     """
     cache = rg.KVCache(G, D, E, batch=3, pages=4)
     store = cache._state.stores.k.array
-    k, v = normal(3, G, 130, D, seed=1), normal(3, G, 130, E, seed=2)
+    k, v = kv(3, 130)
     cache.append(k, v, rows=[130, 100, 1])
     with pytest.raises(Refused) as caught:
         cache.append(k, v, rows=[0, 29, 0])
@@ -570,7 +570,7 @@ def test_a_copy_goes_its_own_way(copied):
     """A copy of a cache, made to keep a prompt for later, holds what it held, and neither sees what the other
     appends.
     """
-    k, v, q = normal(1, G, 9, D, seed=1), normal(1, G, 9, E, seed=2), normal(1, H, 1, D, seed=3)
+    k, v, q = kvq(1, 9, 1)
     cache = rg.KVCache(G, D, E, window=300)
     for step in range(3):
         cache.append(k[:, :, [step]], v[:, :, [step]])
@@ -586,7 +586,7 @@ def test_a_copy_goes_its_own_way(copied):
 def test_dropped_sequences_close_up():
     """drop takes numbers in any form, negative ones among them; add puts empty sequences behind."""
     cache = rg.KVCache(G, D, E, batch=5)
-    cache.append(normal(5, G, 5, D), normal(5, G, 5, E), rows=[1, 2, 3, 4, 5])
+    cache.append(*kv(5, 5), rows=[1, 2, 3, 4, 5])
     cache.drop([0, -1])
     assert cache.lengths.tolist() == [2, 3, 4]
     cache.drop(np.int64(1))
@@ -648,7 +648,7 @@ def test_rows_in_8_bits():
 
 def test_attention_over_8_bits_is_attention_over_what_they_hold():
     """The only error is that of the rows: attention over the cache is attention over the rows that it gives back."""
-    k, v, q = normal(2, G, 300, D, seed=1), normal(2, G, 300, E, seed=2), normal(2, H, 300, D, seed=3)
+    k, v, q = kvq(2, 300, 300)
     cache = rg.KVCache(G, D, E, batch=2, storage="int8", window=90)
     for part in (slice(0, 100), slice(100, 101), slice(101, 300)):
         cache.append(k[:, :, part], v[:, :, part])

@@ -12,7 +12,8 @@ import pytest
 import regard as rg
 from regard import Refused
 from regard.common.files.tensors import read, write
-from tests.api.test_kv_cache_interrupts import KINDS, D, E, G, H, lived, operations, same, seen
+from tests.api.caches import D, E, G, H, kv
+from tests.api.test_kv_cache_interrupts import KINDS, lived, operations, same, seen
 from tests.support.engines import normal
 from tests.support.interrupts import ends_before
 
@@ -37,7 +38,7 @@ def test_a_loaded_cache_is_the_saved_one(kind, tmp_path):
             both = copy.deepcopy(cache), copy.deepcopy(loaded)
             for each in both:
                 call(each)
-                each.append(normal(len(each), G, 2, D, seed=3), normal(len(each), G, 2, E, seed=4))
+                each.append(*kv(len(each), 2, 3))
             same(*(seen(each)[2:] for each in both))
 
 
@@ -46,7 +47,7 @@ def test_a_loaded_cache_is_the_saved_one(kind, tmp_path):
 def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):
     """NaN, infinities and every other number come back as they were, in every dtype and storage."""
     cache = rg.KVCache(G, D, E, dtype=name, storage=storage)
-    k, v = normal(1, G, 200, D, seed=1), normal(1, G, 200, E, seed=2)
+    k, v = kv(1, 200)
     k[0, 0, 3], v[0, 1, 7, 2], v[0, 0, 8, 1] = 0, np.inf, np.nan
     cache.append(k.astype(cache.dtype), v.astype(cache.dtype))
     cache.save(tmp_path / "cache")
@@ -58,7 +59,7 @@ def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):
 def test_a_stepped_selection_is_saved(tmp_path):
     """A cache whose last append was for some sequences still knows which ones."""
     cache = rg.KVCache(G, D, E, batch=3)
-    cache.append(normal(2, G, 3, D), normal(2, G, 3, E), sequences=[2, 0])
+    cache.append(*kv(2, 3), sequences=[2, 0])
     cache.save(tmp_path / "cache")
     loaded, q = rg.KVCache.load(tmp_path / "cache"), normal(2, H, 3, D)
     same(*([*each.attend_with_lse(q, sequences=[0, 2])] for each in (cache, loaded)))
@@ -209,7 +210,7 @@ LIES = {
 def test_numbers_that_lie_are_refused(name, tmp_path):
     """A file with the right checksum in which sizes, pages or positions do not fit together is refused."""
     cache = rg.KVCache(G, D, E, batch=2)
-    cache.append(normal(2, G, 300, D), normal(2, G, 300, E), rows=[300, 120])
+    cache.append(*kv(2, 300), rows=[300, 120])
     cache.save(tmp_path / "real")
     metadata, arrays = read(tmp_path / "real", "test", "")
     described = json.loads(metadata["cache"])
@@ -224,7 +225,7 @@ def test_released_rows_are_not_read(tmp_path):
     """With a window, a file whose newest rows would attend to released keys is refused."""
     cache = rg.KVCache(G, D, E, window=10)
     for width in (300, 1):
-        cache.append(normal(1, G, width, D), normal(1, G, width, E))
+        cache.append(*kv(1, width))
     cache.save(tmp_path / "real")
     metadata, arrays = read(tmp_path / "real", "test", "")
     assert arrays["first"].tolist() == [2] and not refused(tmp_path / "real")

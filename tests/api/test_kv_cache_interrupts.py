@@ -12,11 +12,11 @@ import pytest
 
 import regard as rg
 from regard.api.kv_cache.pages import PAGE
+from tests.api.caches import D, E, G, H, kv
 from tests.support.engines import normal, same_bits
 from tests.support.interrupts import ends_before
 from tests.support.lanes import one_in, sweep
 
-G, H, D, E = 2, 4, 8, 4
 KINDS = {
     "growing": {},
     "window": {"window": 130},
@@ -38,7 +38,7 @@ def lived(kind: str, random) -> rg.KVCache:
         cache.reorder([0, 1, int(random.integers(2))])
     if random.random() < 0.5:
         width = int(random.integers(1, 3))
-        new = normal(len(cache), G, width, D, seed=5), normal(len(cache), G, width, E, seed=6)
+        new = kv(len(cache), width, 5)
         cache.append(*new)
     return cache
 
@@ -112,7 +112,7 @@ def test_a_cache_is_as_before_whatever_line_raises(kind, error, life):
             q = normal(2, H, 3, D, seed=9)
             same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in (tried, twin)))
         for each in (tried, twin):
-            each.append(normal(len(each), G, 2, D, seed=3), normal(len(each), G, 2, E, seed=4))
+            each.append(*kv(len(each), 2, 3))
         same(seen(tried), seen(twin))
 
 
@@ -132,7 +132,7 @@ def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
     call that writes them back, they are as before.
     """
     cache = full(storage)
-    k, v = normal(2, G, width, D, seed=3), normal(2, G, width, E, seed=4)
+    k, v = kv(2, width, 3)
     twin, before, overwritten = copy.deepcopy(cache), seen(cache), 0
     for line in itertools.count(1):
         if ends_before(line, KeyboardInterrupt, lambda: cache.append(k, v)):
@@ -151,7 +151,7 @@ def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
 @pytest.mark.parametrize("lengths", one_in(3, map(list, itertools.permutations((100, 60, 30)))))
 def test_one_page_with_readers_of_different_lengths(lengths):
     """Sequences that share a page and end at different rows of it append to it, each behind its own rows."""
-    k, v = normal(1, G, 100, D, seed=1), normal(1, G, 100, E, seed=2)
+    k, v = kv(1, 100)
     cache = rg.KVCache(G, D, E)
     cache.append(k, v)
     cache.reorder([0, 0, 0])

@@ -5,21 +5,20 @@ import pytest
 
 import regard as rg
 from regard import Refused
+from tests.api.caches import D, E, G, H, kv
 from tests.support.engines import normal
-
-G, H, D, E = 2, 4, 8, 4
 
 
 def cached(**kwargs):
     cache = rg.KVCache(**{"heads": G, "depth": D, "value_depth": E, "batch": 2} | kwargs)
-    cache.append(normal(2, G, 300, D), normal(2, G, 300, E))
+    cache.append(*kv(2, 300))
     return cache
 
 
 def stepped(**kwargs):
     """The same, where the first sequence has one more row."""
     cache = cached(**kwargs)
-    cache.append(normal(1, G, 1, D), normal(1, G, 1, E), sequences=0)
+    cache.append(*kv(1, 1), sequences=0)
     return cache
 
 
@@ -97,7 +96,7 @@ KVCache.attend: a score must be a number
   given     `key <= query`, which is a condition
   expected  a rule that computes the new logit
   fix       pass it as mask=, true where a row may attend"""),
-    (lambda: cached().append(normal(2, G, 2, D), normal(2, G, 2, E), rows=[1], sequences=[1, -1, 1]), """\
+    (lambda: cached().append(*kv(2, 2), rows=[1], sequences=[1, -1, 1]), """\
 KVCache.append: a sequence is listed twice
   given     sequences=[1, -1, 1]
   expected  each sequence at most once
@@ -166,7 +165,7 @@ def test_wording(build, words):
 def test_a_row_whose_keys_were_given_back_is_refused():
     """A row whose window begins before the stored positions is rejected; any other is computed."""
     cache = cached(window=10)
-    cache.append(normal(2, G, 1, D), normal(2, G, 1, E))
+    cache.append(*kv(2, 1))
     assert cache.held(0) == range(256, 301)
     q = normal(2, H, 1, D)
     cache.attend(q, query_start=265)

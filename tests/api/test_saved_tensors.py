@@ -153,12 +153,13 @@ def test_an_array_that_changes_before_the_backward_pass(what):
 
 
 def test_a_tensor_that_changes_before_the_backward_pass():
-    """Torch notices it for its own tensors, those that rules read included, and raises."""
-    for number in range(5):
+    """Torch notices it for its own tensors, those that rules read and the output included, and raises."""
+    for number in range(6):
         given = [learned(H, Q, D), learned(H, K, D), learned(H, K, D), learned(H, Q, K), learned(H)]
         *qkv, bias, sinks = given
         out = rg.attention(*qkv, score=bias, sinks=sinks)
+        doubled = out * 2
         with torch.no_grad():
-            given[number].mul_(2)
+            (*given, out)[number].add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            out.sum().backward()
+            doubled.sum().backward()

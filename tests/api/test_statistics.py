@@ -9,6 +9,7 @@ import regard as rg
 from regard.engines.reference.attention import logits
 from regard.language.problem import Problem
 from tests.support.engines import engines, qkv
+from tests.support.lanes import sweep
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 RULES = {
@@ -20,11 +21,17 @@ RULES = {
     "negative scale": {"scale": -0.7},
 }
 rules = pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+ROWS = ["lse", "maximum", "entropy", "distance", "range", "counts"]
+EVERYTHING = [*ROWS, "received", rg.mass(rg.key < 4), rg.top(3), rg.pooled(2, 2)]
 
 
 def pair(**sizes):
     q, k, _ = qkv(**sizes)
     return q, k
+
+
+def leaves(answer):
+    return answer if isinstance(answer, tuple) else (answer,)
 
 
 def matrix(q, k, **rules):
@@ -39,73 +46,55 @@ def positions(q, k, query_start=None, **_):
 
 @engines
 @rules
-def test_lse_is_that_of_attention(engine, rules):
-    """lse = ln Σ exp(score), sinks included."""
-    q, k = pair()
-    found = rg.attention_stats(q, k, of="lse", engine=engine, **rules).lse
-    np.testing.assert_allclose(found, rg.attention_with_lse(q, k, k, engine="reference", **rules)[1], **CLOSE)
+def test_measures_of_a_row(engine, rules):
+    """What each measure says of the weights of a row, and what each key receives from all rows.
 
-
-@engines
-@rules
-def test_maximum_is_the_largest_weight_and_its_key(engine, rules):
-    """The weight is the row's maximum, and it is at that key."""
-    q, k = pair()
-    p = matrix(q, k, **rules)
-    weight, key = rg.attention_stats(q, k, of=["maximum"], engine=engine, **rules).maximum
-    np.testing.assert_allclose(weight, p.max(-1), **CLOSE)
-    np.testing.assert_array_equal(key, np.where(p.max(-1) > 0, p.argmax(-1), -1))
-
-
-@engines
-@rules
-def test_entropy_in_nats(engine, rules):
-    """−Σ p ln p over the keys; what sinks take has no term."""
-    q, k = pair()
-    p = matrix(q, k, **rules)
-    found = rg.attention_stats(q, k, of=["entropy"], engine=engine, **rules).entropy
-    np.testing.assert_allclose(found, -(p * np.log(np.where(p > 0, p, 1))).sum(-1), **CLOSE)
-
-
-@engines
-@rules
-def test_distance_is_query_minus_key(engine, rules):
-    """Mean and variance of query − key, under weights that are scaled to a sum of 1 over the keys; 0 for an empty
-    row.
+    Sinks count in lse, and have no term in the entropy. Mean and variance of query − key are under weights that are
+    scaled to a sum of 1 over the keys. top gives the largest weights in order; weight 0 and key −1 where the attended
+    keys run out, as in an empty row.
     """
     q, k = pair()
     p = matrix(q, k, **rules)
     query, key = positions(q, k, **rules)
-    share = p.sum(-1)
-    mean = (p * (query - key)).sum(-1) / np.where(share, share, 1)
-    variance = (p * (query - key - mean[..., None]) ** 2).sum(-1) / np.where(share, share, 1)
-    found = rg.attention_stats(q, k, of=["distance"], engine=engine, **rules).distance
-    np.testing.assert_allclose(found.mean, mean, **CLOSE)
-    np.testing.assert_allclose(found.variance, variance, **CLOSE)
+    scores, _ = logits(Problem.of(q, k, None, **rules), np.arange(19), np.arange(37))
+    share = np.where(p.any(-1), p.sum(-1), 1)
+    mean = (p * (query - key)).sum(-1) / share
+    falling = -np.sort(-p, -1)[..., :12]
+    found = rg.attention_stats(q, k, of=[*ROWS, "received", rg.top(12)], engine=engine, **rules)
+    top = found.top
+    for mine, expected in (
+        (found.lse, rg.attention_with_lse(q, k, k, engine="reference", **rules)[1]),
+        (found.maximum.weight, p.max(-1)),
+        (found.entropy, -(p * np.log(np.where(p > 0, p, 1))).sum(-1)),
+        (found.distance.mean, mean),
+        (found.distance.variance, (p * (query - key - mean[..., None]) ** 2).sum(-1) / share),
+        (found.range.minimum, np.where(scores == -np.inf, np.inf, scores).min(-1)),
+        (found.range.maximum, scores.max(-1)),
+        (found.received, p.sum(-2)),
+        (top.weight, falling),
+        (np.where(top.key >= 0, np.take_along_axis(p, np.maximum(top.key, 0), -1), 0), falling),
+    ):
+        np.testing.assert_allclose(mine, expected, **CLOSE)
+    attended = (p > 0).sum(-1)
+    for mine, expected in (
+        (found.maximum.key, np.where(attended, p.argmax(-1), -1)),
+        (found.counts.attended, attended),
+        (found.counts.empty, attended == 0),
+        (found.counts.nan | found.counts.inf, np.zeros(attended.shape)),
+        (top.key >= 0, falling > 0),
+    ):
+        np.testing.assert_array_equal(mine, expected)
 
 
 @engines
-@rules
-def test_range_of_scores(engine, rules):
-    """The smallest and the largest score among the keys that a row attends."""
+def test_a_measure_is_the_same_alone(engine):
+    """What else is requested changes no bit of an answer."""
     q, k = pair()
-    problem = Problem.of(q, k, None, **rules)
-    s, _ = logits(problem, np.arange(q.shape[-2]), np.arange(k.shape[-2]))
-    least, most = rg.attention_stats(q, k, of=["range"], engine=engine, **rules).range
-    np.testing.assert_allclose(least, np.where(s == -np.inf, np.inf, s).min(-1), **CLOSE)
-    np.testing.assert_allclose(most, s.max(-1), **CLOSE)
-
-
-@engines
-@rules
-def test_counts_of_attended_keys(engine, rules):
-    """How many keys a row attends; rows that attend none are empty."""
-    q, k = pair()
-    counts = rg.attention_stats(q, k, of=["counts"], engine=engine, **rules).counts
-    attended = (matrix(q, k, **rules) > 0).sum(-1)
-    np.testing.assert_array_equal(counts.attended, attended)
-    np.testing.assert_array_equal(counts.empty, attended == 0)
-    assert not counts.nan.any() and not counts.inf.any()
+    together = rg.attention_stats(q, k, of=EVERYTHING, engine=engine, **RULES["window, softcap"])
+    for measure, name in zip(EVERYTHING, together, strict=True):
+        alone = rg.attention_stats(q, k, of=[measure], engine=engine, **RULES["window, softcap"])
+        for one, other in zip(leaves(alone[name]), leaves(together[name]), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @engines
@@ -136,30 +125,8 @@ def test_mass_on_sets_of_keys(engine, rules):
 
 @engines
 @rules
-def test_top_keys_fall(engine, rules):
-    """The largest weights in order, with their keys; weight 0 and key −1 where the attended keys run out."""
-    q, k = pair()
-    p = matrix(q, k, **rules)
-    weight, key = rg.attention_stats(q, k, of=[rg.top(12)], engine=engine, **rules).top
-    expected = -np.sort(-p, -1)[..., :12]
-    np.testing.assert_allclose(weight, expected, **CLOSE)
-    np.testing.assert_array_equal(key >= 0, expected > 0)
-    np.testing.assert_allclose(np.where(key >= 0, np.take_along_axis(p, np.maximum(key, 0), -1), 0), expected, **CLOSE)
-
-
-@engines
-@rules
-def test_received_is_the_column_sum(engine, rules):
-    """What each key receives from all rows."""
-    q, k = pair()
-    found = rg.attention_stats(q, k, of=["received"], engine=engine, **rules).received
-    np.testing.assert_allclose(found, matrix(q, k, **rules).sum(-2), **CLOSE)
-
-
-@engines
-@rules
-@pytest.mark.parametrize("cells", [(1, 1), (3, 4), (19, 37), (5, 37), (19, 2)])
-def test_pooled_maps(engine, rules, cells):
+@pytest.mark.parametrize(("row_cells", "key_cells"), [(3, 4), *sweep((1, 1), (19, 37), (5, 37), (19, 2))])
+def test_pooled_maps(engine, rules, row_cells, key_cells):
     """Mean and maximum of the weights in each cell; cells differ by one row and one key at most, and cover everything
     once.
     """
@@ -167,19 +134,16 @@ def test_pooled_maps(engine, rules, cells):
     p = matrix(q, k, **rules)
     rows, columns = (
         np.array_split(np.arange(size), np.arange(1, count) * size // count)
-        for size, count in zip(p.shape[-2:], cells, strict=True)
+        for size, count in zip(p.shape[-2:], (row_cells, key_cells), strict=True)
     )
     parts = [[p[..., row[0] : row[-1] + 1, column[0] : column[-1] + 1] for column in columns] for row in rows]
-    found = rg.attention_stats(q, k, of=[rg.pooled(*cells)], engine=engine, **rules).pooled
+    found = rg.attention_stats(q, k, of=[rg.pooled(row_cells, key_cells)], engine=engine, **rules).pooled
     for name in ("mean", "max"):
         expected = np.stack([np.stack([getattr(part, name)((-1, -2)) for part in row], -1) for row in parts], -2)
         np.testing.assert_allclose(getattr(found, "maximum" if name == "max" else name), expected, **CLOSE)
 
 
 # ---- what is not a number, and what is not there ---------------------------------------------------------------------
-
-EVERYTHING = ["lse", "maximum", "entropy", "distance", "range", "counts", "received", rg.mass(rg.key < 4), rg.top(3),
-              rg.pooled(2, 2)]  # fmt: skip
 
 
 @engines
@@ -263,10 +227,6 @@ def test_no_rows_or_no_keys(engine, Q, K):
     assert found.top.weight.shape == (2, 3, Q, 3)
     np.testing.assert_array_equal(found.received, np.full((2, 3, K), Q if K == 1 else 0))
     assert (np.isneginf(found.lse) == (K == 0)).all()
-
-
-def leaves(answer):
-    return answer if isinstance(answer, tuple) else (answer,)
 
 
 # ---- the answer as an object -----------------------------------------------------------------------------------------

@@ -33,26 +33,30 @@ def learn(function, given):
     return [leaf.grad for leaf in (*given, SLOPE, BIAS)]
 
 
-PROGRAMS = {
-    "plain": lambda q, k, v: rt.attention(q, k, v),
-    "rule from outside": lambda q, k, v: rt.attention(q, k, v, mask=LOCAL),
-    "rule built inside": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal() & rg.window(4)),
-    "rule written inside": lambda q, k, v: rt.attention(q, k, v, mask=(rg.key <= rg.query) & (rg.query - rg.key < 5)),
-    "callable": lambda q, k, v: rt.attention(q, k, v, mask=lambda b, h, i, j: j <= i),
-    "softcap": lambda q, k, v: rt.attention(q, k, v, score=rg.softcap(5.0), mask=rg.causal()),
-    "learned slopes": lambda q, k, v: rt.attention(q, k, v, score=LEARNED),
-    "mask of truth values": lambda q, k, v: rt.attention(q, k, v, mask=SEEN),
-    "learned bias": lambda q, k, v: rt.attention(q, k, v, score=BIAS),
-    "dropout": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=3),
-    "seed in a tensor": lambda q, k, v: rt.attention(q, k, v, dropout=0.5, seed=torch.tensor(3)),
-    "rows at other positions": lambda q, k, v: rt.attention(q, k, v, mask=rg.causal(), query_start=1),
-    "lse": lambda q, k, v: rt.attention_with_lse(q, k, v, mask=LOCAL)[1],
+RULES = {
+    "plain": dict,
+    "rule from outside": lambda: {"mask": LOCAL},
+    "rule built inside": lambda: {"mask": rg.causal() & rg.window(4)},
+    "rule written inside": lambda: {"mask": (rg.key <= rg.query) & (rg.query - rg.key < 5)},
+    "callable": lambda: {"mask": lambda b, h, i, j: j <= i},
+    "softcap": lambda: {"score": rg.softcap(5.0), "mask": rg.causal()},
+    "learned slopes": lambda: {"score": LEARNED},
+    "mask of truth values": lambda: {"mask": SEEN},
+    "learned bias": lambda: {"score": BIAS},
+    "dropout": lambda: {"dropout": 0.5, "seed": 3},
+    "seed in a tensor": lambda: {"dropout": 0.5, "seed": torch.tensor(3)},
+    "rows at other positions": lambda: {"mask": rg.causal(), "query_start": 1},
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_compiled_whole(program):
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_compiled_whole(rules):
     """torch.compile captures the call in one graph, bit-identical to the eager call, forward and backward."""
+
+    def program(q, k, v):
+        out, lse = rt.attention_with_lse(q, k, v, **rules())
+        return torch.cat([out, lse[..., None]], -1)
+
     eager = learn(program, tensors())
     torch._dynamo.reset()
     compiled = learn(torch.compile(program, fullgraph=True, backend="aot_eager"), tensors())

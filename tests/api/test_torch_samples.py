@@ -8,10 +8,15 @@ import torch
 import regard as rg
 import regard.torch as rt
 
-internal = pytest.importorskip("torch.testing._internal.common_methods_invocations", reason="torch has no samples here")
-modules = pytest.importorskip("torch.testing._internal.common_modules", reason="torch has no samples here")
-SDPA = next(op for op in internal.op_db if op.name == "nn.functional.scaled_dot_product_attention")
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+@pytest.fixture(scope="module")
+def sdpa():
+    """torch's description of its operator. Its module takes seconds to load: not while tests are collected."""
+    name = "torch.testing._internal.common_methods_invocations"
+    internal = pytest.importorskip(name, reason="torch has no samples here")
+    return next(op for op in internal.op_db if op.name == "nn.functional.scaled_dot_product_attention")
 
 
 def through_regard(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
@@ -34,12 +39,12 @@ def through_regard(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scal
 @pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("grad", [False, True])
-def test_samples_of_sdpa(dtype, grad):
+def test_samples_of_sdpa(sdpa, dtype, grad):
     """Every sample without dropout: values and gradients are as close to the float64 ones as torch's own, but for a few
     roundings of the scores, which are as large as they are: exp turns their absolute error into a relative one.
     """
     count = 0
-    for sample in SDPA.sample_inputs("cpu", dtype, requires_grad=grad):
+    for sample in sdpa.sample_inputs("cpu", dtype, requires_grad=grad):
         if sample.kwargs.get("dropout_p"):
             continue
         count += 1
@@ -87,6 +92,7 @@ def results(function, sample, dtype, grad):
 @pytest.mark.parametrize("name", ["MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer"])
 def test_samples_of_modules(name, training):
     """torch's samples of its layers with attention: the same results with regard's layer in their place."""
+    modules = pytest.importorskip("torch.testing._internal.common_modules", reason="torch has no samples here")
     count = 0
     for info in modules.module_db:
         if info.module_cls is not getattr(torch.nn, name):
@@ -130,9 +136,9 @@ def replaced(module):
     return made
 
 
-def test_what_the_samples_hold():
+def test_what_the_samples_hold(sdpa):
     """Masks, causality, scales and grouped heads are among them, so that this file means something."""
-    samples = list(SDPA.sample_inputs("cpu", torch.float32, requires_grad=False))
+    samples = list(sdpa.sample_inputs("cpu", torch.float32, requires_grad=False))
     named = [sample.kwargs for sample in samples]
 
     assert any(kwargs.get("attn_mask") is not None for kwargs in named)
