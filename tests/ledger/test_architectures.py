@@ -7,6 +7,7 @@ from regard.ledger import architectures
 from regard.ledger.architectures import compare
 from regard.torch.hf.tiny_models import families
 from tests import ROOT
+from tests.support.lanes import sweep
 
 T.logging.set_verbosity_error()
 
@@ -48,19 +49,12 @@ def test_a_few(name):
     assert row.result == FEW[name], row
 
 
-# Every fourteenth in CI, in sweeps every seventh.
-SOME = [
-    name if number % 2 == 0 else pytest.param(name, marks=pytest.mark.sweep)
-    for number, name in enumerate(sorted(families())[::7])
-]
-
-
-@pytest.mark.one_in(5)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SOME)
-def test_some_architectures(name):
+@pytest.mark.parametrize("first", [0, *sweep(*range(7, 70, 7))])
+def test_some_architectures(first):
     """The page says of each what is found; none differs. The page itself is made of all of them, in some minutes."""
-    row = compare(name)
-    assert row.result != "differs", row
-    assert row.reason or row.result == "agrees"
-    assert in_docs(name) == architectures.HEADINGS[row.result], row
+    for name in sorted(families())[first::70]:
+        row = compare(name)
+        assert row.result != "differs", row
+        assert row.reason or row.result == "agrees"
+        assert in_docs(name) == architectures.HEADINGS[row.result], row
