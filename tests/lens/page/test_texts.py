@@ -9,6 +9,7 @@ import regard as rg
 from regard.common import default_model
 from regard.lens.viewer import page
 from tests.support.browser import example
+from tests.support.lanes import sweep
 from tests.support.layout import CUT_OFF
 from tests.support.page_map import Map
 
@@ -33,18 +34,25 @@ TEXTS = {
     "word": "Donaudampfschifffahrtselektrizitaetenhauptbetriebswerkbauunterbeamtengesellschaft" * 3,
     "mixed": "He said שלום עולם and then مرحبا بالعالم to 3 people, 𓀀 too.",
 }
-WIDTHS = range(360, 1301, 50)
+WIDTHS = [360, 710, 1000, 1300]  # in each layout of the page
+SHOWN = ["mixed", "word"]  # two directions, and a word longer than a line; the other texts are for sweeps
 
 
 @pytest.fixture(scope="module")
 def read(kept_open):
-    """A function from the name of a text to its open page and its run; each is recorded once."""
+    """A function from the name of a text to its page, with every section open, and its run; each is recorded once."""
     known = {}
 
     def reading(name):
         if name not in known:
             run = rg.look(None, TEXTS[name])
-            known[name] = kept_open(page(run)), run
+            view = kept_open(page(run))
+            view.reach("walk")
+            view.reach("pair")
+            view.tab.evaluate(
+                "walk.set({ all: true }); document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+            )
+            known[name] = view, run
         return known[name]
 
     return reading
@@ -62,48 +70,43 @@ def tokens(view, selector="#words"):
     )
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_nothing_is_cut_off_at_any_width(read, name):
+@pytest.mark.spread
+@pytest.mark.parametrize("width", [*WIDTHS, *sweep(*sorted({*range(360, 1301, 50)} - {*WIDTHS}))])
+@pytest.mark.parametrize("name", [*SHOWN, *sweep(*sorted(TEXTS.keys() - SHOWN))])
+def test_nothing_is_cut_off_at_any_width(read, name, width):
     """From 360 to 1300 pixels, with every section open: the page does not scroll sideways, no box reaches out of the
     window, no text is hidden, and no text lies over another.
     """
     view, run = read(name)
     assert len(run.axes["text"]) >= (400 if name == "long" else 3)
-    view.tab.evaluate("$('walk').scrollIntoView()")
-    view.tab.wait_for_selector("#walk-note:not(:empty)")
-    view.tab.evaluate("$('pair').scrollIntoView()")
-    view.tab.wait_for_selector("#pair-list .entry")
-    view.tab.evaluate(
-        "walk.set({ all: true }); document.querySelectorAll('details').forEach((each) => { each.open = true; })"
-    )
-    for width in WIDTHS:
-        view.tab.set_viewport_size({"width": width, "height": 900})
-        view.tab.evaluate("scrollTo(0, 0)")
-        view.settled()
-        assert view.tab.evaluate(CUT_OFF) == [], width
+    view.tab.set_viewport_size({"width": width, "height": 900})
+    view.tab.evaluate("scrollTo(0, 0)")
+    view.settled()
+    assert view.tab.evaluate(CUT_OFF) == []
     view.tab.set_viewport_size({"width": 1280, "height": 900})
     view.settled()
 
 
 def test_what_is_cut_off_would_be_found(read):
     """The measure finds a box that is too wide, a text that is hidden, and texts on top of each other."""
-    view, _ = read("sentence")
+    view, _ = read("mixed")
+    view.choose(query=2, key=1)
     view.tab.evaluate("scrollTo(0, 0)")
     for change, what in (
         ("$('reader-readout').style.width = '3000px'", "sticks out"),
         ("$('copy-link').style.width = '30px'", "cut off"),
         ("$('atlas-note').style.cssText = 'height: 8px; min-height: 0; overflow: hidden'", "cut off below"),
-        ("$('map-pinned').style.marginTop = '-60px'", "overlap"),
+        ("$('map-level').style.marginTop = '-40px'", "overlap"),
     ):
         assert view.tab.evaluate(CUT_OFF) == []
         view.tab.evaluate(change)
         assert any(what in each for each in view.tab.evaluate(CUT_OFF)), change
         view.tab.evaluate(
-            "for (const id of ['reader-readout', 'copy-link', 'atlas-note', 'map-pinned']) $(id).style.cssText = ''"
+            "for (const id of ['reader-readout', 'copy-link', 'atlas-note', 'map-level']) $(id).style.cssText = ''"
         )
 
 
-@pytest.mark.parametrize("name", ["arabic", "hebrew"])
+@pytest.mark.parametrize("name", ["arabic", *sweep("hebrew")])
 def test_right_to_left_text_reads_from_the_right(read, name):
     """The first token of each line is its rightmost, and the next ones lie to its left, up to its last."""
     view, run = read(name)
@@ -143,47 +146,44 @@ def test_every_token_of_a_joined_word_is_clickable(read):
     for name in ("arabic", "mixed"):
         view, _ = read(name)
         view.tab.evaluate("$('words').scrollIntoView({ block: 'center' })")
-        for each in tokens(view):
-            assert each["right"] - each["left"] >= 3, each
-            x, y = (each["left"] + each["right"]) / 2, (each["top"] + each["bottom"]) / 2
-            hit = view.tab.evaluate("([x, y]) => document.elementFromPoint(x, y).dataset.token", [x, y])
-            assert hit == str(each["i"]), (name, each)
-        between = view.tab.evaluate(
-            """[...document.querySelectorAll("#words .token:not(.first, .alone, .row, .key)")].map(
-                (node) => getComputedStyle(node).boxShadow)"""
+        found = tokens(view)
+        assert min(each["right"] - each["left"] for each in found) >= 3
+        middles = [[(each["left"] + each["right"]) / 2, (each["top"] + each["bottom"]) / 2] for each in found]
+        hits = view.tab.evaluate(
+            "(places) => places.map(([x, y]) => Number(document.elementFromPoint(x, y).dataset.token))", middles
         )
+        assert hits == [each["i"] for each in found], name
+        between = view.each("#words .token:not(.first, .alone, .row, .key)", "getComputedStyle(node).boxShadow")
         assert between and all("inset" in shadow for shadow in between)
 
 
-@pytest.mark.parametrize("name", ["arabic", "mixed", "hebrew"])
+@pytest.mark.parametrize("name", ["arabic", *sweep("mixed", "hebrew")])
 def test_arrow_keys_move_on_the_screen(read, name):
-    """ArrowLeft chooses the token to the left, ArrowRight the one to the right, whatever the direction of the text."""
+    """ArrowLeft chooses the token to the left, ArrowRight the one to the right, whatever the direction of the text;
+    beyond the end of a line is the next line, or the one before.
+    """
     view, _ = read(name)
-    view.choose(query=1, key=None, pins=[])
+    view.choose(key=None, pins=[])
     view.tab.focus("#words")
     lines = {}
-    for each in tokens(view):
-        lines.setdefault(each["line"], []).append(each)
+    for each in sorted(tokens(view), key=lambda each: each["left"]):
+        lines.setdefault(each["line"], []).append(each["i"])
     for line in lines.values():
-        line.sort(key=lambda each: each["left"])
-        view.choose(query=line[0]["i"])
-        for each in line[1:]:
-            view.press("ArrowRight")
-            assert view.state("query") == each["i"]
-        for each in line[-2::-1]:
-            view.press("ArrowLeft")
-            assert view.state("query") == each["i"]
-    # Beyond the end of a line is the next line, or the one before.
+        view.choose(query=line[0])
+        for pressed, places in (("ArrowRight", line[1:]), ("ArrowLeft", line[-2::-1])):
+            for place in places:
+                view.tab.keyboard.press(pressed)
+                assert view.state("query") == place
     if name == "arabic" and len(lines) > 1:
-        (upper, lower) = list(lines.values())[:2]
-        view.choose(query=upper[0]["i"])
+        upper, lower = (lines[at] for at in sorted(lines)[:2])
+        view.choose(query=upper[0])
         view.press("ArrowLeft")
-        assert view.state("query") == lower[-1]["i"]
+        assert view.state("query") == lower[-1]
 
 
 def test_limits_cut_between_characters(read):
     """A clipped text is a beginning of the whole one that ends between two characters, also in labels of the map."""
-    view, _ = read("emoji")
+    view, _ = read("mixed")
     parts = [FAMILY, "e\u0301", FLAG, ASTRONAUT, "🇫🇷", "⟨U+200D⟩", "⟨F0⟩", "क्षि", "a"]
     whole = "".join(parts)
     ends = {"".join(parts[:count]) for count in range(len(parts) + 1)}
@@ -249,8 +249,7 @@ def test_short_labels_of_unknown_tokens_are_explained(read):
     view.choose(query=1, key=1)
     assert "… ([UNK])” (token 1)" in view.text("#map-pinned")
     assert "… ([UNK])” (token 1)" in view.tab.text_content("#map-table")
-    view.tab.evaluate("$('lines').scrollIntoView()")
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     assert view.tab.text_content("#lines-keys-1 bdi").endswith("… ([UNK])")
 
 
@@ -260,7 +259,7 @@ def test_bytes_of_a_character_are_explained(opened):
     view = opened(page(run))
     shown = tokens(view)
     assert [each["text"] for each in shown] == ["a", "⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "⟨U+FFFD⟩"]
-    titles = view.tab.evaluate("[...document.querySelectorAll('#words .token')].map((node) => node.title)")
+    titles = view.each("#words .token", "node.title")
     assert titles[0] == "" and titles[1] == titles[2] == "⟨…⟩ is a byte of a character that is split between tokens"
     assert titles[3] == "⟨U+…⟩ is the number of a character that is invisible, or that a font cannot show"
     view.tab.hover("#words-1")
