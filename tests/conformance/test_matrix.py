@@ -5,7 +5,6 @@ import pytest
 from regard.conformance.mistakes.catalog import CATALOG
 from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
 from regard.conformance.mistakes.probes import probes
-from tests.support.lanes import sweep
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +34,12 @@ def test_the_law_itself_is_rejected_by_no_probe():
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("count", [6, *sweep(24)])
-def test_pairs_of_mistakes_are_rejected_and_one_is_named(count):
+def test_pairs_of_mistakes_are_rejected_and_one_is_named():
     """Random pairs: one of the two is named in at least 90 % of those that differ from the law."""
-    found = [each for each in pairs(count, seed=1) if each.rejected]
+    found = [each for each in pairs(24, seed=1) if each.rejected]
     named = [each for each in found if {mistake.name for mistake in each.mistakes} & set(each.named)]
 
-    assert len(found) >= 0.9 * count
+    assert len(found) >= 22
     assert len(named) >= 0.9 * len(found)
 
 
