@@ -18,6 +18,7 @@ from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
 from tests.support.kernels import written
+from tests.support.lanes import SWEEP, examples, sweep
 from tests.support.machine import each_isa, names_x86_registers, on
 from tests.support.strategies import problems
 
@@ -87,7 +88,7 @@ def test_neighbours_are_independent():
         assert abs((x == y).mean() - 0.5) < 4 * 0.5 / math.sqrt(x.size)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.integers(0, 2**64 - 1),
     st.floats(0, 1, exclude_max=True),
@@ -223,7 +224,7 @@ def test_law_9_the_scalar_law_says_the_same():
     np.testing.assert_allclose([[a.data for a in row] for row in A], weights, rtol=1e-12, atol=1e-15)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(problems(rows=12, depth=6), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
 def test_law_9_the_public_functions_agree(case, rate, seed):
     """attention is attention_weights times the values, whatever the mask, score, start and strides."""
@@ -242,12 +243,7 @@ def test_law_9_the_public_functions_agree(case, rate, seed):
 
 # ---- the compiled engine ---------------------------------------------------------------------------------------------
 
-# In CI two of them, in sweeps all.
-DTYPES_IN_CI = [
-    "float32",
-    *(pytest.param(name, marks=pytest.mark.sweep) for name in ("float64", "float16")),
-    "bfloat16",
-]
+DTYPES = ["float32", "bfloat16", *sweep("float64", "float16")]
 
 
 def identity_values(B, H, G, Q, K, dtype):
@@ -262,7 +258,7 @@ def identity_values(B, H, G, Q, K, dtype):
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
 def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
     """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared
@@ -281,7 +277,7 @@ def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
 
 @pytest.mark.spread
 @each_isa
-@pytest.mark.parametrize("dtype", DTYPES_IN_CI)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_law_9_backward_drops_the_same_pairs(isa, dtype):
     """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
     H, Q, K = 3, 70, 141
@@ -294,7 +290,7 @@ def test_law_9_backward_drops_the_same_pairs(isa, dtype):
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=6 if SWEEP else 3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
 def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
     """Its error is that of the engine without dropout, times what the surviving weights grow by."""

@@ -6,8 +6,7 @@ float32 computes nearly every rule exactly: what differs between engines is what
 
 import ml_dtypes
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard as rg
@@ -21,14 +20,14 @@ from regard.language.problem import Problem
 from tests.engines.jit.test_backward import law, parts, usual
 from tests.support.engines import DTYPES
 from tests.support.in_numpy import in_numpy
-from tests.support.lanes import examples
+from tests.support.lanes import SWEEP, examples
 
 H, Q, K, D = 2, 5, 9, 4
 LARGE = [2.0**126, 2.0**127, -(2.0**127), 2.0**128, -(2.0**128), 1e39, -1e39, 1e300, -1e300, -(2.0**1023)]
 SMALL = [2.0**-126, 1e-46, -1e-46, 1e-300]
 NUMBERS = st.sampled_from([*LARGE, *LARGE, *SMALL, 0.0, 0.5, 1.0, -2.0])
-several = examples(20, suppress_health_check=list(HealthCheck))
 many = examples(250, suppress_health_check=list(HealthCheck))
+compiled = settings(many, max_examples=270 if SWEEP else 6)  # each example compiles kernels of its own
 
 
 @st.composite
@@ -140,7 +139,9 @@ def expected(rule, dtype, seed: int):
     return problem, exact, budget
 
 
-def forward_and_statistics(rule, dtype, seed: int) -> None:
+@compiled
+@given(rules(), st.sampled_from(DTYPES), st.integers(0, 9))
+def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
     """out, lse and statistics of every engine that takes the rule, and of a cache, against the law."""
     problem, exact, budget = expected(rule, dtype, seed)
     q, k, v = problem.q, problem.k, problem.v
@@ -159,20 +160,9 @@ def forward_and_statistics(rule, dtype, seed: int) -> None:
     exact_within(found["maximum"].weight, exact["maximum"], budget["maximum"], "maximum")
 
 
-@several
-@given(rules(), st.sampled_from(DTYPES), st.integers(0, 9))
-def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
-    forward_and_statistics(rule, dtype, seed)
-
-
-@pytest.mark.sweep
-@many
-@given(rules(), st.sampled_from(DTYPES), st.integers(0, 9))
-def test_every_engine_has_the_range_of_the_law_for_many_rules(rule, dtype, seed):
-    forward_and_statistics(rule, dtype, seed)
-
-
-def gradients(rule, dtype, seed: int) -> None:
+@compiled
+@given(rules(), st.sampled_from([np.float32, np.float64]), st.integers(0, 9))
+def test_gradients_have_the_range_of_the_law(rule, dtype, seed):
     """Gradients against the law where they are small enough for the dtype of sums, and NaN nowhere else."""
     problem = Problem.of(*arrays(dtype, seed), score=rule)
     dout = np.random.default_rng(seed).integers(-2, 3, (1, H, Q, D)).astype(dtype)
@@ -187,16 +177,3 @@ def gradients(rule, dtype, seed: int) -> None:
         budget = (64 * eps + 4 * own) * np.maximum(size[certain].max(initial=0), 1)
         exact_within(mine[certain], exact[certain], budget, f"gradient of {name}")
         assert not np.isfinite(mine[np.isnan(exact)]).any(), name
-
-
-@several
-@given(rules(), st.sampled_from([np.float32, np.float64]), st.integers(0, 9))
-def test_gradients_have_the_range_of_the_law(rule, dtype, seed):
-    gradients(rule, dtype, seed)
-
-
-@pytest.mark.sweep
-@many
-@given(rules(), st.sampled_from([np.float32, np.float64]), st.integers(0, 9))
-def test_gradients_have_the_range_of_the_law_for_many_rules(rule, dtype, seed):
-    gradients(rule, dtype, seed)

@@ -4,12 +4,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import regard as rg
 from regard.engines.reference import attention as reference
 from regard.language.expr import tables_of
 from regard.language.problem import Problem
+from tests.support.lanes import examples
 from tests.support.strategies import problems
 
 B, G, H, Q, K, D, E = 2, 2, 4, 5, 6, 3, 2
@@ -97,7 +98,7 @@ def test_every_float_table_of_the_score_gets_a_gradient():
     assert set(tables_of(score).values()) == {step, height, number}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(problems(dtypes=(np.float64,), rows=10, depth=6))
 def test_backward_along_a_random_direction(case):
     """On random problems the gradient predicts the change along a random direction of q, k, v and sinks."""

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -70,7 +70,7 @@ def test_whole_numbers_truth_values_and_nothing_at_all(scores):
     assert hidden_beside(np.zeros((2, 3, 0)), np.ones((2, 3, 0), bool)).shape == (2, 3, 0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**31), st.sampled_from([0.0, 1.0, 60.0, ORDINARY]), st.sampled_from([0.0, 0.5, 1e3, 1e30]))
 def test_what_hides_leaves_no_weight(seed, scores, lower):
     """Beside a key to which nothing is added, the weight is 0 in float32, and the others are the same in every bit."""
