@@ -13,6 +13,7 @@ from regard.language.problem import Problem
 from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
+from tests.support.lanes import sweep
 
 
 def brute(p, allowed, scores, special, start) -> dict[str, list[list[float]]]:
@@ -97,6 +98,7 @@ def cut(p, lines):
     return [np.split(head, np.arange(1, lines) * len(head) // lines) for head in p]
 
 
+@pytest.mark.spread
 @rules
 @pytest.mark.parametrize("block", [1, 25, 1 << 20])
 def test_given_weights_have_the_same_figures(rules, block, monkeypatch):
@@ -183,7 +185,7 @@ def test_figures_grow_with_the_rows():
 @pytest.mark.spread
 @pytest.mark.parametrize("rules", [{}, {"score": rg.score + 1e5}], ids=["products", "bias"])
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
-@pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
+@pytest.mark.parametrize("size", [1e3, *sweep(1e4), 1e5])
 def test_weights_are_right_however_large_the_scores(size, small, rules, monkeypatch):
     """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the
     codes' error.

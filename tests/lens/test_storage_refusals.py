@@ -45,64 +45,69 @@ def deep(found, *path, to):
     found[path[-1]] = to
 
 
+def put(*path, to):
+    """The change that puts a value at a place."""
+    return lambda found: deep(found, *path, to=to)
+
+
 MANIFESTS = {
     "not JSON": (lambda found: "{", "a manifest that cannot be read"),
     "a bare NaN": (lambda found: json.dumps(found)[:-1] + ', "facts": NaN}', "NaN is not valid JSON"),
     "a name twice": (lambda found: json.dumps(found)[:-1] + ', "model": "b"}', "two values under one name"),
     "nested deeply": (lambda found: '{"format": ' + "[" * 100_000 + "}", "nested too deep"),
-    "no run": (lambda found: deep(found, "format", to="a recipe"), "a file of another program"),
+    "no run": (put("format", to="a recipe"), "a file of another program"),
     "a list": (lambda found: "[1]", "a file of another program"),
-    "newer": (lambda found: deep(found, "version", to=2), "version 2.*expected  version 1.*update regard"),
+    "newer": (put("version", to=2), "version 2.*expected  version 1.*update regard"),
     "a missing name": (lambda found: found.pop("model") and None, "without 'model'"),
-    "an unknown name": (lambda found: deep(found, "more", to=1), r"run\.json\.more"),
-    "a number for text": (lambda found: deep(found, "text", to=1), r"run\.json\.text is 1\n  expected  str"),
-    "a truth for a number": (lambda found: deep(found, "calls", 0, "start", to=True), r"calls\[0\]\.start is True"),
-    "a huge start": (lambda found: deep(found, "calls", 0, "start", to=10**30), "start is too large"),
-    "no image": (lambda found: deep(found, "axes", "patches", "picture", to="é"), "the image is not valid base64"),
+    "an unknown name": (put("more", to=1), r"run\.json\.more"),
+    "a number for text": (put("text", to=1), r"run\.json\.text is 1\n  expected  str"),
+    "a truth for a number": (put("calls", 0, "start", to=True), r"calls\[0\]\.start is True"),
+    "a huge start": (put("calls", 0, "start", to=10**30), "start is too large"),
+    "no image": (put("axes", "patches", "picture", to="é"), "the image is not valid base64"),
     "a special token beyond": (
-        lambda found: deep(found, "axes", "keys", "special", to=[10]),
+        put("axes", "keys", "special", to=[10]),
         "special tokens outside the axis",
     ),
-    "a grid of three": (lambda found: deep(found, "axes", "patches", "grid", to=[2, 2, 2]), "not a grid of patches"),
+    "a grid of three": (put("axes", "patches", "grid", to=[2, 2, 2]), "not a grid of patches"),
     "a grid that does not fit": (
-        lambda found: deep(found, "axes", "patches", "grid", to=[2, 3]),
+        put("axes", "patches", "grid", to=[2, 3]),
         "a grid that does not fit",
     ),
     "segments that overlap": (
-        lambda found: deep(found, "axes", "patches", "segments", 0, "stop", to=5),
+        put("axes", "patches", "segments", 0, "stop", to=5),
         "segments that do not fit",
     ),
     "an unknown token beyond": (
-        lambda found: deep(found, "axes", "keys", "unknown", to=[{"position": 10, "characters": "x"}]),
+        put("axes", "keys", "unknown", to=[{"position": 10, "characters": "x"}]),
         "unknown tokens that do not fit the axis",
     ),
     "an unknown token of another form": (
-        lambda found: deep(found, "axes", "keys", "unknown", to=[{"position": "1", "characters": "x"}]),
+        put("axes", "keys", "unknown", to=[{"position": "1", "characters": "x"}]),
         "an unknown name",
     ),
     "an axis too short": (lambda found: found["axes"]["keys"]["tokens"].pop() and None, "does not fit its axes"),
-    "no such axis": (lambda found: deep(found, "calls", 1, "keys", to="elsewhere"), "does not fit its axes"),
-    "a step after the text": (lambda found: deep(found, "steps", 0, "position", to=99), "steps outside every axis.*99"),
+    "no such axis": (put("calls", 1, "keys", to="elsewhere"), "does not fit its axes"),
+    "a step after the text": (put("steps", 0, "position", to=99), "steps outside every axis.*99"),
     "a step before the text": (
-        lambda found: deep(found, "steps", 1, "position", to=-5),
+        put("steps", 1, "position", to=-5),
         "steps outside every axis.*-5",
     ),
     "a scale of 401 digits": (
-        lambda found: deep(found, "calls", 1, "scale", to=10**400),
+        put("calls", 1, "scale", to=10**400),
         r"scale is 1000.*expected  float",
     ),
     "a probability of 401 digits": (
-        lambda found: deep(found, "steps", 0, "candidates", 0, "probability", to=-(10**400)),
+        put("steps", 0, "candidates", 0, "probability", to=-(10**400)),
         r"probability is -1000.*expected  float",
     ),
-    "no call": (lambda found: deep(found, "calls", to=[]), "no attention calls"),
+    "no call": (put("calls", to=[]), "no attention calls"),
     "another file": (
-        lambda found: deep(found, "calls", 0, "file", to="../run/call-000.safetensors"),
+        put("calls", 0, "file", to="../run/call-000.safetensors"),
         "a call in another file",
     ),
-    "an absolute path": (lambda found: deep(found, "calls", 1, "file", to="/etc/passwd"), "a call in another file"),
+    "an absolute path": (put("calls", 1, "file", to="/etc/passwd"), "a call in another file"),
     "two calls in one file": (
-        lambda found: deep(found, "calls", 1, "file", to="call-000.safetensors"),
+        put("calls", 1, "file", to="call-000.safetensors"),
         "a call in another file",
     ),
     "an array missing": (
@@ -114,40 +119,40 @@ MANIFESTS = {
         "a missing array",
     ),
     "another shape": (
-        lambda found: deep(found, "calls", 0, "arrays", "q", "shape", to=[4, 80]),
+        put("calls", 0, "arrays", "q", "shape", to=[4, 80]),
         "an array with another dtype or shape",
     ),
-    "an incomplete overview": (lambda found: deep(found, "calls", 0, "overview", to=None), "an incomplete overview"),
+    "an incomplete overview": (put("calls", 0, "overview", to=None), "an incomplete overview"),
     "an unknown operator": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "op", to="causl"),
+        put("calls", 0, "rules", "nodes", 2, "op", to="causl"),
         "an unknown operator",
     ),
     "too many arguments": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0]),
+        put("calls", 0, "rules", "nodes", 2, "of", to=[0]),
         "wrong number of arguments",
     ),
     "a later node": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, 2]),
+        put("calls", 0, "rules", "nodes", 2, "of", to=[0, 2]),
         "a missing node",
     ),
     "a negative node": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 2, "of", to=[0, -1]),
+        put("calls", 0, "rules", "nodes", 2, "of", to=[0, -1]),
         "a missing node",
     ),
     "a node of code": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to="__import__('os')"),
+        put("calls", 0, "rules", "nodes", 0, to="__import__('os')"),
         "not a node of a rule",
     ),
     "an unknown variable": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, "var", to="os"),
+        put("calls", 0, "rules", "nodes", 0, "var", to="os"),
         "unknown variable",
     ),
     "a number of 65 bits": (
-        lambda found: deep(found, "calls", 0, "rules", "nodes", 0, to={"const": 2**64}),
+        put("calls", 0, "rules", "nodes", 0, to={"const": 2**64}),
         "more than 64 bits",
     ),
     "a missing root": (
-        lambda found: deep(found, "calls", 0, "rules", "mask", to=999),
+        put("calls", 0, "rules", "mask", to=999),
         "a missing node",
     ),
     "a score as a mask": (
@@ -159,11 +164,11 @@ MANIFESTS = {
         "the score is not a number",
     ),
     "a missing table": (
-        lambda found: deep(found, "calls", 0, "tables", 0, "array", to="table.9"),
+        put("calls", 0, "tables", 0, "array", to="table.9"),
         "a missing table",
     ),
     "a table of a later call": (
-        lambda found: deep(found, "calls", 0, "tables", 0, "call", to=1),
+        put("calls", 0, "tables", 0, "call", to=1),
         "a missing table",
     ),
 }
@@ -181,17 +186,17 @@ def test_a_manifest_that_says_something_impossible_is_refused(kept, change, sent
 HEADERS = {
     "not JSON": (lambda found: "{{", "a damaged header"),
     "a list": (lambda found: "[]  ", "a damaged header"),
-    "an unknown dtype": (lambda found: deep(found, "q", "dtype", to="F8_E4M3"), "an unknown dtype"),
-    "a dtype of code": (lambda found: deep(found, "q", "dtype", to="O"), "an unknown dtype"),
-    "a negative size": (lambda found: deep(found, "q", "shape", to=[-4, -10, 8]), "an impossible array"),
-    "a size beyond all disks": (lambda found: deep(found, "q", "shape", to=[0, 2**62, 2**62]), "an impossible array"),
+    "an unknown dtype": (put("q", "dtype", to="F8_E4M3"), "an unknown dtype"),
+    "a dtype of code": (put("q", "dtype", to="O"), "an unknown dtype"),
+    "a negative size": (put("q", "shape", to=[-4, -10, 8]), "an impossible array"),
+    "a size beyond all disks": (put("q", "shape", to=[0, 2**62, 2**62]), "an impossible array"),
     "one offset": (lambda found: found["q"]["data_offsets"].pop() and None, "an impossible array"),
     "a shape that is too large": (
-        lambda found: deep(found, "q", "shape", to=[4, 10, 9]),
+        put("q", "shape", to=[4, 10, 9]),
         "the offsets do not match the shape",
     ),
     "an offset below 0": (
-        lambda found: deep(found, "q", "data_offsets", 0, to=-8),
+        put("q", "data_offsets", 0, to=-8),
         "the offsets do not match the shape",
     ),
     "arrays that overlap": (

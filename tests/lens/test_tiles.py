@@ -10,7 +10,7 @@ from itertools import pairwise
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 import regard as rg
@@ -24,6 +24,7 @@ from regard.lens.runs import codes, tiles
 from regard.lens.runs import mask_reach as reach
 from regard.lens.viewer import embed
 from tests.support.engines import DTYPES
+from tests.support.lanes import examples
 from tests.support.strategies import problems
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -121,14 +122,14 @@ def calls(draw, **sizes):
     return call, draw(st.integers(0, shape["H"] - 1)), draw(st.integers(0, 5))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@examples(60, suppress_health_check=SLOW)
 @given(case=calls(dtypes=DTYPES))
 def test_small_tiles_agree_with_the_law(case):
     """Any rule, shape, dtype, head and level, computed from the weights themselves."""
     judge(*case)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=SLOW)
+@examples(16, suppress_health_check=SLOW)
 @given(case=calls(dtypes=DTYPES))
 def test_streamed_tiles_agree_with_the_law(case):
     """The same through the compiled engine, which large tiles take."""
@@ -259,6 +260,7 @@ def test_rows_sum_to_one_at_every_level(small, monkeypatch):
 
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 @pytest.mark.parametrize("size", [(50, 50), (7, 90), (90, 3)])
+@pytest.mark.spread
 def test_an_overview_is_cut_as_maps_are(size, small, monkeypatch):
     """Every head's matrix in cells that differ by one row and key at most, as `pooled` has them."""
     monkeypatch.setattr(tiles, "SMALL", small)
