@@ -39,8 +39,7 @@ def home(shown):
     view.tab.mouse.move(0, 0)
     view.tab.evaluate("document.activeElement.blur()")
     view.choose(**BEGIN)
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     view.settled()
     return view, exact
 
@@ -184,8 +183,7 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
     run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
     view = opened(page(run), "#query=120")
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
 
     def window():
         return [
@@ -262,8 +260,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     monkeypatch.setattr(embed, "WHOLE", 1)
     monkeypatch.setattr(embed, "FULLEST", 4)
     view = opened(page(example(n=60, layers=1, heads=1)[0]), "#query=30")
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     dashed = view.tab.eval_on_selector_all(
         "#lines-svg g[data-row='30'] line",
         "nodes => nodes.map((node) => [Number(node.dataset.key), node.hasAttribute('stroke-dasharray')])",
@@ -277,8 +274,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
 def test_the_lines_fit_the_window(opened, width):
     """Nothing is cut off, and the columns of tokens and the lines between them keep their room."""
     view = opened(page(example(n=12, mask=rg.causal())[0]), viewport={"width": width, "height": 800})
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     assert view.cut_off() == []
     rows, svg, keys = (view.tab.locator(f"#lines-{name}").bounding_box() for name in ("rows", "svg", "keys"))
     assert rows["x"] + rows["width"] <= svg["x"] + 1 and svg["x"] + svg["width"] <= keys["x"] + 1
@@ -297,8 +293,7 @@ def test_right_to_left_words_stand_at_their_lines(opened):
     """As close to the ends of the lines as words that read from the left, on both sides, and in their own direction."""
     run, _ = example(4, 1, 1, tokens=("[CLS]", " الحيوان!", " word", "[SEP]"))
     view = opened(page(run))
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     gaps = view.tab.evaluate(
         """() => {
             const [svg, range] = [$("lines-svg").getBoundingClientRect(), document.createRange()];

@@ -22,8 +22,7 @@ def test_weights_keep_their_colors_on_paper(opened, scheme):
 def test_steps_have_names_on_paper(opened):
     """They are buttons on the screen; the other buttons are left out."""
     view = opened(page(example()[0]))
-    view.tab.evaluate("$('walk').scrollIntoView()")
-    view.tab.wait_for_selector("#walk-steps li.now")
+    view.reach("walk")
     view.tab.emulate_media(media="print")
     assert view.tab.is_visible("#walk-head-p") and view.tab.is_visible("#grid button")
     assert not view.tab.is_visible("#help") and not view.tab.is_visible("#places") and not view.tab.is_visible("#fill")

@@ -163,8 +163,7 @@ def test_controls_are_large_enough_to_tap(phone):
     """Every visible control of the new parts is at least 24 pixels high, and nothing is cut off."""
     view, _ = phone
     view.choose(second={"call": 1, "head": 0})
-    view.tab.locator("#lines").scroll_into_view_if_needed()
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
+    view.reach("lines")
     heights = view.tab.eval_on_selector_all(
         "#lines :is(button, [role=option]), #beside :is(button, select), #map-head, #reader-key, #reader-add",
         "nodes => nodes.filter((node) => node.checkVisibility()).map((node) => node.getBoundingClientRect().height)",

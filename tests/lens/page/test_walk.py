@@ -79,8 +79,7 @@ def walked(kept_open):
     call = layer()
     run = Run("toy", "".join(TOKENS), {"text": rg.lens.Axis.of(TOKENS, [token[0] == "[" for token in TOKENS])}, (call,))
     opened = kept_open(page(run), f"#head={HEAD}&query={ROW}")
-    opened.tab.evaluate("$('walk').scrollIntoView()")
-    opened.tab.wait_for_selector("#walk-steps li.now")
+    opened.reach("walk")
     return opened, call, run
 
 
@@ -226,8 +225,8 @@ def test_what_is_not_there_is_said(opened):
     given = exact[0].astype(np.float32)
     call = Call("given", 0, "text", "text", given=given, **of_weights(given, none, mask=None, start=0))
     first = opened(page(dataclasses.replace(run, calls=(call,)), start={}))
-    first.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
-    first.tab.wait_for_selector("#walk-steps li.now")
+    first.reach("walk")
+    first.tab.evaluate("walk.set({ all: true })")
     assert all(
         "recorded as weights alone" in first.text(f"#walk-{step}")
         for step in ("q", "k", "products", "scaled", "scores")
@@ -235,13 +234,13 @@ def test_what_is_not_there_is_said(opened):
     near(column(first, "p"), exact[0][0, 0], FINE_ERROR)
     bare = dataclasses.replace(run.calls[0], v=None, x=None, out=None)
     second = opened(page(dataclasses.replace(run, calls=(bare,))))
-    second.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
-    second.tab.wait_for_selector("#walk-steps li.now")
+    second.reach("walk")
+    second.tab.evaluate("walk.set({ all: true })")
     assert all("values=True" in second.text(f"#walk-{step}") for step in ("x", "v", "sum", "out"))
     masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
     third = opened(page(masked, start={}))
-    third.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
-    third.tab.wait_for_selector("#walk-steps li.now")
+    third.reach("walk")
+    third.tab.evaluate("walk.set({ all: true })")
     assert "This row is fully masked: its output is 0 (law 5)." in third.text("#walk-p")
 
 
@@ -254,8 +253,8 @@ def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
     out[0, 0] = masked.calls[0].v[0].mean(0)
     notes = {"compared": "all rows", "difference": 1e-7, "empty": "an average of values"}
     seen = opened(page(fault(masked, out=out, notes=notes), start={}))
-    seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
-    seen.tab.wait_for_selector("#walk-steps li.now")
+    seen.reach("walk")
+    seen.tab.evaluate("walk.set({ all: true })")
     assert "For fully masked rows, the output of the model itself is an average of values." in seen.text("#walk-p")
     np.testing.assert_allclose(seen.tab.evaluate("walk.numbers.out"), out[0, 0], rtol=2e-3)
     assert "equal to the output" not in seen.text("#walk-out")
@@ -272,8 +271,8 @@ def test_what_is_not_finite_is_shown(opened):
 
     run, exact = example(6, 1, 1, mask=rg.causal(), poison=poison)
     seen = opened(page(run), "#query=4")
-    seen.tab.evaluate("$('walk').scrollIntoView(); walk.set({ all: true })")
-    seen.tab.wait_for_selector("#walk-steps li.now")
+    seen.reach("walk")
+    seen.tab.evaluate("walk.set({ all: true })")
     assert seen.tab.evaluate("[walk.numbers.q[0] === Infinity, walk.numbers.k[2].every(Number.isNaN)]") == [True, True]
     lines = seen.tab.evaluate(
         "[...document.querySelectorAll('#walk-p li')].map((line) => line.innerText.split('\\n').join(' '))"
@@ -428,10 +427,7 @@ def test_nothing_is_cut_off(walked):
     """At every width, with every step open, nothing reaches beyond the window."""
     opened, _, _ = walked
     opened.tab.evaluate("walk.set({ all: true, every: true })")
-    for width in (390, 1024, 1280, 1900):
-        opened.tab.set_viewport_size({"width": width, "height": 900})
-        opened.settled()
-        assert opened.cut_off() == [], width
+    opened.fits(390, 1024, 1280, 1900)
 
 
 def test_the_laws_are_explained_on_the_spot(walked):

@@ -19,8 +19,7 @@ def walked(opened):
     """A causal run at one row, and that run and its weights."""
     run, exact = example(n=12, mask=rg.causal(), groups=1)
     view = opened(page(run, start={"call": 0, "head": HEAD, "query": ROW}), bypass_csp=True)
-    view.tab.evaluate("$('walk').scrollIntoView()")
-    view.tab.wait_for_selector("#walk-steps li.now")
+    view.reach("walk")
     return view, run.calls[0], exact[0][HEAD, ROW]
 
 
@@ -78,8 +77,7 @@ def test_it_stays_open_at_the_next_row_and_breaks_no_rule(walked):
 def test_rows_with_sinks_have_no_softmax_of_their_scores_alone(opened):
     run, _ = example(n=12)
     view = opened(page(fault(run, sinks=np.zeros((3, 1), np.float32))))
-    view.tab.evaluate("$('walk').scrollIntoView()")
-    view.tab.wait_for_selector("#walk-steps li.now")
+    view.reach("walk")
     view.tab.evaluate("walk.set({ all: true })")
     assert view.tab.query_selector("#walk-products .walk-plot")
     assert view.tab.query_selector("#walk-p .walk-plot") is None
