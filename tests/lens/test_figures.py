@@ -70,7 +70,6 @@ def case(rules, Q=10, K=12):
     return q, k, special, kept | {"sinks": problem.sinks}
 
 
-@pytest.mark.spread
 @rules
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
 def test_figures_equal_their_definitions(rules, small, monkeypatch):
@@ -182,7 +181,6 @@ def test_figures_grow_with_the_rows():
     np.testing.assert_allclose(found["overview"].share[0, -1].sum(), 1, rtol=1e-5)
 
 
-@pytest.mark.spread
 @pytest.mark.parametrize("rules", [{}, {"score": rg.score + 1e5}], ids=["products", "bias"])
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
 @pytest.mark.parametrize("size", [1e3, *sweep(1e4), 1e5])
