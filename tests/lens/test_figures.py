@@ -13,7 +13,6 @@ from regard.language.problem import Problem
 from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
-from tests.support.lanes import sweep
 
 
 def brute(p, allowed, scores, special, start) -> dict[str, list[list[float]]]:
@@ -70,6 +69,7 @@ def case(rules, Q=10, K=12):
     return q, k, special, kept | {"sinks": problem.sinks}
 
 
+@pytest.mark.spread
 @rules
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
 def test_figures_equal_their_definitions(rules, small, monkeypatch):
@@ -181,9 +181,10 @@ def test_figures_grow_with_the_rows():
     np.testing.assert_allclose(found["overview"].share[0, -1].sum(), 1, rtol=1e-5)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("rules", [{}, {"score": rg.score + 1e5}], ids=["products", "bias"])
 @pytest.mark.parametrize("small", [0, 1 << 18], ids=["compiled", "small"])
-@pytest.mark.parametrize("size", [1e3, *sweep(1e4), 1e5])
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
 def test_weights_are_right_however_large_the_scores(size, small, rules, monkeypatch):
     """A part that all scores share changes no weight: float32 numbers with scores of 100,000 give weights within the
     codes' error.
