@@ -19,7 +19,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
-from tests.support.browser import chromium, chromium_address, kept_open, opened  # noqa: F401, fixtures
+from tests.support.browser import chromium, kept_open, opened  # noqa: F401, fixtures
 from tests.support.chromium import CHROMIUM, MISSING
 
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")

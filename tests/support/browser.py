@@ -4,8 +4,6 @@ conftest.py.
 
 import dataclasses
 import re
-import subprocess
-import time
 import urllib.parse
 
 import numpy as np
@@ -181,31 +179,11 @@ class Opened:
         assert asked == {self.uri}, asked
 
 
-@pytest.fixture(scope="session")
-def chromium_address(tmp_path_factory):
-    """Where a browser that lives as long as the session takes its orders."""
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    folder = tmp_path_factory.mktemp("chromium")
-    command = [CHROMIUM, *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        file, latest = folder / "DevToolsActivePort", time.monotonic() + 60
-        while not (file.exists() and "\n" in file.read_text()):
-            assert running.poll() is None and time.monotonic() < latest, "Chromium does not start"
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{file.read_text().split()[0]}"
-    finally:
-        running.terminate()
-        running.wait()
-
-
 @pytest.fixture(scope="module")
-def chromium(chromium_address):
-    """The browser, for one module: Playwright leaves an event loop running in the thread, where asyncio needs none."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as running:
-        browser = running.chromium.connect_over_cdp(chromium_address)
+def chromium():
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with sync.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield browser
         browser.close()
 

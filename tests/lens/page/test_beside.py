@@ -7,6 +7,7 @@ import regard as rg
 from regard.lens.drawing.ramp import ramp
 from regard.lens.viewer import page
 from tests.support.browser import example
+from tests.support.lanes import sweep
 from tests.support.page_map import DIGITS, Map
 
 BEGIN = {
@@ -137,7 +138,8 @@ def test_heads_between_other_axes_are_not_offered(opened):
     assert not view.tab.is_visible("#beside-body")
 
 
-@pytest.mark.parametrize("width", [360, 900, 1300])
+@pytest.mark.spread
+@pytest.mark.parametrize("width", [360, 900, *sweep(1300)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_maps_stand_below_each_other_in_narrow_windows(opened, width, scheme):
     """And side by side in wide ones, as an address with a second head opens them; nothing is cut off."""
