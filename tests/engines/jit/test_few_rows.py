@@ -12,6 +12,7 @@ from regard.engines.jit.kernels.parts.few_rows import MOST
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
 from tests.support.engines import normal, same_bits
+from tests.support.lanes import sweep
 from tests.support.machine import each_isa
 
 ROWS = 90  # of the whole call
@@ -25,13 +26,10 @@ RULES = {
 }
 
 
-# Their kernels take minutes to compile: CI compiles those of float32, and one rule in float16; sweeps compile all.
-CASES = [
-    pytest.param(name, dtype, marks=[] if dtype is np.float32 or also else [pytest.mark.sweep])
-    for name in [*RULES, "tables"]
-    for dtype in (np.float32, np.float16, np.float64)
-    for also in [(name, dtype) == ("causal", np.float16)]
-]
+# Their kernels take minutes to compile: these, and in sweeps all.
+SHOWN = [("window and softcap", np.float32), ("causal", np.float16)]
+CASES = [(name, dtype) for name in RULES for dtype in (np.float32, np.float16, np.float64)]
+USUAL, MORE = ("causal", np.float32), [("tables", dtype) for dtype in (np.float32, np.float16, np.float64)]
 
 
 def of_rows(problem_of, rows, dtype):
@@ -47,8 +45,7 @@ def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
     )
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(("name", "dtype"), [case for case in CASES if case.values[0] in RULES])
+@pytest.mark.parametrize(("name", "dtype"), [*SHOWN, *sweep(*(case for case in CASES if case not in SHOWN))])
 def test_few_rows_have_the_bits_of_many(name, dtype):
     """Any part of the rows, by itself; keys that are no multiple of a vector, in several pieces too."""
     for K, (D, E) in ((300, (64, 64)), (2311, (32, 128)), (17, (80, 16))):
@@ -109,8 +106,7 @@ def gradients(rows, dtype, first, **rules):
     return found
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), [USUAL, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))])
 def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
     """At any place in a tile of positions, and across the border of two tiles."""
     height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
