@@ -19,6 +19,7 @@ from regard.ledger.counting.pairs import Band  # noqa: E402
 from regard.ledger.fit import fit  # noqa: E402
 from regard.ledger.machine import Machine  # noqa: E402
 from regard.ledger.page import terms, written  # noqa: E402
+from tests.support.lanes import sweep  # noqa: E402
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 500, "intermediate_size": 96}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
@@ -82,8 +83,7 @@ def places(name, number):
         }
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["causal", *sweep(*(name for name in MODELS if name != "causal"))])
 def test_the_page_computes_what_cost_computes(pages, name):
     """Operations, bytes and memory as whole numbers, seconds to rounding, at random places of the sliders."""
     view = pages(name)
@@ -105,19 +105,18 @@ def test_the_page_computes_what_cost_computes(pages, name):
 
 def test_kinds_of_memory(pages):
     """Each kind of memory, in each phase."""
-    view = pages("two kinds of layers")
+    view = pages("causal")
     names = {"cache": "kv_cache", "activations": "checkpointed"}
     for phase in ("prefill", "decode", "train"):
         choice = {"tokens": 250, "batch": 3, "phase": phase, "dtype": "bfloat16", "machine": "h100-sxm", "memory": 1}
         shown = view.tab.evaluate(READ, {"choice": choice})["memory"]
-        held = rg.cost(MODELS["two kinds of layers"](), tokens=250, batch=3, phase=phase, dtype="bfloat16").memory
+        held = rg.cost(MODELS["causal"](), tokens=250, batch=3, phase=phase, dtype="bfloat16").memory
         for kind, number in shown.items():
             expected = getattr(held, names.get(kind, kind))
             assert int(number) == (expected if isinstance(expected, int) else expected.value), (phase, kind)
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("name", ["causal", "window"])
+@pytest.mark.parametrize("name", ["causal", *sweep("window")])
 def test_what_fits(pages, name):
     """The longest context and the largest batch are those of --fit."""
     view = pages(name)
