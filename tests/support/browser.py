@@ -44,25 +44,6 @@ HOSTILE = (
     "\ud800",
 )
 
-# What a page begins with, on a scale whose colours span six decades.
-BEGIN = {
-    "call": 0,
-    "head": 0,
-    "second": None,
-    "query": 0,
-    "key": None,
-    "pins": [],
-    "direction": "to",
-    "scale": "log",
-    "pool": "share",
-    "lines": "all",
-    "hideSpecial": False,
-    "metric": "matrix",
-    "sort": "order",
-    "filter": None,
-    "view": None,
-    "cells": None,
-}
 # What a part has once it is drawn.
 DRAWN = {"walk": "#walk-steps li.now", "pair": "#pair-note:not(:empty)", "lines": "#lines-svg line"}
 
@@ -86,12 +67,6 @@ class Opened:
         self.tab.evaluate("(part) => $(part).scrollIntoView()", part)
         self.tab.wait_for_selector(DRAWN[part], state="attached")
         self.settled()
-
-    def begin(self, **change):
-        """Chooses what a page begins with, but for what is said, with the focus and the pointer nowhere."""
-        self.tab.mouse.move(0, 0)
-        self.tab.evaluate("document.activeElement.blur()")
-        self.choose(**BEGIN | change)
 
     def each(self, selector, answer="node.textContent") -> list:
         """An answer about each element: its text, or what a script says of `node`."""
