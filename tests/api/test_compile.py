@@ -208,6 +208,7 @@ def _decoded(q):
     return cache.attend(q)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_no_operator_splits_the_graph(name, capfd):
     """It runs between two graphs, without a warning; fullgraph=True says what to do instead."""

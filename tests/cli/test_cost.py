@@ -104,6 +104,7 @@ def test_refusals(config):
         assert what in refused("cost", model, *options.split()), options
 
 
+@pytest.mark.sweep
 def test_a_page(config, tmp_path):
     """The report stays as it is; the page begins with what was given."""
     path = tmp_path / "cost.html"

@@ -79,7 +79,7 @@ def test_nothing_else_lists_the_dtypes():
     naming = {
         path.relative_to(SOURCES).as_posix(): found
         for path in SOURCES.rglob("*.py")
-        if (found := named(path.read_text()))
+        if re.search("16|half", text := path.read_text()) and (found := named(text))
     }
     assert naming.keys() == NAMES.keys(), {name: naming.get(name) for name in naming.keys() ^ NAMES.keys()}
 

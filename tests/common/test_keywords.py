@@ -176,6 +176,7 @@ def test_the_calls_of_layers(cls, word):
 TRACED = [rt.Attention, rt.DifferentialAttention, rt.LatentAttention, rt.LinearAttention, rt.SelfAttention]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("cls", TRACED, ids=lambda cls: cls.__name__)
 def test_layers_in_programs(cls):
     """The check of names is no break in a program of torch.compile or torch.export."""

@@ -233,6 +233,7 @@ def test_torch_lowers_the_number():
         torch.set_num_threads(before)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_workers_of_a_loader(tmp_path):
     """Workers of a DataLoader, forked or new, have one thread, whatever their parent and the environment set, unless

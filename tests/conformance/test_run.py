@@ -112,6 +112,7 @@ def attention(q, k, v):
     assert "Error" in fails(report.findings[0].counterexample, tmp_path, 1)
 
 
+@pytest.mark.sweep
 def test_undeclared_conventions(written):
     """A convention that deviates from the laws is the first finding until it is declared; nothing else fails."""
     name = written(broken("3-alignment"))

@@ -173,6 +173,7 @@ def test_law_9_starts_are_those_of_the_scalar_law():
     assert np.array_equal(dropped[0, 0], numbers == 0)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
 )

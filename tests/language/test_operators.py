@@ -54,6 +54,7 @@ def test_the_value_lies_within_the_bounds(name, data):
 
 
 @ROWS
+@examples(100)
 @given(data=st.data())
 def test_the_bounds_of_a_point_hold_its_value(name, data):
     """An interval of one number gives an interval around the one result; a condition is then decided, below 2**53."""

@@ -29,11 +29,13 @@ def table():
     return rows()
 
 
+@pytest.mark.sweep
 def test_formulas_agree_with_counts(table):
     """Operations, steps and path agree as integers for every kind and length."""
     assert len(table) == len(KINDS) * len(LENGTHS) and [row for row in table if row.faults] == []
 
 
+@pytest.mark.sweep
 def test_random_sizes():
     """The same for lengths and widths that are no powers of two."""
     rng = np.random.default_rng(0)

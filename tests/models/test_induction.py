@@ -77,6 +77,7 @@ def test_an_induction_head_forms_in_layer_two(models):
         np.testing.assert_allclose(second["induction"][best], np.mean(on), atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_the_model_copies_where_the_detector_has_numbers(models):
     """In rows whose token is new the detector has no number, and the model predicts no better than chance; from the

@@ -460,6 +460,7 @@ def test_a_forked_child_computes():
     assert fresh(script) == "0"
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_fork_while_another_thread_computes():
     """Children forked in the middle of calls, compilations and plans of other threads compute, compile and plan."""

@@ -68,23 +68,25 @@ def test_a_wrong_answer_is_explained_in_the_words_of_the_page(contexts, tmp_path
         assert page.said == []
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "words"),
-    [
-        ("last", "1.", "You answered “this”; the answer is “that”."),
-        ("twins", "22", "A (one): 1 is odd."),
-        ("fault", "line 1", "The first is called rightly."),
-        ("fault", "7", "You answered 7; the answer is line 2."),
-        ("size", "of another course", "You answered of another course; the answer is 8."),
-    ],
+TERMINAL = (  # a question, what was typed, and words that explain it
+    ("last", "1.", "You answered “this”; the answer is “that”."),
+    ("twins", "22", "A (one): 1 is odd."),
+    ("fault", "line 1", "The first is called rightly."),
+    ("fault", "7", "You answered 7; the answer is line 2."),
+    ("size", "of another course", "You answered of another course; the answer is 8."),
 )
-def test_answers_of_the_terminal_are_explained_too(contexts, tmp_path, key, text, words):
+
+
+def test_answers_of_the_terminal_are_explained_too(contexts, tmp_path):
     """As they were typed there; one that no longer fits the question is shown as it is."""
     chapters, folder = small_course(tmp_path / "chapters", MORE), tmp_path / "learner"
-    with changing(folder) as progress:
-        progress.answered("3/size", "7", False)
-        progress.answers.pop("3/" + key, None)
-        progress.answered("3/" + key, text, False)
     with server.CourseServer(folder, chapters) as running:
-        page = Reader(contexts(), running.address).open("03-scores.html")
-        assert words in page.text(f"#{key} .judged") and page.said == []
+        page = Reader(contexts(), running.address)
+        for key, text, words in TERMINAL:
+            with changing(folder) as progress:
+                progress.answers.clear()
+                progress.answered("3/size", "7", False)
+                progress.answers.pop("3/" + key, None)
+                progress.answered("3/" + key, text, False)
+            page.open("03-scores.html")
+            assert words in page.text(f"#{key} .judged") and page.said == [], text

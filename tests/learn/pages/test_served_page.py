@@ -209,6 +209,8 @@ def test_the_end_of_the_server_is_told(contexts, tmp_path):
     assert page.visible("#size")
 
 
+@pytest.mark.one_in(2)
+@pytest.mark.spread
 @pytest.mark.parametrize("width", [360, 1000])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible(contexts, tmp_path, width, scheme):
@@ -233,21 +235,22 @@ def test_the_page_is_accessible(contexts, tmp_path, width, scheme):
         assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("width", [320, 390, 1000, 1280])
-def test_the_button_for_questions_covers_no_text(contexts, tmp_path, width):
+def test_the_button_for_questions_covers_no_text(contexts, tmp_path):
     """Beside the text where there is room; else in a bar of its own, below all that is read."""
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters")) as running:
-        page = Reader(contexts(viewport={"width": width, "height": 700}), running.address).open("03-scores.html")
+        page = Reader(contexts(), running.address).open("03-scores.html")
         page.answer("size", "9")
         page.appears("#alone samp", "by itself")
-        page.tab.evaluate("scrollTo(0, 200)")
-        box, text = page.tab.locator(".ask").bounding_box(), page.tab.locator("main").bounding_box()
-        beside = box["x"] >= text["x"] + text["width"]
-        bar = box["x"] <= 0 and box["width"] >= width - 20 and box["y"] + box["height"] == pytest.approx(700, abs=1)
-        assert beside if width == 1280 else bar
-        assert page.tab.is_visible(".ask")
-        page.tab.click(".ask")
-        assert page.visible("#question")
+        for width in (320, 390, 1000, 1280):
+            page.tab.set_viewport_size({"width": width, "height": 700})
+            page.tab.evaluate("scrollTo(0, 200)")
+            box, text = page.tab.locator(".ask").bounding_box(), page.tab.locator("main").bounding_box()
+            beside = box["x"] >= text["x"] + text["width"]
+            bar = box["x"] <= 0 and box["width"] >= width - 20 and box["y"] + box["height"] == pytest.approx(700, abs=1)
+            assert beside if width == 1280 else bar, width
+            page.tab.click(".ask")
+            assert page.visible("#question")
+            page.tab.keyboard.press("Escape")
 
 
 # ---- without a server ------------------------------------------------------------------------------------------------
@@ -324,19 +327,16 @@ def test_all_works_where_nothing_may_be_kept(contexts, site):
     assert page.text(".continue a") == "Begin" and page.said == []
 
 
-@pytest.mark.parametrize(
-    "held",
-    [
+def test_what_others_have_stored_does_no_harm(contexts, site):
+    """The browser's storage holds something else: it is no progress, and the page works."""
+    page = Reader(contexts(), site).open("03-scores.html")
+    for held in (
         *("5", "null", "[]", "{"),
         '{"answers": 5, "notes": {}, "place": [1]}',
         '{"answers": {"3/size": 1, "x": {"given": "1"}}}',
-    ],
-)
-def test_what_others_have_stored_does_no_harm(contexts, site, held):
-    """The browser's storage holds something else: it is no progress, and the page works."""
-    page = Reader(contexts(), site).open("03-scores.html")
-    page.tab.evaluate("(held) => localStorage.setItem(STORED, held)", held)
-    page.tab.reload()
-    page.ready().answer("size", "8")
-    assert page.visible("#alone") and page.said == []
-    assert json.loads(page.tab.evaluate("localStorage.getItem(STORED)"))["answers"]["3/size"]["given"] == "8"
+    ):
+        page.tab.evaluate("(held) => localStorage.setItem(STORED, held)", held)
+        page.tab.reload()
+        page.ready().answer("size", "8")
+        assert page.visible("#alone") and page.said == [], held
+        assert json.loads(page.tab.evaluate("localStorage.getItem(STORED)"))["answers"]["3/size"]["given"] == "8"

@@ -157,6 +157,7 @@ def test_two_programs_run_at_once_and_each_once(tmp_path):
         assert len(set(children(os.getpid())) - before) <= serving_programs.AT_ONCE
 
 
+@pytest.mark.sweep
 def test_a_program_that_does_not_end_or_fails_is_told(tmp_path, monkeypatch):
     """A loop, an error, a crash, in a teacher's own chapter: a sentence, and the next program runs."""
     monkeypatch.setattr(serving_programs, "SECONDS", 8.0)  # a new process takes some of them
@@ -340,6 +341,7 @@ def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
     assert read(folder).exercises[KEY]["tries"] < 12
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "code, says",
     [

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import itertools
 import threading
 
 import pytest
@@ -11,7 +12,8 @@ from regard.learn.pages.site import write_site
 from regard.learn.source import chapters
 from tests.support.axe import violations
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
+in_sweeps = pytest.mark.sweep  # building the site runs every chapter, which takes a minute
 
 LARGEST = 6_000_000  # bytes of the whole site
 WIDTHS = (360, 820, 1440)
@@ -51,10 +53,12 @@ def names():
     return [f"{chapter.path.stem}.html" for chapter in chapters()]
 
 
+@in_sweeps
 def test_the_site_is_small(site):
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) <= LARGEST
 
 
+@in_sweeps
 @pytest.mark.parametrize("name", names())
 def test_every_chapter_works_from_a_file(site, tab, name):
     """Every question is answered with its own right answer; every visual is drawn."""
@@ -101,6 +105,7 @@ def answer(tab, form):
     assert section.locator(".judged.right").count() == 1, (name, section.inner_text()[:300])
 
 
+@in_sweeps
 def test_answers_are_kept_and_wrong_ones_come_back(site, tab):
     """A wrong answer of chapter 2 is asked again in chapter 3, and counted on the contents page."""
     opened(tab, (site / "02-projections.html").as_uri())
@@ -138,6 +143,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+@in_sweeps
 def test_it_works_from_a_sub_path(sub_path, tab):
     opened(tab, sub_path + "index.html")
     tab.click("text=4. Softmax")
@@ -147,6 +153,7 @@ def test_it_works_from_a_sub_path(sub_path, tab):
     assert tab.url.startswith(sub_path) and tab.locator("h1").inner_text().startswith("5.")
 
 
+@in_sweeps
 def test_it_works_where_storage_is_forbidden(sub_path, tab):
     """In a sandboxed frame, reading localStorage raises SecurityError; the page says once that it keeps nothing."""
     tab.set_content(f'<iframe sandbox="allow-scripts allow-forms" src="{sub_path}04-softmax.html"></iframe>')
@@ -157,8 +164,8 @@ def test_it_works_where_storage_is_forbidden(sub_path, tab):
     assert frame.locator(".judged.wrong").count() == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@in_sweeps
+@pytest.mark.parametrize("width, scheme", itertools.product(WIDTHS, ["light", "dark"]))
 def test_nothing_is_cut_off_and_axe_finds_nothing(chromium, site, width, scheme):
     """Every page with everything shown, at three widths, light and dark: nothing is wider than the window."""
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)

@@ -275,6 +275,7 @@ def test_on_paper_each_slide_has_one_page_with_its_notes(opened):
 
 
 @pytest.mark.browser
+@pytest.mark.spread
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_fits_and_axe_finds_nothing(opened, width, scheme):

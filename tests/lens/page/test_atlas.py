@@ -154,6 +154,7 @@ def test_not_sink_dominated_is_a_ready_made_filter(home):
     assert view.state("filter") is None
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("alone", [True, False])
 def test_figures_that_a_call_has_not_are_dashes(opened, alone):
     """Between two axes nothing counts from a token's own place: list, table, cells, order and filter go on without

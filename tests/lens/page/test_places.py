@@ -84,6 +84,7 @@ def test_taps_add_rows(home):
     assert (view.state("query"), view.state("pins")) == (9, [7])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("named", [True, False], ids=["one head", "several heads"])
 def test_a_page_opens_on_a_fault(opened, named):
     """In the head, and the row if it is known, of the first fault; of warnings and notes only if nothing is wrong."""

@@ -7,6 +7,7 @@ from regard.lens.viewer import page
 from tests.support.browser import example
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_weights_keep_their_colors_on_paper(opened, scheme):
     """Browsers leave out backgrounds unless the page says that they mean something: here they are the weights, and the

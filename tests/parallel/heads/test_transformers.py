@@ -9,6 +9,7 @@ from tests import ROOT
 from tests.parallel.heads import tiny_llama
 
 
+@pytest.mark.sweep
 def test_a_llama_over_two_processes(tmp_path):
     """Under torchrun, from_pretrained with tp_plan="auto": logits, tokens, training with dropout, a mask by head."""
     pytest.importorskip("accelerate")

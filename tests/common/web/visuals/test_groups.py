@@ -68,6 +68,7 @@ def test_latent_rows_are_those_that_a_cache_stores(groups):
     assert view.numbers()["bytes"] == DEEPSEEK["layers"] * cache.nbytes / 128
 
 
+@pytest.mark.sweep
 def test_the_bytes_of_the_context_are_those_of_regard_cost(groups):
     """For Llama 3 8B and DeepSeek-V3, whose caches regard.cost finds by formula and by running them without numbers."""
     pytest.importorskip("transformers")
