@@ -126,6 +126,7 @@ def test_the_bits_do_not_depend_on_it():
 SHOW = "import regard as rg; from regard.common.thread_count import count; print(count())"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -145,6 +146,7 @@ def test_the_environment(environment, expected):
     assert fresh(SHOW, **environment) == [str(expected or default)]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("wrong", ["0", "-1", "two", "1.5", "5000", "٣x"])
 def test_a_wrong_variable_is_refused(wrong):
     """In every call, and not when regard is imported."""

@@ -42,6 +42,7 @@ def stored(result: np.ndarray, given: Call) -> np.ndarray:
         return result.astype(given.dtype).astype(np.float64)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_legitimate_computation_is_accepted(dtype):
     """Orders and widths of sums, places of the scale, roundings: over random calls, with gradients."""

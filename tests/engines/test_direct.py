@@ -199,6 +199,7 @@ def test_a_forked_child():
     assert in_a_child(right)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a system with timers that send signals")
 def test_a_long_call_can_be_interrupted():
     """A signal handler that raises ends the call within a slice of time; the next call is right."""

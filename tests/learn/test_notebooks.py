@@ -135,6 +135,7 @@ def test_exercises_of_a_notebook_are_checked_as_in_the_lesson(tmp_path, monkeypa
     assert "is right" in "".join(each.get("text", "") for each in found.cells[-1].outputs)
 
 
+@pytest.mark.sweep
 def test_scripts_run_and_print_what_stands_below_them(tmp_path):
     """Each script of a chapter, run as a program, prints the comment at its end."""
     read = next(each for each in COURSE if each.number == 3)

@@ -25,7 +25,7 @@ SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 500, "intermed
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 TEXT = SMALL | HEADS
 MODELS = {
-    "causal": lambda: transformers.LlamaConfig(**TEXT, max_position_embeddings=4096),
+    "causal": lambda: transformers.LlamaConfig(**TEXT | {"num_hidden_layers": 1}, max_position_embeddings=4096),
     "window": lambda: transformers.MistralConfig(**TEXT, sliding_window=300),
     "two kinds of layers": lambda: transformers.Gemma3TextConfig(**TEXT | {"num_hidden_layers": 7}, sliding_window=100),
     "experts": lambda: transformers.MixtralConfig(**TEXT, num_local_experts=5, num_experts_per_tok=2),
@@ -276,11 +276,10 @@ def test_every_control_draws(pages):
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_cut_off(opened, width):
+@pytest.mark.parametrize("name", ["causal", *sweep("two kinds of layers")])
+def test_nothing_is_cut_off(opened, name, width):
     """On a narrow and on a wide screen, in the dark too; and the file opens without a network (see `opened`)."""
-    view = opened(
-        written(found_of("two kinds of layers")), viewport={"width": width, "height": 800}, color_scheme="dark"
-    )
+    view = opened(written(found_of(name)), viewport={"width": width, "height": 800}, color_scheme="dark")
     assert view.cut_off() == []
 
 

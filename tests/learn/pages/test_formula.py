@@ -167,6 +167,7 @@ def test_every_formula_of_the_course(name, line, text):
     assert "".join(said.split()) == "".join(text.split())
 
 
+@pytest.mark.sweep
 @pytest.mark.browser
 def test_formulas_in_a_page(opened_bare):
     """The browser lays them out as mathematics, and axe-core finds nothing."""

@@ -274,6 +274,7 @@ def test_on_paper_each_slide_has_one_page_with_its_notes(opened):
     assert place(tab) == (0, 0) and tab.evaluate("slides.every(({ style }) => !style.zoom)")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.browser
 @pytest.mark.spread
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -159,6 +159,7 @@ CONTRAST = """async (theme) => {
 }"""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""

@@ -270,6 +270,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     assert "dashed lines are means" in view.text("#lines-note")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("width", [360, 900, 1300])
 def test_the_lines_fit_the_window(opened, width):
     """Nothing is cut off, and the columns of tokens and the lines between them keep their room."""

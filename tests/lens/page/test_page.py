@@ -283,6 +283,7 @@ def test_a_finding_about_several_heads_stands_at_each_of_them(opened):
     assert view.state("call", "head") == (1, 1)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("first", "=+-@")
 def test_a_name_in_a_copied_table_is_no_formula(opened, first):
     """A spreadsheet computes what begins with one of these; the copy puts an apostrophe before it."""
@@ -319,6 +320,7 @@ def test_a_figure_that_is_no_number_stays_none(opened):
     assert told == "entropy — of the maximum possible, — on special tokens"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["whole", "part"])
 def test_what_is_wrong_is_never_hidden(opened, monkeypatch, kind):
     """NaN, weights out of range and forbidden weights, however many in a row, keep their codes in rows and in the

@@ -11,6 +11,7 @@ from regard.lens.runs.first_view import choose
 from tests.support.browser import example
 
 
+@pytest.mark.sweep
 def test_links_lead_to_every_part(home):
     """Each visible part has a link, which scrolls to it and moves the focus there; hidden parts have none."""
     view, *_ = home

@@ -393,6 +393,7 @@ def test_a_picture_is_read_by_its_patches(opened):
     near(listed(seen), exact[0][0, 5], FINE_ERROR)
 
 
+@pytest.mark.sweep
 def test_a_hundred_thousand_tokens_scroll(chromium):
     """Served: only the lines on the screen exist, wherever one goes; a row far down has the weights of its formula."""
     n, window = 100_000, 48

@@ -71,6 +71,7 @@ def test_a_finger_sums_a_block_where_it_would_scroll(phone, measuring):
     assert float(said.split("weight ")[1].split()[0]) == pytest.approx(exact[0][0][2:10, 1:5].sum(), rel=1e-3)
 
 
+@pytest.mark.sweep
 def test_a_tap_on_a_word_chooses_the_row_and_a_control_the_key(phone):
     """With “choose key” a tap chooses the key of the row; the hint speaks of taps."""
     view, exact = phone
@@ -108,6 +109,7 @@ def test_taps_add_rows_and_their_mean_is_shown(phone):
     assert view.state("pins") == []
 
 
+@pytest.mark.sweep
 def test_taps_choose_heads_lines_and_a_second_head(phone):
     """A head in the overview, a row and a key of the lines, and a cell of the second map."""
     view, exact = phone
@@ -135,6 +137,7 @@ def test_taps_choose_heads_lines_and_a_second_head(phone):
     assert float(told) / 100 == pytest.approx(exact[0][1, 6, 3], rel=DIGITS)
 
 
+@pytest.mark.sweep
 def test_the_comparison_opens_by_a_tap(opened):
     """Its link leads there, and a tap on the second map chooses row, key and run."""
     run, _ = example(n=12, mask=rg.causal())

@@ -30,6 +30,7 @@ def models(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sweep
 def test_another_text_is_typed(chromium, models):
     """The text is continued, its tokens and candidates are those of `look`, and the weights are those of its run."""
     first = rg.look(models / "run", "one text", generate=3)

@@ -338,6 +338,7 @@ def test_large_weights_of_a_pair_are_written_as_shares(opened):
     assert drawn[-4:] == ["99.6", "100", "94", "1.2"]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_title_of_a_pair_says_the_unit_of_its_numbers(width, opened):
     """Narrow cells have no numbers, so there is no unit."""

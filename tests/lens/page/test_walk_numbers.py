@@ -131,6 +131,7 @@ def pick(tab, selector, value):
     tab.wait_for_function("(id) => document.activeElement === document.querySelector(id)", arg=selector)
 
 
+@pytest.mark.sweep
 def test_the_page_opens_at_this_row(view):
     assert view.state("call", "head", "query") == (LAYER, HEAD, ROW)
     view.silent()

@@ -43,6 +43,7 @@ MASKS = (  # with the size of the window, the number of keys that are not paddin
 )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.spread
 @pytest.mark.parametrize("queries, keys", [(1, 1), (2, 5), (12, 12)])
 @pytest.mark.parametrize("turn", range(5))

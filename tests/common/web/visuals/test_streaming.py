@@ -60,6 +60,7 @@ def streaming(shown):
     )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.spread
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("block", [1, 2, 5])
