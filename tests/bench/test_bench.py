@@ -298,6 +298,7 @@ def test_numbers_that_do_not_exist_become_null():
     assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_looking_is_checked_before_it_is_timed(monkeypatch):
     """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""

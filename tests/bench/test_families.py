@@ -95,6 +95,7 @@ def test_a_wrong_result_ends_the_run(monkeypatch, line):
         families.measure(lambda _: None, BRIEF, (line,))
 
 
+@pytest.mark.sweep
 def test_both_models_have_the_same_weights():
     """In both dtypes, and each its own attention."""
     for dtype in families.DTYPES:

@@ -108,6 +108,7 @@ def test_options_of_one_text_are_refused_together():
     assert "invalid --measure" in refused("texts", "--measure", "own")
 
 
+@pytest.mark.sweep
 def test_the_tables(here):
     """In a pipe of 80 columns: the best heads first, then every head, then what was left out; the numbers are those of
     `detect_heads`.

@@ -193,6 +193,7 @@ def test_the_report_of_pytest_has_the_error(project):
     assert cases["law-02[mask-true]"].find("skipped") is not None
 
 
+@pytest.mark.sweep
 def test_it_runs_in_several_processes(project):
     pytest.importorskip("xdist")
     found = run(project, "--conform", "mine.py:deep", "--conform-level", "1", "-n", "2")
@@ -201,6 +202,7 @@ def test_it_runs_in_several_processes(project):
     assert "1 failed" in found.stdout and "from mine import deep" in found.stdout
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -238,6 +240,7 @@ def test_the_fixture(project):
     assert "pytest_plugin.py" not in found.stdout
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", ["prepend", "importlib"])
 def test_the_fixture_finds_functions_of_test_files(project, mode):
     found = run(project, "-k", "own", f"--import-mode={mode}", tests="test_mine.py")

@@ -42,6 +42,7 @@ def learner(folder: Path, course, code: str | bytes | None, **noted) -> Path:
     return folder
 
 
+@pytest.mark.sweep
 def test_folders_of_every_kind(tmp_path, course):
     """Each kind of folder is said to be what it is, whatever the others are; no folder is changed."""
     exercise = course[0].exercises[0]

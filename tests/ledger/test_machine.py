@@ -185,6 +185,7 @@ def test_the_bound_is_a_roofline():
         assert machine.bound(operations, moved, "float32") == (inside if moved <= machine.cache else outside)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_this_machine_is_measured():
     """Peaks, bandwidth and memory are those of some machine, and named as measured."""

@@ -26,7 +26,8 @@ def interruptible(long: bool, compute: Callable[..., T], *given: Any) -> T:
         return compute(*given)
     results: list[T] = []
     errors: list[BaseException] = []
-    done = threading.Event()
+    running = threading.Lock()  # an interrupt inside of `Event.wait` can end as RuntimeError("release unlocked lock")
+    running.acquire()
 
     def run() -> None:
         try:
@@ -34,12 +35,12 @@ def interruptible(long: bool, compute: Callable[..., T], *given: Any) -> T:
         except BaseException as error:  # which the caller raises
             errors.append(error)
         finally:
-            done.set()
+            running.release()
 
     worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True, name="regard-law")
     worker.start()
     try:
-        while not done.wait(0.05):  # with a limit, because a wait may hide signals
+        while not running.acquire(timeout=0.05):  # with a limit, because a wait may hide signals
             pass
     except BaseException:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(_Abandoned))

@@ -459,6 +459,7 @@ def test_a_kernel_that_reads_tables_for_pairs_is_loaded_in_one_stage(dtype):
             assert flex._options(gpu.DeviceCall.of(q, q, q, score=score)) == ({"num_stages": 1} if few else {})
 
 
+@pytest.mark.sweep
 def test_a_pair_of_rules_is_compiled_for_many_shapes(monkeypatch):
     """Depths, dtypes and gradients each need a kernel: more than the eight that torch allows by default."""
     compiled = functools.lru_cache(

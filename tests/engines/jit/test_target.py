@@ -46,6 +46,7 @@ def whole_machine() -> list[str]:
     return printed(IN_USE, None).split()[1:]
 
 
+@pytest.mark.sweep
 def test_nothing_wider_is_offered():
     """A name takes away what is wider; upper and lower case are the same, and empty means unset."""
     every = whole_machine()
@@ -304,6 +305,7 @@ def test_explain_says_the_target():
         assert rg.explain(q, q, q).target.split()[0] == "portable"
 
 
+@pytest.mark.sweep
 def test_bench_says_the_target():
     """In the lines on the machine, and in the JSON."""
     code = """

@@ -142,6 +142,7 @@ def test_a_question_of_ones_own_is_noted_with_its_place(served):
     assert "## Why a root?\n\nchapter 3, Scores (" in folder.joinpath("notes.md").read_text()
 
 
+@pytest.mark.sweep
 def test_the_page_goes_on_where_the_reader_stopped(served):
     """The contents say what was done, and lead to the place; so they do after a restart."""
     reader, folder, chapters = served
@@ -235,6 +236,7 @@ def test_the_page_is_accessible(contexts, tmp_path, width, scheme):
         assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.sweep
 def test_the_button_for_questions_covers_no_text(contexts, tmp_path):
     """Beside the text where there is room; else in a bar of its own, below all that is read."""
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters")) as running:
@@ -327,6 +329,7 @@ def test_all_works_where_nothing_may_be_kept(contexts, site):
     assert page.text(".continue a") == "Begin" and page.said == []
 
 
+@pytest.mark.sweep
 def test_what_others_have_stored_does_no_harm(contexts, site):
     """The browser's storage holds something else: it is no progress, and the page works."""
     page = Reader(contexts(), site).open("03-scores.html")

@@ -137,6 +137,7 @@ def test_only_code_of_the_course_runs(served):
     assert "no such program" in client.refused("run", {"chapter": 3, "name": "scores"})
 
 
+@pytest.mark.sweep
 def test_two_programs_run_at_once_and_each_once(tmp_path):
     """Two at most; what a program gave is kept; others are answered meanwhile."""
     before = set(children(os.getpid()))
@@ -489,6 +490,7 @@ def test_missing_packages_are_refused(tmp_path, monkeypatch):
 # ---- its end ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("busy", ["waits", "checks", "runs"])
 def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     """While a page waits, a check hangs or a program runs: it ends without a word, and no process is left."""

@@ -180,6 +180,7 @@ def test_two_tokenizers_and_two_models(opened):
     assert view.state("run", "call") == (1, 0)
 
 
+@pytest.mark.sweep
 def test_a_short_text_and_a_long_one(opened):
     """5 and 400 tokens: the page is ready, the maps agree with NumPy, and the row of each is found."""
     ours, exact = run_of(["[CLS]", " the", " cat", " .", "[SEP]"], layers=1, heads=2)
@@ -285,6 +286,7 @@ def test_two_characters_that_the_model_does_not_know(opened):
     assert "“🦊” → “🐶” (both are [UNK] for the model)" in view.text("#compare-tokens")
 
 
+@pytest.mark.sweep
 def test_layers_of_one_model_are_compared_with_themselves(opened):
     """A run of some layers of the same model is compared layer by layer, not by depth."""
     run, _ = run_of(SAME, layers=4)

@@ -221,6 +221,7 @@ def test_a_long_text_shows_a_window_and_says_so(opened):
     assert view.text(f"#lines-rows-{rows[5]} i") == str(rows[5])
 
 
+@pytest.mark.sweep
 def test_a_served_page_requests_the_rows_that_are_in_sight(chromium):
     """Of a head larger than a tile: none before the lines are near the window, then those of the window of rows; the
     numbers are exact.

@@ -431,6 +431,7 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     assert chart.pixel(5, 5)[3] == 255
 
 
+@pytest.mark.sweep
 def test_two_fingers_zoom_and_one_scrolls_the_page(opened):
     """On a phone a pinch zooms the map and not the page; one finger moves the page up and down, and the map from side
     to side.

@@ -45,6 +45,7 @@ def test_far_out_a_cell_is_the_pool_of_its_weights(long):
     assert "to within 3 %" in rest
 
 
+@pytest.mark.sweep
 def test_a_small_plot_of_a_long_text_is_drawn(opened):
     """On a phone a cell of the map stands for more pairs than fit in one tile; it has the colour of its pool."""
     run, exact = example(n=492, layers=1, heads=1)

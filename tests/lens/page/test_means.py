@@ -104,6 +104,7 @@ def test_what_a_mean_does_not_have_is_said(home):
     assert view.tab.eval_on_selector("#map-head", "node => node.value") == "1.2"
 
 
+@pytest.mark.sweep
 def test_the_keyboard_leads_from_a_mean_to_heads_and_layers(home):
     """The next head is the first, the previous one the last; another layer shows its mean."""
     view, *_ = home
@@ -124,6 +125,7 @@ def test_the_keyboard_leads_from_a_mean_to_heads_and_layers(home):
         assert view.state("call", "head") == (1, head)
 
 
+@pytest.mark.sweep
 def test_the_copied_python_gives_the_mean(opened, tmp_path):
     """Of a pair, a row and a column; the lines run as they are."""
     run, exact = example()

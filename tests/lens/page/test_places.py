@@ -59,6 +59,7 @@ def test_the_map_fills_the_window(home):
     assert view.state("filled") is None
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("width", "height"), [(1000, 800), (1440, 900), (1280, 700)])
 def test_the_whole_map_fits_into_the_window_that_it_fills(opened, width, height):
     """Nothing has to be scrolled to see its last row."""

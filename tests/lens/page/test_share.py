@@ -189,6 +189,7 @@ def test_the_png_is_the_same_drawing(shown):
         assert colour == tuple(bytes.fromhex(fill[1:]))
 
 
+@pytest.mark.sweep
 def test_large_views_are_pictures_inside_the_drawing(opened):
     """More cells than can be drawn one by one are an image, and the sides are numbered."""
     run, _ = example(n=80, layers=1, heads=1)

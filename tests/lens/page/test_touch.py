@@ -89,6 +89,7 @@ def test_a_tap_on_a_word_chooses_the_row_and_a_control_the_key(phone):
     assert view.state("query", "key") == (5, 2)
 
 
+@pytest.mark.sweep
 def test_taps_add_rows_and_their_mean_is_shown(phone):
     """“add rows” and “choose key” exclude each other; the list is the mean of the rows that were tapped."""
     view, exact = phone
@@ -151,6 +152,7 @@ def test_the_comparison_opens_by_a_tap(opened):
     assert float(said.rsplit(":", 1)[1].split(" %")[0]) / 100 == pytest.approx(theirs[0][0, 8, 5], rel=DIGITS)
 
 
+@pytest.mark.sweep
 def test_hints_speak_of_taps(phone):
     """No hint of the page asks for a wheel, Shift or Alt, which a phone does not have."""
     view, _ = phone

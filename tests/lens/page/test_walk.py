@@ -182,6 +182,7 @@ def test_one_step_at_a_time_by_keyboard(walked):
     assert opened.state("query") == ROW
 
 
+@pytest.mark.sweep
 def test_a_served_walk_is_the_same(walked, chromium):
     """The numbers that a server sends are shown in the same places, and are within rounding of those of the page."""
     opened, call, run = walked

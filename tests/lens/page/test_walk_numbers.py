@@ -213,6 +213,7 @@ def readout(tab, step, place, nth=0) -> float:
     return number(said.split("= ")[1])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["q", "k", "v"])
 def test_one_element_of_q_k_and_v(view, exact, name):
     """The input, the column of the matrix, their products, and the value that results; of every element in the page."""
@@ -407,6 +408,7 @@ def test_other_heads_and_rows_of_the_page(run, kept_open):
     seen.silent()
 
 
+@pytest.mark.sweep
 def test_a_served_page_has_every_element(served, run):
     """Any head, row, key and element: the values that result are those of the run."""
     for call, head, row in ((5, 11, 15), *([(0, 7, 3)] if SWEEP else [])):

@@ -309,7 +309,7 @@ MASKS = {
 }
 
 
-@pytest.mark.spread
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("rule", MASKS)
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "linformer"])
 @torch.no_grad()
@@ -341,7 +341,7 @@ def test_a_mask_may_be_built_inside_a_program(name, rule):
         torch.export.export(program, given, strict=False)
 
 
-@pytest.mark.spread
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("inside", [True, False], ids=["built inside", "built before"])
 @pytest.mark.parametrize("rule", ["causal", "rows and keys", "tensor"])
 @torch.no_grad()
@@ -358,6 +358,7 @@ def test_a_compiled_layer_takes_any_number_of_rows(rule, inside):
         assert torch.equal(compiled(x, lengths, mask), layer(x, mask=mask))
 
 
+@pytest.mark.sweep
 def test_layers_do_not_import_the_compiler():
     """torch.compile takes seconds to import: it waits for the first program."""
     script = "import sys, torch, regard.torch.layers; print('torch._dynamo' in sys.modules)"

@@ -57,6 +57,7 @@ def test_fewer_heads_keep_a_head_that_there_is(shown):
     assert view.state("head") == 1
 
 
+@pytest.mark.sweep
 def test_the_controls_by_keyboard_and_pointer(shown):
     """Each control changes what it names."""
     view = shown("alibi", scores=SCORES, heads=4)

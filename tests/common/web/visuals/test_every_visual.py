@@ -66,6 +66,7 @@ VISUALS = {
 
 
 @pytest.mark.browser
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("width, scheme", [(360, "light"), *sweep((1000, "dark"), (760, "light"))])
 @pytest.mark.parametrize("kind", visuals.KINDS)
 def test_it_fits_and_axe_finds_nothing(shown, kind, width, scheme):

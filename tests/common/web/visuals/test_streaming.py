@@ -97,6 +97,7 @@ def test_the_size_of_a_block_is_chosen_and_the_steps_begin_again(streaming):
     assert "Block 2 of 3" in view.tab.inner_text(".streaming-step")
 
 
+@pytest.mark.sweep
 def test_it_plays_by_itself_unless_motion_is_reduced_or_the_size_changes(streaming):
     """With the clock of the page, so that nothing depends on how fast this machine is."""
     for motion, size, moved in (("no-preference", None, True), ("reduce", None, False), ("no-preference", "4", False)):

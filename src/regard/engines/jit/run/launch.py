@@ -53,19 +53,23 @@ class _Apart:
 
     def __init__(self, arena: Arena, crew: threads.Crew | threads.Team):
         self.arena, self.crew = arena, crew
-        self.turn, self.over, self.done = threading.Lock(), False, threading.Event()
+        self.turn, self.over, self.running = threading.Lock(), False, threading.Lock()
 
     def wait(self) -> None:
-        """Starts it, and waits until all tasks are done."""
+        """Starts it, and waits until all tasks are done.
+
+        It waits for a lock: an interrupt inside of `Event.wait` can end as RuntimeError("release unlocked lock").
+        """
+        self.running.acquire()
         threading.Thread(target=self._run, daemon=True, name="regard-caller").start()
-        while not self.done.wait(0.05):  # with a limit, because a wait may hide signals
+        while not self.running.acquire(timeout=0.05):  # with a limit, because a wait may hide signals
             pass
 
     def _run(self) -> None:
         with self.turn:
             if not self.over:  # otherwise the call has ended before this thread began
                 _share(self.arena, self.crew)
-        self.done.set()
+        self.running.release()
 
     def end(self) -> None:
         """Waits for it, or takes its place where it has not begun."""
