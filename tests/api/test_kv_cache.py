@@ -22,7 +22,7 @@ from tests import ROOT
 from tests.api.caches import D, E, G, H, kv, kvq
 from tests.support.engines import engines, normal, same_bits
 from tests.support.kernels import guarded
-from tests.support.lanes import examples, one_in, sweep
+from tests.support.lanes import examples, sweep
 
 SLOPES = rg.alibi_slopes(H)
 
@@ -244,7 +244,8 @@ def test_rows_that_are_not_the_newest_say_where_they_stand():
 
 
 @pytest.mark.parametrize("window", [None, 4])
-@pytest.mark.parametrize("seed", one_in(2, range(4)))
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("seed", range(4))
 def test_rows_may_stand_before_the_first_key(window, seed):
     """A start may be negative, as in `rg.attention`: of the rows before the first key, and with more rows than keys."""
     draw = np.random.default_rng(seed)

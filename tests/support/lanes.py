@@ -1,7 +1,6 @@
 """What a table of cases leaves to `make sweep`: docs/project/testing.md says what is in which lane, and why."""
 
 import os
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import settings
@@ -13,11 +12,6 @@ def sweep(*cases) -> list:
     """The cases, for `make sweep` alone: parametrize("dtype", [np.float32, *sweep(np.float64, np.float16)])."""
     rows = (case if isinstance(case, tuple) else (case,) for case in cases)
     return [pytest.param(*row, marks=pytest.mark.sweep) for row in rows]
-
-
-def one_in(step: int, cases: Iterable) -> list:
-    """Every case, all but each `step`-th for `make sweep` alone: what repeats one reason."""
-    return [case if number % step == 0 else sweep(case)[0] for number, case in enumerate(cases)]
 
 
 def examples(count: int, **more) -> settings:
