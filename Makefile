@@ -25,7 +25,8 @@ look: export REGARD_TEXT = $(value TEXT)
 look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
 	@$(BIN)/regard look -- "$$REGARD_TEXT"
 
-# Two workers more than cores, because tests wait for browsers and processes; they share the cores: waiting threads must not spin.
+# Two workers more than cores, because tests wait for browsers and processes.
+# They share the cores: waiting threads must not spin.
 WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN))
 PYTEST := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

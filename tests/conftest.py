@@ -82,16 +82,15 @@ def pytest_collection_modifyitems(items):
         if hasattr(item, "callspec") and not item.get_closest_marker("sweep"):
             cases[item.parent, item.originalname].append(item)
     for same in cases.values():
+        shown = same
         if same[0].get_closest_marker("spread"):
             rows = [tuple(_rows(item)) for item in same]
             tables = [list(dict.fromkeys(table)) for table in zip(*rows)]
-            shown = {tuple(table[n % len(table)] for table in tables) for n in range(max(map(len, tables)))}
-            left = [item for item, row in zip(same, rows) if row not in shown]
-        elif every := same[0].get_closest_marker("one_in"):
-            left = [item for number, item in enumerate(same) if number % every.args[0]]
-        else:
-            left = []
-        for item in left:
+            diagonal = {tuple(table[n % len(table)] for table in tables) for n in range(max(map(len, tables)))}
+            shown = [item for item, row in zip(same, rows) if row in diagonal]
+        if every := same[0].get_closest_marker("one_in"):
+            shown = shown[:: every.args[0]]
+        for item in set(same).difference(shown):
             item.add_marker(pytest.mark.sweep)
 
 
