@@ -75,7 +75,7 @@ def test_wrong_options_are_explained():
         "audit run",
         "look run --out page.html",
         "plan --tokens 4096 --ranks 2 --json",
-        *sweep("audit run --json", "learn --list", "models bert --json", "cost table1 --lengths 8 --width 8"),
+        *sweep("audit run --json", "learn --list", "models bert --json"),
     ],
 )
 def test_a_closed_pipe_changes_nothing(command, tmp_path):

@@ -41,14 +41,6 @@ def test_a_report(config):
     assert [out.count(f"model.layers {number} attention") for number in range(4)] == [3, 3, 3, 0]
 
 
-def test_the_word_model_may_be_left_out(config):
-    """Options may come first, too; without --layers a part of all layers has one line."""
-    size = ("--tokens", "64")
-    results = [regard("cost", *words)[1] for words in ((config, *size), ("model", config, *size), (*size, config))]
-
-    assert results[0] == results[1] == results[2] and results[0].count("feed-forward") == 1
-
-
 def test_json(config):
     """One object, with a cost for each phase and what fits."""
     words = ("--phase", "decode,train", "--fit", "10MB", "--json", "--machine", "l4", "--over", "16,64")
@@ -104,24 +96,11 @@ def test_refusals(config):
         assert what in refused("cost", model, *options.split()), options
 
 
-@pytest.mark.sweep
-def test_a_page(config, tmp_path):
-    """The report stays as it is; the page begins with what was given."""
-    path = tmp_path / "cost.html"
-    words = ("cost", config, "--tokens", "70", "--phase", "decode", "--dtype", "float16", "--fit", "3GB")
-    plain = regard(*words)
-    status, out, err = regard(*words, "--page", path)
-    text = path.read_text(encoding="utf-8")
-    start = json.loads(text.split('id="data">')[1].split("</script>")[0])["start"]
-
-    assert (status, out) == (0, plain[1])
-    assert err == f"Page written to {path}. Open it in a browser.\n"
-    assert start == {
-        "machine": None, "tokens": 70, "batch": 1, "phase": "decode", "dtype": "float16", "memory": 3_000_000_000,
-    }  # fmt: skip
-
-
-def test_a_page_that_cannot_be_written(config, tmp_path):
-    """It is refused before the model runs: test_output_files.py has the other reasons."""
-    assert "a folder" in refused("cost", config, "--page", tmp_path)
-    assert "no folder" in refused("cost", config, "--page", tmp_path / "none" / "cost.html")
+def test_a_plot(config, tmp_path):
+    """An image of several lengths and phases; test_output_files.py has what cannot be written."""
+    path = tmp_path / "over.png"
+    status, out, err = regard("cost", config, "--over", "8,16,32", "--phase", "prefill,train", "--plot", path)
+    assert status == 0 and "over the number of tokens" in out and err == f"Plot written to {path}.\n"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "a plot of nothing" in refused("cost", config, "--plot", path)
+    assert "not a PNG file" in refused("cost", config, "--over", "8", "--plot", tmp_path / "over.svg")

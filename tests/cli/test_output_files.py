@@ -11,8 +11,7 @@ MINE = "the only copy of my notes"
 CONFIG = '{"model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": 2, "vocab_size": 64, "n_positions": 32}'
 COMMANDS = {
     "look": (["look", "Hello there.", "--out", "{}"], "html"),
-    "cost": (["cost", "{config}", "--tokens", "8", "--page", "{}"], "html"),
-    "table1": (["cost", "table1", "--lengths", "8", "--width", "8", "--plot", "{}"], "png"),
+    "cost": (["cost", "{config}", "--over", "8,16", "--plot", "{}"], "png"),
     "plan": (["plan", "--tokens", "4096", "--ranks", "2", "--out", "{}"], "json"),
     "figure": (["plan", "--tokens", "4096", "--ranks", "2", "--figure", "{}"], "svg"),
     "figure as PNG": (["plan", "--tokens", "4096", "--ranks", "2", "--figure", "{}"], "png"),
@@ -96,10 +95,10 @@ def test_a_failure_keeps_the_old_file(tmp_path):
     """A full disk, or any other error while writing, leaves the earlier file, and no draft."""
     path = tmp_path / "page.html"
     path.write_text("old")
-    with pytest.raises(Refused, match="No space left"), replacing("cost", "--page", path) as draft:
+    with pytest.raises(Refused, match="No space left"), replacing("look", "--out", path) as draft:
         draft.write_text("half of a p")
         raise OSError(28, "No space left on device")
-    with pytest.raises(ZeroDivisionError), replacing("cost", "--page", path) as draft:
+    with pytest.raises(ZeroDivisionError), replacing("look", "--out", path) as draft:
         draft.write_text(str(1 / 0))
 
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]

@@ -33,7 +33,6 @@ NAMES = {
     "audits/run_checks/numbers.py": "a check of what float16 alone cannot hold",
     "ledger/cost.py": "examples in a message: models are counted in any floating-point dtype of torch",
     "ledger/machine.py": "peak rates of machines are by dtype, int8 among them",
-    "ledger/page/terms.py": "the formulas of the page are for numbers of 4 and of 2 bytes",
     "models/training/loop.py": "autocast's precision is an option of training, not a dtype of attention",
     "audits/auditable.py": "what a model can be audited in",
     "parallel/place.py": "what long sequences are usually computed in, if nothing is said",

@@ -14,8 +14,7 @@ from .audit import audit
 from .bench import bench
 from .classify import classify
 from .conform import conform
-from .cost import HELP as COST_HELP
-from .cost import costs
+from .cost import cost
 from .generate import generate
 from .learn import learn
 from .look import look
@@ -31,7 +30,7 @@ app.command()(look)
 app.command()(learn)
 app.command()(audit)
 app.command()(conform)
-app.add_typer(costs, name="cost", help=COST_HELP)
+app.command()(cost)
 app.command()(plan)
 app.command()(bench)
 app.command()(train)

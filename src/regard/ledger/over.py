@@ -8,7 +8,7 @@ from typing import Any
 from ..common.errors import refuse
 from .report import aligned, seconds, unit
 
-__all__ = ["lengths", "over"]
+__all__ = ["attention_operations", "lengths", "over"]
 
 BAR = 20  # characters of a whole bar
 
@@ -37,9 +37,13 @@ def over(costs: Sequence[Any]) -> str:
     return f"{costs[0].name}, {costs[0].phase}, over the number of tokens\n\n{aligned(rows, last_left=True)}"
 
 
+def attention_operations(cost: Any) -> int:
+    """Operations of the products with q, k, weights and v, forward and backward."""
+    return sum(line.forward.value + line.backward for line in cost.lines if line.part == "attention")
+
+
 def _row(found: Any) -> list[str]:
-    attention = sum(line.forward.value + line.backward for line in found.lines if line.part == "attention")
-    share = attention / found.flops if found.flops else 0.0
+    share = attention_operations(found) / found.flops if found.flops else 0.0
     dark = round(BAR * share)
     time = [] if found.time is None else [seconds(found.time.bound)]
     bar = f"{'█' * dark}{'░' * (BAR - dark)} {share:.1%}"

@@ -64,7 +64,7 @@ def replacing(where: str, option: str, path: Path) -> Iterator[Path]:
 
     Raises Refused if the system does not let it be written. A device such as /dev/stdout is written itself.
 
-    >>> with tempfile.TemporaryDirectory() as folder, replacing("cost", "--page", Path(folder, "cost.html")) as draft:
+    >>> with tempfile.TemporaryDirectory() as folder, replacing("look", "--out", Path(folder, "look.html")) as draft:
     ...     draft.write_text("numbers")
     7
     """

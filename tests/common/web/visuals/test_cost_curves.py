@@ -1,11 +1,9 @@
-"""The visual of cost curves: its numbers are those of the course's formulas, and of Table 1 as regard counts it."""
+"""The visual of cost curves: its numbers are those of the course's formulas, and of Table 1 of the paper."""
 
 import itertools
 import math
 
 import pytest
-
-from tests.support.lanes import sweep
 
 pytestmark = pytest.mark.browser
 
@@ -33,28 +31,23 @@ def _pairs(n, causal):
     return n * (n + 1) // 2 if causal else n * n
 
 
-@pytest.mark.parametrize("width", [64, *sweep(768)])
-def test_the_crossover_is_that_which_regard_counts(shown, width):
-    """By running layers without numbers."""
-    counting = pytest.importorskip("regard.ledger.table1.crossover")
-    (found,) = counting.crossover([width])
-    view = shown("cost-curves", width=64, heads=4)
-    view.change(d=width, n=found.counted)
-    numbers = view.numbers()
-    assert numbers["crossover"] == found.counted == found.formula
-    assert numbers["value-1"] == found.operations
-
-
 def test_other_layers_are_those_of_table_1(shown):
-    """Operations, steps and the longest path of each kind of layer."""
-    table = pytest.importorskip("regard.ledger.table1.rows")
-    view = shown("cost-curves", width=64, heads=4, quantity="layers", taps=table.TAPS, window=table.WINDOW)
-    for n, d in ((8, 64), (100, 48), (1024, 512)):
+    """Operations with their constant factors, steps in sequence and the longest path of each kind of layer."""
+    taps, keys = 3, 8
+    view = shown("cost-curves", width=64, heads=4, quantity="layers", taps=taps, window=keys)
+    for n, d, dilated in ((8, 64, 2), (100, 48, 5), (1024, 512, 7)):  # dilated: the least L with 3ᴸ ≥ n
         view.change(n=n, d=d)
         numbers = view.numbers()
-        for at, kind in enumerate(table.KINDS):
-            found = [numbers[f"{column}-{at}"] for column in ("value", "steps", "path")]
-            assert found == [kind.operations(n, d), kind.steps(n), kind.path(n)], kind.name
+        convolution = 2 * taps * n * d * d
+        kinds = [
+            [4 * n * n * d, 2, 1],
+            [4 * n * d * d, n, n],
+            [convolution, 1, math.ceil((n - 1) / (taps - 1))],
+            [convolution, 1, dilated],
+            [4 * keys * n * d, 2, math.ceil((n - 1) / (keys - 1))],
+        ]
+        found = [[numbers[f"{column}-{at}"] for column in ("value", "steps", "path")] for at in range(len(kinds))]
+        assert found == kinds
         assert numbers["crossover"] == d  # 4·n²·d = 4·n·d²
 
 

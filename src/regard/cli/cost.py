@@ -1,20 +1,19 @@
-"""`regard cost model`: what a model costs: parameters, operations, bytes and time, from its configuration alone."""
+"""`regard cost`: what a model costs: parameters, operations, bytes and time, from its configuration alone."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ...common.errors import refuse
-from ...common.files.output import check_output, replacing
-from ...common.optional import requires_extra
+from ..common.errors import refuse
+from ..common.optional import requires_extra
 
-__all__ = ["model_cost"]
+__all__ = ["cost"]
 
 
-def model_cost(
+def cost(
     model: Annotated[
         str, typer.Argument(help="An architecture (llama), a folder with config.json, a config.json, or a hub id.")
     ],
@@ -42,8 +41,8 @@ def model_cost(
         typer.Option("--measure", help="Run the model here with random weights: memory and time beside the bound."),
     ] = False,
     layers: Annotated[bool, typer.Option("--layers", help="Print a line for each part of each layer.")] = False,
-    page: Annotated[
-        Path | None, typer.Option(help="Write a page (cost.html) that shows all of it for any tokens, batch and dtype.")
+    plot: Annotated[
+        Path | None, typer.Option(help="With --over: draw the lines over the tokens into this PNG file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -53,14 +52,15 @@ def model_cost(
     1 if two numbers do not agree, 2 invalid arguments.
     """
     with requires_extra("cost", "hf"):
-        from ...ledger import Machine
-        from ...ledger.cost import PHASES, built, priced
-        from ...ledger.fit import fit as fitting
-        from ...ledger.fit import size
-        from ...ledger.over import lengths
-        from ...ledger.over import over as table
-        from ...ledger.report import report
-    from ..terminal import emit, emit_json
+        from ..ledger import Machine
+        from ..ledger.cost import PHASES, built, priced
+        from ..ledger.fit import fit as fitting
+        from ..ledger.fit import size
+        from ..ledger.over import lengths
+        from ..ledger.over import over as table
+        from ..ledger.plot import check_plot, draw
+        from ..ledger.report import report
+    from .terminal import emit, emit_json
 
     phases = [each.strip() for each in phase.split(",")]
     unknown = [each for each in phases if each not in PHASES]
@@ -71,13 +71,13 @@ def model_cost(
         expected, given = "--machine here, or no machine", f"--measure --machine {machine}"
         raise refuse("cost", "only this machine can be measured", given=given, expected=expected, fix="leave one out")
     wanted = [] if over is None else lengths(over)
-    if page is not None:
-        check_output("cost", "--page", page, what="a page")
+    if plot is not None:
+        check_plot(plot, wanted)
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
     subject = built(model, dtype)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]
     if measure:
-        from ...ledger.measure import measured
+        from ..ledger.measure import measured
 
         found = [measured(subject, each) for each in found]
     memory = None if fit is None else size(fit)
@@ -90,17 +90,8 @@ def model_cost(
     else:
         fitted = ["\n".join(map(str, fits))] if fits else []
         emit("\n\n\n".join([*(report(each, layers) for each in found), *map(table, many), *fitted]))
-    if page is not None:
-        start = {"tokens": found[0].tokens, "batch": batch, "phase": phases[0], "dtype": found[0].dtype}
-        _write(page, model, start | {"memory": memory}, known)
+    if plot is not None:
+        draw(plot, many)
+        typer.echo(f"Plot written to {plot}.", err=True)
     if any(each.faults for each in found):
         raise typer.Exit(1)
-
-
-def _write(path: Path, model: str, start: dict[str, Any], machine: Any) -> None:
-    """Writes the page, and says where."""
-    from ...ledger.page import page
-
-    with replacing("cost", "--page", path) as draft:
-        draft.write_text(page(model, start=start, machine=machine), encoding="utf-8")
-    typer.echo(f"Page written to {path}. Open it in a browser.", err=True)
