@@ -10,7 +10,6 @@ Examples:
 import importlib
 from typing import TYPE_CHECKING
 
-from . import _old_names
 from .api.attention import attention, attention_weights, attention_with_lse
 from .api.kv_cache import KVCache
 from .common.errors import Refused
@@ -181,4 +180,3 @@ def __dir__() -> list[str]:
 
 
 belong(__name__)
-_old_names.install()

@@ -97,7 +97,7 @@ def test_a_second_derivative_is_refused():
 
     (reason,) = caught.value.reasons
     assert reason.what == "second derivatives are not supported"
-    assert reason.mend == "differentiate once (create_graph=False), or use torch's own attention for this step"
+    assert reason.fix == "differentiate once (create_graph=False), or use torch's own attention for this step"
 
 
 def test_what_has_no_gradient_is_refused():

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import regard as rg
-from regard.audits import Finding, audit
+from regard.audits import audit
 from regard.audits.difference import ALLOWED
 from regard.audits.make_subject import from_module, from_transformers
 from regard.cli import app
@@ -186,18 +185,6 @@ def test_what_makes_no_sense_is_refused(call, what, given):
 
 
 # --- findings
-
-
-def test_findings_of_version_0_1_are_read():
-    """JSON and pickles in which `fix` has its old name, `mend`, become findings; both names read the same value."""
-    found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), checks=["finite"]).findings[0]
-    old = {"mend" if name == "fix" else name: value for name, value in found.to_json().items()}
-    unpickled = object.__new__(Finding)
-    unpickled.__setstate__(old)
-
-    assert Finding.from_json(old) == unpickled == Finding.from_json(found.to_json()) == found
-    assert pickle.loads(pickle.dumps(found)) == found and found.mend == found.fix
-    assert f"\n  fix       {found.fix}" in str(found) and "mend" not in found.to_json()
 
 
 # --- the command

@@ -424,7 +424,7 @@ def test_refusals(changed, words):
         Problem.of(**{"q": q, "k": k, "v": v} | changed)
 
     (reason,) = caught.value.reasons
-    assert (reason.what, reason.given, reason.expected, reason.mend) == words
+    assert (reason.what, reason.given, reason.expected, reason.fix) == words
 
 
 def test_all_reasons_at_once():

@@ -22,7 +22,7 @@ LAYERS = (
     ("audits", "bench", "learn"),
     ("cli",),
 )
-ENTRY_FILES = {"__init__", "__main__", "_old_names"}  # ways in, which count as no package
+ENTRY_FILES = {"__init__", "__main__"}  # ways in, which count as no package
 # Run.open and Run.save.
 LAZY_CYCLE = {"regard.lens.runs.run", *(f"regard.lens.storage.{name}" for name in ("folder", "manifest", "reader"))}
 

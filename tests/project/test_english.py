@@ -54,10 +54,7 @@ PICTURE = r"\bpicture\b"  # `picture=` and `--picture` of look, and the field of
 ALLOWED = {
     "CHANGELOG.md": r"to mend|\.mend|`asked",
     "mkdocs.yml": r"material/weather",
-    "src/regard/_old_names.py": r"^\w+(\.\w+)+ +\w+(\.\w+)+$",
-    "src/regard/audits/finding.py": r"\bmend\b",
     "src/regard/cli/look.py": PICTURE,
-    "src/regard/common/errors.py": r"\bmend\b",
     "src/regard/lens/look.py": PICTURE,
     "src/regard/lens/runs/axis.py": PICTURE,
     "src/regard/lens/storage/manifest.py": PICTURE,

@@ -56,30 +56,6 @@ class Finding:
     def __post_init__(self) -> None:
         assert self.severity in SEVERITIES, self.severity
 
-    @property
-    def mend(self) -> str:
-        """The name of `fix` in version 0.1."""
-        return self.fix
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        """The finding that `to_json` wrote, by this version or an earlier one.
-
-        Args:
-            data: the fields by name, with the names of this version or of version 0.1.
-
-        Returns:
-            The finding.
-
-        Examples:
-            >>> from regard.audits import Finding
-            >>> words = {"where": "call 0", "measured": "2 pairs", "cause": "a prefix", "fix": "none"}
-            >>> found = Finding(check="mask", severity="note", **words)
-            >>> Finding.from_json(found.to_json()) == found
-            True
-        """
-        return cls(**_with_current_names(data))
-
     def to_json(self) -> dict[str, Any]:
         """The fields as plain data.
 
@@ -95,19 +71,11 @@ class Finding:
         """
         return dict(vars(self)) | {"numbers": dict(self.numbers)}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(_with_current_names(state))
-
     def __str__(self) -> str:
         return (
             f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
             f"  fix       {self.fix}"
         )
-
-
-def _with_current_names(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a finding, with `fix` under its current name."""
-    return {"fix" if name == "mend" else name: value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)

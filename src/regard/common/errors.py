@@ -26,14 +26,6 @@ class Reason:
     def __str__(self) -> str:
         return f"{self.what}\n  given     {self.given}\n  expected  {self.expected}\n  fix       {self.fix}"
 
-    @property
-    def mend(self) -> str:
-        """The name of `fix` in version 0.1."""
-        return self.fix
-
-    def __setstate__(self, state: dict[str, str]) -> None:
-        vars(self).update({"fix" if name == "mend" else name: value for name, value in state.items()})
-
 
 class Refused(ValueError, RuntimeError):
     """A call that regard rejects, with every problem listed, not only the first.

@@ -127,7 +127,7 @@ def test_generation_with_a_cache(name, cache):
 def test_a_call_is_plain_data():
     """It can be saved and read elsewhere, and gives the same weights."""
     call = recorded("gpt-oss")[0]
-    assert isinstance(call, regard.torch.hf.Call)  # as users may have it in their code
+    assert isinstance(call, regard.torch.hf.RecordedCall)
     again = pickle.loads(pickle.dumps(call))
     assert isinstance(call.q, np.ndarray) and isinstance(call.k, np.ndarray) and repr(again.mask) == repr(call.mask)
     np.testing.assert_array_equal(again.weights(), call.weights())

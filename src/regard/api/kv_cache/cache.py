@@ -23,7 +23,6 @@ from .state import (
     added,
     appended,
     held,
-    of_version_0_1,
     selected,
     settled,
     stored_rows,
@@ -98,12 +97,6 @@ class KVCache:
         self._reader = Reader(self.window)
         # The only attribute that methods assign, each in its last statement (state.py).
         self._state = State(Pages.empty(given.batch).grown(size), stores.grown(size), start, start)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickles; version 0.1 had the parts of the state as attributes."""
-        if "_held" in state:
-            state = {"_state": of_version_0_1(state), "_reader": Reader(state["window"])} | state
-        vars(self).update(state)
 
     @property
     def _now(self) -> State:

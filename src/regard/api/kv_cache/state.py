@@ -10,7 +10,7 @@ these contain is kept in `State.saved` until the append has ended, and written b
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ __all__ = [
     "added",
     "appended",
     "held",
-    "of_version_0_1",
     "selected",
     "settled",
     "shown",
@@ -198,15 +197,6 @@ def stored_rows(state: State, store: Rows, number: int) -> np.ndarray:
     columns = slice(positions.start // PAGE, -(-positions.stop // PAGE))
     found = store.read(state.pages.table[number, columns]).swapaxes(0, 1)
     return found.reshape(len(found), found.shape[1] * PAGE, found.shape[3])[:, : len(positions)].copy()
-
-
-def of_version_0_1(attributes: dict[str, Any]) -> State:
-    """The state of a cache that version 0.1 pickled, from its attributes, which are removed."""
-    pages, stores = attributes.pop("_held"), Stores(attributes.pop("_k"), attributes.pop("_v"))
-    start, width, ragged = (attributes.pop(name) for name in ("_start", "_newest", "_ragged"))
-    own = Pages.of(pages.table, pages.first, pages.lengths, len(pages.holders))
-    del attributes["_reader"]
-    return State(own, stores, pages.lengths, start, width, ragged)
 
 
 def _spare(pages: Pages, lengths: np.ndarray, first: np.ndarray, window: int | None) -> int:

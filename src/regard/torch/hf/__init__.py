@@ -17,8 +17,6 @@ with requires_extra("regard.torch.hf", "hf"):
     from .attention import attend, check, register
     from .recorder import RecordedCall, record
 
-Call = RecordedCall  # the former name
-
-__all__ = ["Call", "RecordedCall", "attend", "check", "record", "register"]
+__all__ = ["RecordedCall", "attend", "check", "record", "register"]
 
 belong(__name__)
