@@ -217,7 +217,6 @@ def test_a_process_out_of_memory(storage):
     assert printed == "done\n"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent as on Unix")
 def test_interrupts_of_large_prefills():
     """Ctrl-C at random times of a prefill: a sequence has all of the new rows or none, never rows of zeros."""
     printed = run("""

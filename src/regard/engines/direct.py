@@ -78,11 +78,9 @@ def remember_backward(kind, layouts: bytes, recipe, tensors: tuple) -> None:
 
 @functools.cache
 def _table(of_tensors: bool) -> Table | None:
-    """The table of this process for tensors or for arrays; None where a call cannot be read in machine code, and on
-    Windows, where the layouts of Python's and torch's objects were never looked at.
-    """
+    """The table of this process for tensors or for arrays; None where a call cannot be read in machine code."""
     locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-    if sys.platform == "win32" or not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
+    if not locked or object.__basicsize__ != 2 * ctypes.sizeof(ctypes.c_void_p):
         return None
     from .jit.direct import library, table
 

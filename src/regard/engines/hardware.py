@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import subprocess
@@ -54,11 +53,7 @@ def cache_bytes(caches: Path = CACHES) -> int | None:
 
 
 def _physical() -> int | None:
-    if sys.platform == "win32":
-        found = ctypes.c_ulonglong()
-        known = ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(found))
-        return found.value * 1024 if known else None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
 
 
 def _cache_of_mac() -> int | None:

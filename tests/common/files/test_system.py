@@ -1,4 +1,4 @@
-"""Files as the systems have them: locks between processes, no links, and what Windows does, tried here."""
+"""Files as the systems have them: locks between processes, no links."""
 
 import errno
 import os
@@ -53,10 +53,8 @@ def test_a_lock_is_one_of_processes_and_ends_with_them(kind, tmp_path):
             assert system.lock(file.fileno())
 
 
-@pytest.mark.parametrize("flag", [system.NO_LINK, 0], ids=["by a flag", "by comparison"])
-def test_links_are_not_read(flag, tmp_path, monkeypatch):
-    """Also where opening has no flag for it, as on Windows; plain files are read either way."""
-    monkeypatch.setattr(system, "NO_LINK", flag)
+def test_links_are_not_read(tmp_path):
+    """A link raises an error, and leaves no file open."""
     (tmp_path / "plain").write_bytes(b"some bytes")
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     handle = system.open_plain(tmp_path / "plain")
@@ -72,17 +70,3 @@ def test_links_are_not_read(flag, tmp_path, monkeypatch):
     for name in ("plain", "link"):
         with pytest.raises(FileExistsError):
             system.create(tmp_path / name)
-
-
-def test_reading_at_a_place_without_pread(tmp_path, monkeypatch):
-    """As on Windows: the bytes are the same, in any order, and past the end there are none."""
-    path = tmp_path / "file"
-    path.write_bytes(bytes(range(200)))
-    handle = system.open_plain(path)
-    try:
-        places = [(8, 0), (5, 190), (50, 180), (10, 300), (0, 3), (200, 0)]
-        expected = [system.read_at(handle, *place) for place in places]
-        monkeypatch.delattr(os, "pread")
-        assert [system.read_at(handle, *place) for place in places] == expected
-    finally:
-        os.close(handle)

@@ -113,21 +113,6 @@ def test_the_sums_of_a_tile_stay_in_the_registers_of_avx2(vectors):
     assert products >= 4 * (ACCUMULATORS if vectors == TALL else target.tile.key_tile * vectors)
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", RULES)
-@pytest.mark.parametrize(
-    ("isa", "cpu", "features"), [("avx2", "haswell", "+avx2,+fma,+f16c"), ("portable", "x86-64", "")]
-)
-def test_kernels_compile_for_windows(isa, cpu, features, name):
-    """Into its object format, with its calling convention, and without calls of functions that Windows may lack."""
-    target = Target(isa, "x86_64-pc-windows-msvc", cpu, features)
-    text = build.assembly(written(target, 2 * target.lanes(4), RULES[name]), target)
-
-    assert len(re.findall(r"\bv?mulps|\bvfmadd\w+ps", text)) > 20
-    assert "_fltused" in text  # what Windows asks of code with floats
-    assert re.findall(r"\bcall\w*\s+\S+", text) == []
-
-
 def test_machines_are_not_overstated():
     """A vector unit that this machine lacks raises an error with its name."""
     with pytest.raises(ValueError, match=r"this machine has no avx9000: it offers .*portable"):

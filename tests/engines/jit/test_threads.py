@@ -16,8 +16,6 @@ import regard as rg
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host
 from regard.engines.jit.run import launch, pool, threads, waiting
-from tests import ROOT
-from tests.support.command import SRC
 from tests.support.lanes import sweep
 
 RULES = {
@@ -157,74 +155,6 @@ def test_both_ways_to_wait(way, monkeypatch):
             call = Ticks(64, nap=300)
             call.run(3)
             assert (call.ticks == 1).all()
-
-
-# What the pool calls on Windows, in Python; its clock has ticks of 100 ns, as there. Calls without a reason to wake end
-# sometimes, as they may.
-WINDOWS = """
-    import ctypes, math, os, random, time
-    import llvmlite.binding
-    import numpy as np
-    from regard.engines.jit.run import launch, threads, waiting
-    from tests.engines.jit.test_threads import Ticks
-
-    FUNCTIONS, slept = {}, set()
-
-    def function(gives, *takes):
-        def add(made):
-            FUNCTIONS[made.__name__] = ctypes.CFUNCTYPE(gives, *takes)(made)
-        return add
-
-    @function(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
-    def WaitOnAddress(place, expected, size, milliseconds):
-        assert size == 4
-        slept.add(milliseconds)
-        until = time.monotonic() + (milliseconds / 1000 if milliseconds != waiting.Address.FOREVER else math.inf)
-        while ctypes.string_at(place, size) == ctypes.string_at(expected, size) and time.monotonic() < until:
-            if random.random() < 0.01:
-                return 1
-            time.sleep(0.0002)
-        return 1
-
-    @function(None, ctypes.c_void_p)
-    def WakeByAddressSingle(place):
-        pass
-
-    @function(ctypes.c_int32, ctypes.c_void_p)
-    def QueryPerformanceCounter(place):
-        ctypes.c_int64.from_address(place).value = time.perf_counter_ns() // 100
-        return 1
-
-    @function(ctypes.c_int32, ctypes.c_void_p)
-    def QueryPerformanceFrequency(place):
-        ctypes.c_int64.from_address(place).value = 10**7
-        return 1
-
-    for name, made in FUNCTIONS.items():
-        llvmlite.binding.add_symbol(name, ctypes.cast(made, ctypes.c_void_p).value)
-    crew = threads.Crew("address")
-    crew.grow(2)
-    threads.crew = lambda wanted, own=False: crew
-    for pause in (0, 0, 0.02, 0, 0.05):
-        time.sleep(pause)
-        for nap in (300, 300, 30_000):
-            call = Ticks(64, nap=nap)
-            call.run(3)
-            assert (call.ticks == 1).all()
-    tries = 0
-    while slept != {-1, 20} and tries < 500:  # until a caller had to wait for a worker that began late
-        tries += 1
-        call = Ticks(3, nap=30_000)
-        call.run(3)
-        assert (call.ticks == 1).all()
-    print(sorted(slept), flush=True)
-    os._exit(0)  # the threads wait in Python here, which could not end
-"""
-
-
-def test_the_way_to_wait_of_windows():
-    """At an address, with the same results; a worker sleeps until it is woken, a caller for a slice of time."""
-    assert fresh(WINDOWS, PYTHONPATH=os.pathsep.join([SRC, str(ROOT)])) == "[-1, 20]"
 
 
 def test_several_python_threads_may_call_at_once():

@@ -75,8 +75,7 @@ class Child:
         self.selector = selectors.DefaultSelector()
         self.streams = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
         for stream in self.streams:
-            if sys.platform != "win32":
-                os.set_blocking(stream.fileno(), False)
+            os.set_blocking(stream.fileno(), False)
             self.selector.register(stream, selectors.EVENT_READ)
         self.selector.register(self.connection, selectors.EVENT_READ)
         # At the latest when this interpreter exits; a copy of it, made by fork, must not end the process.
@@ -216,8 +215,6 @@ class _Deadline:
 
     def _state(self) -> tuple[bool, float]:
         """Whether the process computes, or would if it had a core; and the seconds that it has computed so far."""
-        if sys.platform == "win32":  # `_check_system` has refused it
-            raise NotImplementedError
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:  # another system, or the process has ended
@@ -252,8 +249,6 @@ def _end(owner: int, process: subprocess.Popen, mark: str, lifeline: int, connec
     """Kills a child and everything that it started."""
     if os.getpid() != owner:
         return
-    if sys.platform == "win32":  # `_check_system` has refused it
-        raise NotImplementedError
     _kill(process)
     process.wait()
     while found := _descendants(mark):
@@ -280,7 +275,5 @@ def _descendants(mark: str) -> list[int]:
 
 
 def _kill(process: subprocess.Popen) -> None:
-    if sys.platform == "win32":  # `_check_system` has refused it
-        raise NotImplementedError
     with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left; macOS says it in the second way
         os.killpg(process.pid, signal.SIGKILL)

@@ -20,8 +20,6 @@ def limit_memory(most: int | None = None) -> None:
     On Linux the limit counts the memory that can be written, not reserved addresses, of which GPU drivers take far
     more than the machine has.
     """
-    if sys.platform == "win32":
-        return
     import resource
 
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
@@ -58,8 +56,6 @@ def _field(name: str) -> int:
 
 def _largest() -> int:
     """The largest size of this process so far, where it cannot be started again."""
-    if sys.platform == "win32":
-        return 0
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

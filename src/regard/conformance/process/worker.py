@@ -110,8 +110,6 @@ def leave() -> None:
 
 def end_with(lifeline: int) -> None:
     """Ends the whole process group when the other end of a pipe closes."""
-    if sys.platform == "win32":  # `Child` refuses it
-        raise NotImplementedError
     import fcntl
 
     if hasattr(fcntl, "F_SETSIG"):  # Linux: the system sends the signal, even if the function never returns to Python

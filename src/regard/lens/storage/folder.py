@@ -205,7 +205,7 @@ class Writer:
     def _remove(self, whether: Callable[[str], bool]) -> None:
         for name in os.listdir(self.folder):
             if whether(name):
-                system.remove(self.folder / name)
+                (self.folder / name).unlink()
 
     def _leave(self) -> None:
         os.close(self._lock)

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import os
 import stat
-import sys
 import tempfile
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def place() -> tuple[Path | None, str]:
                 return None, f"{each} {against}"
     except OSError as error:
         return None, str(error)
-    return folder, "only this user can write there" if sys.platform != "win32" else "it is in this user's profile"
+    return folder, "only this user can write there"
 
 
 def _make(folder: Path) -> None:
@@ -58,21 +57,11 @@ def _why_not(folder: Path, inner: bool) -> str:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"
-    if sys.platform == "win32":
-        return _why_not_on_windows(folder, inner)
     if found.st_uid not in ((os.getuid(),) if inner else (os.getuid(), 0)):
         return "belongs to another user"
     if found.st_mode & OTHERS and (inner or not found.st_mode & stat.S_ISVTX):
         return "can be written by others"
     return ""
-
-
-def _why_not_on_windows(folder: Path, inner: bool) -> str:
-    """There, modes say nothing about other users. The folder of a user's profile is one that others cannot write to,
-    unless the user lets them, and so is what is made in it. Written, never run.
-    """
-    profile = Path(os.path.realpath(os.path.expanduser("~")))
-    return "is outside the user's profile" if inner and profile not in folder.parents else ""
 
 
 def fetch(digest: str) -> bytes | None:
@@ -100,7 +89,7 @@ def fetch(digest: str) -> bytes | None:
 
 def _ours(found: os.stat_result) -> bool:
     """Whether it is a regular file of this user, not too large, with a single link, that no other user can write."""
-    mine = sys.platform == "win32" or (found.st_uid == os.getuid() and not found.st_mode & OTHERS)
+    mine = found.st_uid == os.getuid() and not found.st_mode & OTHERS
     small = found.st_size <= LARGEST  # also where a file system claims more than it holds
     return mine and small and stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 

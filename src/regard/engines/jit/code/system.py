@@ -1,18 +1,14 @@
-"""C functions that machine code may call, and where the system has them: POSIX in the process itself, Windows in DLLs.
-
-The part for Windows is written from its documentation. The waiting functions ran under Wine, never on Windows.
-"""
+"""C functions that machine code may call, which systems with POSIX have in the process itself."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import platform
-import sys
 
 from . import special
 
-__all__ = ["C", "POSIX", "WINDOWS", "functions", "unavailable"]
+__all__ = ["C", "POSIX", "functions", "unavailable"]
 
 C = ("memcmp", "memcpy", "memset", *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY))
 # For threads that wait (run/waiting.py), and that let others run (kernels/backward_parts/ordered_adds.py).
@@ -26,13 +22,6 @@ POSIX = (
     "sched_yield",
     "syscall",
 )
-WINDOWS = {
-    "kernel32": ("QueryPerformanceCounter", "QueryPerformanceFrequency", "SwitchToThread"),
-    "kernelbase": ("WaitOnAddress", "WakeByAddressSingle"),  # Windows 8 and newer
-    "ucrtbase": C,
-}
-
-_floats = ctypes.c_int32(0x9875)
 
 
 @functools.cache
@@ -40,12 +29,8 @@ def functions() -> dict[str, int]:
     """The addresses of these functions by name; a function that this system does not have is left out.
 
     Raises:
-        TypeError, OSError: a system without a library of the process itself, and without those of Windows.
+        TypeError, OSError: a system without a library of the process itself.
     """
-    if sys.platform == "win32":
-        found = {name: _address(ctypes.CDLL(library), name) for library, names in WINDOWS.items() for name in names}
-        # Every object file of Microsoft's format that computes with floats refers to this variable.
-        return {name: address for name, address in found.items() if address} | {"_fltused": ctypes.addressof(_floats)}
     found = {name: _address(ctypes.CDLL(None), name) for name in (*POSIX, *C)}
     return {name: address for name, address in found.items() if address}
 
@@ -59,10 +44,7 @@ def unavailable() -> str:
     """Why this system cannot run kernels; empty if it can."""
     system = platform.system() or "this system"
     try:
-        known = functions()
+        functions()
     except (TypeError, OSError):
         return f"compiled kernels call functions of POSIX, which {system} does not have"
-    if sys.platform == "win32":
-        missing = [name for names in WINDOWS.values() for name in names if name not in known]
-        return f"{system} does not have {', '.join(missing)}, which compiled kernels call" if missing else ""
     return ""

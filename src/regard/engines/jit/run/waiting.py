@@ -30,8 +30,6 @@ class _Posix:
         self.time, self.room = code.alloca(I64, 2), code.alloca(I64, 2)
 
     def now(self):
-        if sys.platform == "win32":  # there threads wait by `Address`
-            raise NotImplementedError
         code = self.code
         code.external("clock_gettime", I32, code.index(time.CLOCK_MONOTONIC, I32), self.time)
         seconds, rest = (code.get(code.at(self.time, offset), I64, 8) for offset in (0, 8))
@@ -71,8 +69,6 @@ class Condition(_Posix):
         self.code.external(f"pthread_{name}", I32, *args)
 
     def wait(self, place, expected, nanoseconds: int | None) -> None:
-        if sys.platform == "win32":  # there threads wait by `Address`
-            raise NotImplementedError
         code = self.code
         self._call("mutex_lock", self.mutex)
         with code.when(code.icmp_signed("==", code.load_atomic(place, "seq_cst", 4, typ=I32), expected)):
@@ -94,43 +90,9 @@ class Condition(_Posix):
         self._call("mutex_unlock", self.mutex)
 
 
-class Address:
-    """Windows 8 and newer: WaitOnAddress compares and sleeps as a futex does; a counter is the clock.
-
-    Ran under Wine, never on Windows.
-    """
-
-    FOREVER = -1
-
-    def __init__(self, code: Code, bell):
-        self.code = code
-        self.expected, self.ticks, self.per_second = code.alloca(I32), code.alloca(I64), code.alloca(I64)
-
-    def wait(self, place, expected, nanoseconds: int | None) -> None:
-        code = self.code
-        code.put(expected, self.expected, 4)
-        milliseconds = self.FOREVER if nanoseconds is None else -(-nanoseconds // 10**6)
-        code.external("WaitOnAddress", I32, place, self.expected, code.index(4), code.index(milliseconds, I32))
-
-    def wake(self, place) -> None:
-        self.code.external("WakeByAddressSingle", ir.VoidType(), place)
-
-    def now(self):
-        code = self.code
-        code.external("QueryPerformanceCounter", I32, self.ticks)
-        code.external("QueryPerformanceFrequency", I32, self.per_second)  # 10 million on most machines, not on all
-        ticks, per_second = (code.get(each, I64, 8) for each in (self.ticks, self.per_second))
-        # In two parts: ticks times a billion is more than 64 bits after a quarter of an hour.
-        second = code.index(10**9)
-        rest = code.sdiv(code.mul(code.srem(ticks, per_second), second), per_second)
-        return code.add(code.mul(code.sdiv(ticks, per_second), second), rest)
-
-
-WAITING: dict[str, type] = {"futex": Futex, "condition": Condition, "address": Address}
+WAITING: dict[str, type] = {"futex": Futex, "condition": Condition}
 
 
 def waiting_here() -> str:
     """How threads wait on this machine."""
-    if sys.platform == "win32":
-        return "address"
     return "futex" if sys.platform == "linux" and platform.machine() in FUTEX else "condition"
