@@ -66,6 +66,7 @@ from .language.masks import (
 from .language.measures import mass, pooled, top
 from .api.merge import merge
 from .api.part import Part, attention_part
+from .language.tree.sizes import teach_dynamo
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets
 from .api.statistics import Statistics, attention_stats
 
@@ -180,3 +181,4 @@ def __dir__() -> list[str]:
 
 
 belong(__name__)
+teach_dynamo()

@@ -1,5 +1,6 @@
 """torch.compile takes attention whole, with rules built outside, built inside, and written as callables."""
 
+import operator
 import warnings
 
 import numpy as np
@@ -165,6 +166,62 @@ def test_sizes_in_rules():
     for rows in (5, 9, 12, 5):
         q = torch.randn(2, 4, rows, D)
         assert torch.equal(compiled(q), call(q))
+
+
+COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+SIZES = {
+    "in arithmetic": lambda compare, n: compare((rg.key * n + rg.query // n - n) % (n - 2), n % 3),
+    "in functions": lambda compare, n: rg.window(n // 3) | compare(rg.clip(rg.key, 1, n - 2), rg.query),
+    "an exponent": lambda compare, n: compare(rg.key ** (n - 4), 1 + rg.query),
+    "in a table": lambda compare, n: compare(rg.table(torch.arange(20))[n - 3 - rg.key], rg.query),
+    "a position": lambda compare, n: compare(rg.key, n - 1),
+    "the size first": lambda compare, n: compare(n - 1, rg.key),
+    "an expression": lambda compare, n: compare(rg.query + rg.key, int(n)),
+    "a float": lambda compare, n: compare(rg.key, n / 2),
+    "inside where": lambda compare, n: rg.where(compare(rg.key, n // 2), rg.query, 0) > 1,
+    "in a callable": lambda compare, n: lambda b, h, i, j: compare(j, n - 1) | (i == j),
+    "batch": lambda compare, n: compare(rg.batch, n - 5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, *sweep(True)])
+@pytest.mark.parametrize("place", SIZES)
+def test_a_rule_compares_a_position_with_a_size(place, dynamic):
+    """Every comparison, at lengths that the compiler leaves open: the rule of the length, in one program for all."""
+    programs = []
+
+    def backend(graph, _):
+        programs.append(graph)
+        return graph.forward
+
+    def call(compare, q):
+        rule = SIZES[place](compare, q.shape[-2])
+        return rg.attention(q, q, q, mask=rule if callable(rule) else rule | (rg.key == rg.query))
+
+    for compare in COMPARISONS:
+        torch._dynamo.reset()
+        programs.clear()
+        compiled = torch.compile(call, fullgraph=True, dynamic=dynamic, backend=backend)
+        for rows in (5, 6, 7, 12):
+            q = torch.randn(2, 4, rows, D)
+            assert torch.equal(compiled(compare, q), call(compare, q)), (compare, rows)
+        if place != "an exponent":  # where small ones are products
+            assert len(programs) == (1 if dynamic else 2)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_exported_rule_compares_a_position_with_a_size(strict):
+    """The program holds for every length."""
+
+    class Last(torch.nn.Module):
+        def forward(self, q):
+            return rg.attention(q, q, q, mask=(rg.key == q.shape[2] - 1) | (rg.key <= rg.query - q.shape[2] // 4))
+
+    free = {"q": {2: torch.export.Dim("rows", min=3, max=64)}}
+    program = torch.export.export(Last(), (torch.randn(2, 4, 8, D),), dynamic_shapes=free, strict=strict).module()
+    for rows in (5, 8, 12):
+        q = torch.randn(2, 4, rows, D)
+        assert torch.equal(program(q), Last()(q))
 
 
 REFUSED = {

@@ -91,7 +91,21 @@ def _functions() -> dict[str, Any]:
     for module in (functions, masks, scores):
         found |= {name: getattr(module, name) for name in module.__all__}
     symbols = {name: Var(name) for name in ("batch", "head", "query", "key", "score")}
-    return found | symbols | {"table": _table, "lift": lift, "float": float, "abs": abs, "__builtins__": {}}
+    return (
+        found
+        | symbols
+        | {"table": _table, "lift": lift, "number": _number}
+        | {
+            "float": float,
+            "abs": abs,
+            "__builtins__": {},
+        }
+    )
+
+
+def _number(tensor) -> int | float | bool:
+    """The number in a tensor without dimensions: a size that a program leaves open."""
+    return tensor.item()
 
 
 def _table(tensor, name: str = "table") -> Table:

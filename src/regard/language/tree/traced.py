@@ -33,7 +33,15 @@ def tracing(*values) -> bool:
     """Whether a rule of these values belongs to a program that torch records."""
     if compiling():
         return True
-    return any(isinstance(each, Traced) or (is_tensor(each) and intercepted(each)) for each in values)
+    return any(
+        isinstance(each, Traced) or (is_tensor(each) and intercepted(each)) or is_symbolic(each) for each in values
+    )
+
+
+def is_symbolic(value) -> bool:
+    """Whether it is a size that a program of torch.export leaves open."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.SymInt | torch.SymFloat)
 
 
 class Traced(Syntax):
@@ -79,6 +87,18 @@ class Traced(Syntax):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return spelled(function, args, kwargs or {})
+
+
+class _TensorOf(Syntax):
+    """`TENSOR_OF == size` is the tensor that Dynamo compares instead of a size (`sizes.py`), and any other number."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, number):
+        return number
+
+
+TENSOR_OF = _TensorOf()
 
 
 def operated(name: str, *args) -> Traced:
@@ -144,6 +164,13 @@ def text(value: Any) -> tuple:
         return (value,)
     if isinstance(value, np.ndarray):
         return (torch.as_tensor(value),)
+    if not compiling() and is_symbolic(value):
+        value = torch.scalar_tensor(value, dtype=torch.int64 if isinstance(value, torch.SymInt) else torch.float64)
+        return ("number(", value, ")")
+    if compiling() and isinstance(value, int | float):
+        value = TENSOR_OF == value  # noqa: SIM300 - of a size, whose value the program leaves open; other numbers stay as they are
+        if isinstance(value, torch.Tensor):
+            return ("number(", value, ")")
     if isinstance(value, tuple | list):
         parts: tuple = ()
         for part in value:
