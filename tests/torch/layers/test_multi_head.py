@@ -8,6 +8,7 @@ import math
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import regard as rg
 from regard.torch.layers import MultiHeadAttention
@@ -232,6 +233,32 @@ def test_weights_before_dropout():
     assert torch.equal(weights, same) and not torch.equal(out, calm)
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_masks_of_every_length_in_one_graph(batch_first):
+    """torch.compile(fullgraph=True) at changing lengths: two programs, one of the first length and one of all others."""
+    layer, programs = MultiHeadAttention(W, H, batch_first=batch_first).eval(), []
+
+    def backend(graph, _):
+        programs.append(graph)
+        return graph.forward
+
+    def call(x, **masks):
+        return layer(x, x, x, need_weights=False, **masks)[0]
+
+    for masks in (
+        lambda n: {"key_padding_mask": torch.arange(n).expand(N, n) > 3},
+        lambda n: {"attn_mask": torch.randn(N * H, n, n), "key_padding_mask": torch.randn(N, n)},
+    ):
+        torch._dynamo.reset()
+        programs.clear()
+        compiled = torch.compile(call, fullgraph=True, backend=backend)
+        for n in (5, 9, 7):
+            x = torch.randn((N, n, W) if batch_first else (n, N, W))
+            given = masks(n)
+            torch.testing.assert_close(compiled(x, **given), call(x, **given))
+        assert len(programs) == 2
+
+
 def encoders():
     """torch's encoder, and the same one on regard, with a list of its attention calls."""
     torch.manual_seed(0)
@@ -303,6 +330,65 @@ def test_the_very_parameters_are_taken_over():
     theirs = torch.nn.MultiheadAttention(W, H, kdim=4, add_bias_kv=True).eval()
     mine = MultiHeadAttention.of(theirs)
     assert [*map(id, mine.parameters())] == [*map(id, theirs.parameters())] and not mine.training
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, parameter):
+        return 0.5 * parameter + 0.1
+
+
+def scaled(layer, name):
+    return torch.nn.utils.parametrize.register_parametrization(layer, name, Scaled())
+
+
+def as_plain_tensor(layer, name):
+    """As PEFT puts merged weights in place of parameters."""
+    tensor = getattr(layer, name).detach().clone()
+    delattr(layer, name)
+    setattr(layer, name, tensor)
+
+
+CHANGES = {
+    "weight_norm": lambda layer: torch.nn.utils.parametrizations.weight_norm(layer, "in_proj_weight"),
+    "older weight_norm": lambda layer: torch.nn.utils.weight_norm(layer, "in_proj_weight"),
+    "two parametrizations": lambda layer: [scaled(layer, name) for name in ("in_proj_weight", "in_proj_bias")],
+    "of bias_k": lambda layer: scaled(layer, "bias_k"),
+    "of the output": lambda layer: scaled(layer.out_proj, "weight"),
+    "pruning": lambda layer: prune.l1_unstructured(layer, "in_proj_weight", 0.5),
+    "a plain tensor": lambda layer: as_plain_tensor(layer, "in_proj_weight"),
+    "a plain bias": lambda layer: as_plain_tensor(layer, "in_proj_bias"),
+    "a hook": lambda layer: layer.register_forward_hook(lambda _, given, out: (2 * out[0], out[1])),
+    "a hook before": lambda layer: layer.register_forward_pre_hook(lambda _, given: (2 * given[0], *given[1:])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("change", CHANGES)
+def test_parametrizations_pruning_and_hooks_are_taken_over(change):
+    """The converted layer computes with the same tensors, and its parameters get the same gradients."""
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(W, H, add_bias_kv=True, batch_first=True)
+    CHANGES[change](theirs)
+    mine, x = MultiHeadAttention.of(theirs), torch.randn(N, L, W)
+    assert [*map(id, mine.parameters())] == [*map(id, theirs.parameters())]
+    gradients = []
+    for layer in (theirs, mine):
+        out = layer(x, x, x)[0]
+        gradients.append([out.detach(), *torch.autograd.grad(out.square().sum(), layer.parameters())])
+    for expected, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+class OwnForward(torch.nn.MultiheadAttention):
+    def forward(self, *given, **named):
+        return super().forward(*given, **named)
+
+
+@pytest.mark.parametrize("kind", [OwnForward, torch.ao.nn.quantizable.MultiheadAttention, torch.nn.Linear])
+def test_layers_that_compute_in_a_way_of_their_own_are_not_converted(kind):
+    """Their forward would be dropped."""
+    with pytest.raises(rg.Refused, match=r"computes in a way of its own|not torch's layer"):
+        MultiHeadAttention.of(kind(W, H))
 
 
 def test_rows_of_different_numbers():

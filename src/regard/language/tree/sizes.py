@@ -31,7 +31,7 @@ MIRRORED = {
 
 
 def teach_dynamo() -> None:
-    """Makes rules comparable with sizes: now, or when somebody imports the part of torch that compiles."""
+    """Makes rules comparable with sizes: now, or when the part of torch that compiles is imported."""
     if MODULE in sys.modules:
         _teach(sys.modules[MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.nn.functional import linear
+from torch.nn.utils.parametrize import is_parametrized
 
 from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
@@ -95,41 +96,46 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             device=device,
             dtype=dtype,
         )
+        self._attend_by_regard()
+
+    def _attend_by_regard(self) -> None:
         # torch's encoder layer calls a layer that has a hook; otherwise it computes with its parameters itself.
         self.register_forward_pre_hook(_called)
         self.attend = attention
 
     @classmethod
     def of(cls, theirs: torch.nn.MultiheadAttention) -> MultiHeadAttention:
-        """Converts a layer of torch; the parameters are shared, so an existing optimizer continues to update them.
+        """Converts a layer of torch, which keeps its parameters: an existing optimizer continues to update them.
+
+        Parametrizations (torch.nn.utils.parametrize, weight_norm, spectral_norm), pruning and hooks act on the new
+        layer as on the old one.
 
         Args:
             theirs: the layer of torch.
 
         Returns:
-            A layer with the same settings, parameters and mode.
+            A layer with the same settings, parameters, hooks and mode.
+
+        Raises:
+            Refused: what is not this layer of torch, or computes attention in a way of its own (a subclass with another
+                `forward`, such as torch's quantizable layer).
 
         Examples:
             >>> theirs = torch.nn.MultiheadAttention(16, 4)
             >>> MultiHeadAttention.of(theirs).in_proj_weight is theirs.in_proj_weight
             True
         """
-        made = cls(
-            theirs.embed_dim,
-            theirs.num_heads,
-            dropout=theirs.dropout,
-            bias=theirs.in_proj_bias is not None,
-            add_bias_kv=theirs.bias_k is not None,
-            add_zero_attn=theirs.add_zero_attn,
-            kdim=theirs.kdim,
-            vdim=theirs.vdim,
-            batch_first=theirs.batch_first,
-            device="meta",
-        )
-        for name, parameter in theirs._parameters.items():
-            made.register_parameter(name, parameter)
-        made.out_proj = theirs.out_proj
-        return made.train(theirs.training)
+        _check_convertible(cls, theirs)
+        kind: type = cls
+        if is_parametrized(theirs):  # the names of such parameters are properties of a class made for this layer
+            properties = {name: value for name, value in vars(type(theirs)).items() if isinstance(value, property)}
+            kind = type(f"Parametrized{cls.__name__}", (cls,), properties)
+        made = kind.__new__(kind)
+        for name, value in vars(theirs).items():
+            vars(made)[name] = value.copy() if isinstance(value, dict) else value
+        if not isinstance(theirs, MultiHeadAttention):
+            made._attend_by_regard()
+        return made
 
     def forward(
         self,
@@ -280,13 +286,14 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
                 fix=f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
                 '"may not attend"',
             )
-            check.need(
-                tuple(given.shape) in shapes,
-                f"{name} does not fit",
-                given=f"{tuple(given.shape)}",
-                expected=" or ".join(map(str, shapes)),
-                fix=f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
-            )
+            if tuple(given.shape) not in shapes:  # torch.compile cannot trace how sizes that it leaves open are joined
+                check.need(
+                    False,
+                    f"{name} does not fit",
+                    given=f"{tuple(given.shape)}",
+                    expected=" or ".join(map(str, shapes)),
+                    fix=f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+                )
         check.done()
 
     def _nested(self, query, key, value, padding, **rest):
@@ -319,6 +326,28 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         padding = torch.arange(rows.shape[1], device=rows.device) >= lengths[:, None]
         out, matrix = self(rows, rows, rows, padding, **rest)
         return torch._nested_tensor_from_mask(out, ~padding), matrix
+
+
+def _check_convertible(cls: type, theirs) -> None:
+    """Raises `Refused` for what `cls.of` cannot convert."""
+    check = Checks("MultiHeadAttention.of")
+    check.need(
+        isinstance(theirs, torch.nn.MultiheadAttention),
+        "this is not torch's layer",
+        given=type(theirs).__name__,
+        expected="a torch.nn.MultiheadAttention",
+        fix="convert the layer inside it, or build a MultiHeadAttention and load the state dict",
+    )
+    check.done()
+    usual = torch.nn.MultiheadAttention.forward, MultiHeadAttention.forward, cls.forward
+    check.need(
+        "forward" not in vars(theirs) and type(theirs).forward in usual,
+        "the layer computes in a way of its own",
+        given=f"{type(theirs).__module__}.{type(theirs).__qualname__}, which has another forward",
+        expected="the forward of torch.nn.MultiheadAttention",
+        fix="keep this layer, or call regard.torch.attention in its forward",
+    )
+    check.done()
 
 
 def _called(module: torch.nn.Module, args: tuple) -> None:
