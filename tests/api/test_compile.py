@@ -21,6 +21,7 @@ bias = torch.randn(H, Q, K, generator=GENERATOR)
 ln = torch.tensor([7, 9])
 cap = torch.tensor(3.0)
 W, T, F, A = rg.causal() & rg.window(4), rg.table(doc), rg.documents(doc), rg.alibi(slopes)
+S = (T[rg.query] == 1) | (T[rg.query] * T[rg.query] > T[rg.key] + T[rg.query])
 
 RULES = {
     "doc[q]==doc[k]": lambda: {"mask": lambda b, h, i, j: doc[i] == doc[j]},
@@ -47,6 +48,10 @@ RULES = {
     "numpy closure": lambda: {"mask": lambda b, h, i, j: npdoc[i] == npdoc[j]},
     "numpy documents": lambda: {"mask": rg.documents(npdoc)},
     "outer rules": lambda: {"mask": W & F, "score": A},
+    "outer rules with a shared part": lambda: {
+        "mask": S | (rg.key < 1),
+        "score": A + rg.where(S, 1.0, T[rg.key] * T[rg.key]),
+    },
     "mixed": lambda: {"mask": (W | rg.documents(doc)) & (rg.key != 2)},
     "where": lambda: {"score": lambda s, b, h, i, j: torch.where(i - j < 3, s, s - slopes[h])},
     "method": lambda: {"score": lambda s, b, h, i, j: s - (i - j).abs().to(torch.float32) * 0.1},

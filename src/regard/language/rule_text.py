@@ -20,6 +20,7 @@ __all__ = ["read"]
 SAFE = (
     ast.Module,
     ast.Assign,
+    ast.NamedExpr,
     ast.Expr,
     ast.Call,
     ast.keyword,

@@ -76,9 +76,10 @@ class Encoder(nn.Module):
         rule = None
         for each in rules:
             rule = each if rule is None else rule if each is None else rule & each
-        if positions is None:
-            positions = token_positions(tokens)
-        rows = self.embed(tokens, positions)
+        places = token_positions(tokens) if positions is None else positions
+        if self.config.positions != "alibi":  # whose distances need positions only if rows were moved
+            positions = places
+        rows = self.embed(tokens, places)
         return self.stack(rows, mask=rule, positions=positions if self.uses_positions else None)
 
 

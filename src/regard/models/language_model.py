@@ -107,11 +107,12 @@ class LanguageModel(nn.Module):
             Refused: tokens or a cache that do not fit the model, listing every problem.
         """
         self._check(tokens, cache, rows, positions)
-        if positions is None:
-            positions = token_positions(tokens, cache, rows)
+        places = token_positions(tokens, cache, rows) if positions is None else positions
+        if self.config.positions != "alibi":  # whose distances need positions only if rows were moved
+            positions = places
         caches = cache if cache is None or rows is None else [Taking(each, rows) for each in cache]
         return self.stack(
-            self.embed(tokens, positions),
+            self.embed(tokens, places),
             memory,
             mask=self.mask if mask is None else self.mask & mask,
             memory_mask=memory_mask,

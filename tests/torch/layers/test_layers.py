@@ -12,8 +12,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import regard as rg
 import regard.torch.layers as layers
+from regard.models import Config, LanguageModel
 from regard.torch.layers import Attention, DifferentialAttention, LatentAttention, MultiHeadAttention, SelfAttention
-from regard.torch.positions import ALiBi, Relative, Rotary
+from regard.torch.positions import ALiBi, Buckets, Relative, Rotary
 
 N, W = 6, 8  # rows, width
 
@@ -302,6 +303,42 @@ def test_positions_say_where_rows_stand():
     torch.testing.assert_close(packed, apart)
 
 
+FAR = torch.tensor([[0, 5, 10, 20, 40, 80], [3, 4, 5, 6, 7, 8]])
+
+
+@pytest.mark.parametrize(
+    "encoding", [ALiBi(2), Relative(2, reach=100), Buckets(2)], ids=["ALiBi", "Relative", "Buckets"]
+)
+@pytest.mark.parametrize("kind", [Attention, DifferentialAttention])
+def test_distances_are_those_of_the_positions(kind, encoding):
+    """With positions=…, rows attend as they do at these places of a long sequence in which nothing else may be seen."""
+    torch.manual_seed(0)
+    more = {"score": rg.softcap(5.0)} if kind is Attention else {"depth": 1}
+    layer = kind(W, 2, positions=encoding, **more).eval()
+    for parameter in encoding.parameters():
+        torch.nn.init.normal_(parameter)
+    x, long, seen = torch.randn(2, 6, W), torch.zeros(2, 81, W), torch.zeros(2, 81, dtype=torch.bool)
+    for entry, places in enumerate(FAR):
+        long[entry, places], seen[entry, places] = x[entry], True
+    far = layer(long, mask=rg.causal() & rg.table(seen)[rg.batch, rg.key])
+    found = layer(x, mask=rg.causal(), positions=FAR)
+    torch.testing.assert_close(found, torch.stack([rows[places] for rows, places in zip(far, FAR, strict=True)]))
+    assert not torch.equal(found[0], layer(x, mask=rg.causal())[0])
+    compiled = torch.compile(layer, backend="eager")
+    torch.testing.assert_close(compiled(x, mask=rg.causal(), positions=FAR), found)
+
+
+def test_models_give_distances_the_positions_that_they_are_given():
+    """A packed text has the logits of its parts where only the distance hides the others."""
+    torch.manual_seed(0)
+    config = Config(vocabulary=20, d_model=32, layers=2, heads=4, positions="alibi", context=16)
+    model, tokens = LanguageModel(config).eval(), torch.randint(20, (1, 6))
+    apart = 10**6 * torch.tensor([[0, 0, 0, 1, 1, 1]]) + torch.arange(6)
+    found = model(tokens, positions=apart)
+    torch.testing.assert_close(found[:, 3:], model(tokens[:, 3:]))
+    torch.testing.assert_close(found[:, :3], model(tokens)[:, :3])
+
+
 def test_a_memory_is_remembered():
     """What `remember` made of a memory stands for it, bit for bit, and padding of the memory is a rule over keys."""
     layer, x = made(MORE["to a memory"][0])
@@ -382,6 +419,10 @@ IMPOSSIBLE = {
     "cache": (
         lambda: Attention(8, 2, dropout=0.1)(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4)),
         ["dropout is not supported with a cache"],
+    ),
+    "positions and a cache": (
+        lambda: Attention(8, 2, positions=ALiBi(2))(torch.zeros(1, 2, 8), cache=rg.KVCache(2, 4), positions=FAR[0, :2]),
+        ["the positions of the keys in the cache are not known"],
     ),
     "mask": (
         lambda: SelfAttention(8)(torch.zeros(2, 3, 8), torch.zeros(3, 2)),

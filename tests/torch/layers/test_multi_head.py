@@ -235,7 +235,7 @@ def test_weights_before_dropout():
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_masks_of_every_length_in_one_graph(batch_first):
-    """torch.compile(fullgraph=True) at changing lengths: two programs, one of the first length and one of all others."""
+    """torch.compile(fullgraph=True) at changing lengths: a program of the first length and one of all others."""
     layer, programs = MultiHeadAttention(W, H, batch_first=batch_first).eval(), []
 
     def backend(graph, _):

@@ -187,7 +187,7 @@ def _pieces(digest: str) -> tuple[str | int, ...]:
     """The text of an expression, and the numbers of its operands between; the expression gets these."""
     rule = known(digest)
     object.__setattr__(rule, "operands", tuple(map(operand, rule.tables)))
-    return ("(", *pieces(rule), ")")
+    return pieces(rule, inside=True)
 
 
 _pieces._dynamo_marked_constant = True  # type: ignore[attr-defined] # torch.compile calls it while it traces

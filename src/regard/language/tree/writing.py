@@ -43,12 +43,14 @@ def write(rule: Any, tensors: list, tensor_of: Callable[[Any], Any] | None = Non
     return "".join([part if isinstance(part, str) else f"x{places[part]}" for part in pieces(rule)])
 
 
-def pieces(rule: Any) -> tuple[str | int, ...]:
-    """The text of a rule as strings, and the numbers of tensors between them."""
+def pieces(rule: Any, inside: bool = False) -> tuple[str | int, ...]:
+    """The text of a rule as strings, and the numbers of tensors between them. inside: as a part of another rule."""
     number = {id(found): place for place, found in enumerate(rule.tables)}
     names = {id(found): f"table(\0{number[id(found)]}\0, {found.name!r})" for found in rule.tables}
-    lines = [f"{name} = {written(node, names, float('inf'))}" for node, name in _statements(rule, names)]
-    parts = "; ".join([*lines, written(rule, names, float("inf"))]).split("\0")
+    sign, between = (":=", ", ") if inside else ("=", "; ")
+    lines = [f"{name} {sign} {written(node, names, float('inf'))}" for node, name in _statements(rule, names)]
+    text = between.join([*lines, written(rule, names, float("inf"))])
+    parts = (f"({text})[-1]" if inside and lines else f"({text})" if inside else text).split("\0")
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 

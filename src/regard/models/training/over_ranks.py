@@ -161,7 +161,9 @@ class Ranks(Alone):
         mine = self.division.own(tokens)
         if not len(mine):  # the last batch of an evaluation has fewer sequences than there are ranks
             return torch.zeros(())
-        logits = model(mine, positions=self.division.positions)
+        # Attention over ranks knows where rows are; distances need no positions.
+        distances = model.config.positions == "alibi"
+        logits = model(mine, positions=None if distances else self.division.positions)
         wanted = self.division.own(targets)
         total = nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten(), reduction="sum")
         return total / targets.numel()

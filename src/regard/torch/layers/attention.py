@@ -137,7 +137,7 @@ class Attention(Placed):
         places = self.places(x, cache, positions)
         k, v = memory if isinstance(memory, tuple) else self._projected(x if memory is None else memory)
         q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "sinks": self.sinks} | self.counted()
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "sinks": self.sinks} | self.counted()
         if cache is None:
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:

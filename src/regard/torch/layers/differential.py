@@ -133,7 +133,7 @@ class DifferentialAttention(Placed):
         )
         rules: dict[str, Any] = {
             "mask": mask,
-            "score": self.rule(),
+            "score": self.rule(x, positions),
             "scale": 1 / math.sqrt(self.head_dim),
         } | self.counted()
         if cache is None:

@@ -140,7 +140,7 @@ class LatentAttention(Placed):
         check.done()
         places = self.places(x, cache, positions)
         q, latent = self.queries(x, places), self.latent(x, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(), "scale": self.scale}
+        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "scale": self.scale}
         if cache is None:
             k, v = self.keys_and_values(latent)
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 
 from ...api.kv_cache import KVCache
-from ...language.expr import Expr, tables_of
+from ...common.compiled import outside_programs
+from ...language.analysis import substituted
+from ...language.expr import Expr, batch, key, query, table, tables_of
 from ...language.expr import score as the_score
 from ..cache import TensorCache
 from ..positions import Position
+from ..positions.position import fitting
 from .parts import Checks
 
 __all__ = ["Placed"]
@@ -67,14 +70,20 @@ class Placed(torch.nn.Module):
         self.positions, self.score = positions, score
         self._build()
 
-    def rule(self) -> Expr | None:
+    def rule(self, rows: torch.Tensor | None = None, positions: torch.Tensor | None = None) -> Expr | None:
         """The score expression of a call.
+
+        Args:
+            rows: (B, …, n, width) the rows of the call, for which `positions` were passed.
+            positions: (n,) or (B, n) positions that were passed to the call; None: rows are where they are.
 
         Returns:
             The expression, or None where the score is the logit itself.
         """
         if self.positions is None:
             return self.score
+        if rows is not None and positions is not None and type(self.positions).score is not Position.score:
+            return _at(self.positions, self.score, fitting(type(self.positions).__name__, rows, positions))
         # A compiled program uses the existing expression if it was built from the current parameters.
         if not torch.compiler.is_compiling() or not self._current():
             self._build()
@@ -149,6 +158,16 @@ class Placed(torch.nn.Module):
             fix="construct the layer with positions=Rotary(…) or another Position",
         )
         check.need(
+            cache is None
+            or positions is None
+            or self.positions is None
+            or type(self.positions).score is Position.score,
+            "the positions of the keys in the cache are not known",
+            given=f"positions and a cache, in a layer with {type(self.positions).__name__}",
+            expected="positions=None: rows follow those in the cache",
+            fix="omit positions, or call the layer without a cache on all rows",
+        )
+        check.need(
             cache is None or not (self.training and dropout),
             "dropout is not supported with a cache",
             given="a layer in training mode, with dropout",
@@ -182,3 +201,13 @@ class Placed(torch.nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._build()
+
+
+@outside_programs
+def _at(encoding: Position, score: Expr | None, positions: torch.Tensor) -> Expr:
+    """The score with an encoding of distances, for rows and keys at these positions (n,) or (B, n)."""
+    at = table(positions, "position")
+    first = () if positions.ndim == 1 else (batch,)
+    own = {query: at[(*first, query)], key: at[(*first, key)]}
+    placed = substituted(encoding.score(the_score), own)
+    return placed if score is None else substituted(placed, {the_score: score})
