@@ -328,7 +328,7 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         return torch._nested_tensor_from_mask(out, ~padding), matrix
 
 
-def _check_convertible(cls: type, theirs) -> None:
+def _check_convertible(cls: type[MultiHeadAttention], theirs) -> None:
     """Raises `Refused` for what `cls.of` cannot convert."""
     check = Checks("MultiHeadAttention.of")
     check.need(

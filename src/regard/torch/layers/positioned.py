@@ -208,6 +208,6 @@ def _at(encoding: Position, score: Expr | None, positions: torch.Tensor) -> Expr
     """The score with an encoding of distances, for rows and keys at these positions (n,) or (B, n)."""
     at = table(positions, "position")
     first = () if positions.ndim == 1 else (batch,)
-    own = {query: at[(*first, query)], key: at[(*first, key)]}
+    own: dict[Expr, Expr] = {query: at[(*first, query)], key: at[(*first, key)]}
     placed = substituted(encoding.score(the_score), own)
     return placed if score is None else substituted(placed, {the_score: score})
