@@ -361,10 +361,10 @@ REFUSED = [
         ),
     ),
     (
-        {"score": zeros(3, Q, K)},
+        {"score": zeros(9, Q, K)},
         (
             "the score array does not fit",
-            "(3, 3, 8)",
+            "(9, 3, 8)",
             "something that broadcasts to (B, H, Q, K) = (2, 4, 3, 8)",
             "index it yourself: table(array)[query, key] in a score expression",
         ),

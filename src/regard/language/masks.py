@@ -24,6 +24,7 @@ __all__ = [
     "everything",
     "global_tokens",
     "lengths",
+    "padding",
     "prefix",
     "strided",
     "window",
@@ -186,6 +187,44 @@ def lengths(
     """
     rule = everything() if keys is None else key < per_batch(keys, "keys")
     return rule if queries is None else rule & (query < per_batch(queries, "queries"))
+
+
+@recorded
+def padding(mask: ArrayLike) -> Expr:
+    """Padding on either side: which keys are real, as tokenizers return it in `attention_mask`.
+
+    Only keys are masked: a row that is padding attends to the real keys, and its output is usually left out later.
+
+    Args:
+        mask: (B, K), or (K,) for all batch entries: booleans, or the numbers 0 and 1; true and 1 mean "may attend".
+
+    Returns:
+        A condition.
+
+    Raises:
+        Refused: other numbers, or other axes; in the call, fewer entries than keys.
+
+    Examples:
+        >>> import regard as rg
+        >>> rg.padding([[0, 0, 1, 1], [1, 1, 1, 1]])
+        padding[batch, key]
+    """
+    numbers = read_array(mask, "padding")
+    if numbers.ndim not in (1, 2) or (numbers.dtype.kind != "b" and not np.isin(numbers, (0, 1)).all()):
+        fix = "reshape it to (B, K); masks of rows and keys are passed as mask=… themselves"
+        if numbers.ndim == 1 and numbers.dtype.kind in "iu" and (numbers >= 0).all():
+            fix = "pass mask=rg.lengths(m), if m holds the number of real keys of each batch entry"
+        elif numbers.ndim in (1, 2):
+            fix = "pass rg.padding(m == 0), if the numbers of m are added to scores and 0 adds nothing"
+        raise refuse(
+            "padding",
+            "not a padding mask",
+            given=f"{numbers.dtype} {list(numbers.shape)}",
+            expected="booleans, or 0 and 1, one for each key: (B, K) or (K,)",
+            fix=fix,
+        )
+    real = frozen(numbers != 0, "padding")
+    return real[key] if numbers.ndim == 1 else real[batch, key]
 
 
 @recorded

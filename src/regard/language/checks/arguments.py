@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.arrays import address, is_float, outline
+from ...common.arrays import address, is_float, outline, read_array
 from ...common.errors import Reason, Refused, refuse
 from ..dropout import Dropout
 from ..expr import Expr, Read, Var, batch, head, key, query, walk
@@ -17,6 +17,7 @@ from ..masks import dense
 from ..scores import bias
 from ..tree.syntax import Syntax
 from .arrays import shape_text
+from .axes import how_to_fit
 from .numbers import LIMIT, shortly, small
 from .starts import Starts
 
@@ -164,14 +165,15 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
     try:
         if not is_bare(value):
             return read(value)
-        given = outline(value, name).shape
+        array = outline(value, name)
+        given = array.shape
         if len(given) > 4 or any(a not in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False)):
             reasons.append(
                 Reason(
                     f"the {name} array does not fit",
                     given=f"{given}",
                     expected=f"something that broadcasts to (B, H, Q, K) = {shape}",
-                    fix=f"index it yourself: table(array)[query, key] in a {name} expression",
+                    fix=how_to_fit(read_array(value, name), name, shape),
                 )
             )
             return None

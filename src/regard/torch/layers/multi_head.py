@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import torch
 from torch.nn.functional import linear
 from torch.nn.utils.parametrize import is_parametrized
@@ -126,13 +128,13 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             True
         """
         _check_convertible(cls, theirs)
-        kind: type = cls
+        kind = cls
         if is_parametrized(theirs):  # the names of such parameters are properties of a class made for this layer
             properties = {name: value for name, value in vars(type(theirs)).items() if isinstance(value, property)}
-            kind = type(f"Parametrized{cls.__name__}", (cls,), properties)
+            kind = types.new_class(f"Parametrized{cls.__name__}", (cls,), {}, lambda names: names.update(properties))
         made = kind.__new__(kind)
         for name, value in vars(theirs).items():
-            vars(made)[name] = value.copy() if isinstance(value, dict) else value
+            made.__dict__[name] = value.copy() if isinstance(value, dict) else value
         if not isinstance(theirs, MultiHeadAttention):
             made._attend_by_regard()
         return made
