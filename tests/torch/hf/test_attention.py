@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import warnings
 
 import pytest
 import torch
@@ -274,16 +275,35 @@ def test_prefill_in_chunks_equals_prefill_at_once(name):
     assert (torch.cat(parts, 1) - whole)[mask.bool()].abs().max() < 1e-5 < whole.abs().max()
 
 
-def test_packed_documents():
-    """Position ids that start anew pack documents: each gives what it gives alone."""
+@pytest.mark.parametrize("name", ["llama, grouped heads", "mistral, windows"])
+@pytest.mark.parametrize("given", ["nothing", "no cache", "a mask of ones", "padding"])
+def test_packed_documents(name, given):
+    """Position ids that start anew pack documents, the second of one token: each gives what it gives alone."""
+    model = on(built(name), "regard")
+    ids, _ = tokens("none")
+    positions = torch.tensor([[0, 1, 2, 3, 0, 0, 1, 2, 3]])
+    more = {"no cache": {"use_cache": False}, "a mask of ones": {"attention_mask": torch.ones_like(ids)}}.get(given, {})
+    with torch.no_grad():
+        alone = torch.cat([model(input_ids=part).logits for part in ids.split([4, 1, 4], 1)], 1)
+        if given == "padding":  # on both sides
+            ids, positions = (torch.nn.functional.pad(each, (2, 1)) for each in (ids, positions))
+            more = {"attention_mask": torch.nn.functional.pad(torch.ones(2, 9, dtype=torch.long), (2, 1))}
+        found = model(input_ids=ids, position_ids=positions, **more).logits
+    found = found[:, 2:-1] if given == "padding" else found
+    assert (found - alone).abs().max() < 1e-5 < found.abs().max()
+
+
+def test_packed_documents_in_a_cache():
+    """A step after them attends to all documents, and a warning says so; a step after one text does not warn."""
     model = on(built("llama, grouped heads"), "regard")
     ids, _ = tokens("none")
-    with torch.no_grad():
-        packed = model(
-            input_ids=ids, use_cache=False, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]]).expand(2, -1)
-        ).logits
-        alone = torch.cat([model(input_ids=ids[:, :4]).logits, model(input_ids=ids[:, 4:]).logits], 1)
-    assert (packed - alone).abs().max() < 1e-5 < packed.abs().max()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache = model(input_ids=ids[:, :-1]).past_key_values
+        model(input_ids=ids[:, -1:], past_key_values=cache)
+        cache = model(input_ids=ids[:, :-1], position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])).past_key_values
+        with pytest.raises(UserWarning, match="which document"):
+            model(input_ids=ids[:, -1:], past_key_values=cache, position_ids=torch.tensor([[4]]))
 
 
 @pytest.mark.one_in(2)

@@ -32,6 +32,7 @@ from .call_arguments import unsupported
 from .collected_weights import wanted
 from .divided import DividedMask, current, divided_reasons, mask_for
 from .lazy_mask import LazyMask, between_graphs
+from .packed import packed
 from .readiness import check
 from .recorder import NAME, listened, note, record
 from .tensor_parallel import divided, head_start, problems
@@ -149,7 +150,13 @@ def attend(
         if dropout and module.training:
             rules = rules._replace(dropout=dropout, seed=_seed())
         return sequence.attention(_in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
-    special = weights_wanted or (dropout and module.training) or (attention_mask is None and _causal(module, is_causal))
+    separate = packed(kwargs.get("position_ids"), attention_mask, query.shape[2], key.shape[2])
+    special = (
+        separate is not None
+        or weights_wanted
+        or (dropout and module.training)
+        or (attention_mask is None and _causal(module, is_causal))
+    )
     if mesh is None and not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
@@ -165,6 +172,8 @@ def attend(
     score = the_score if softcap is None else capped(float(softcap))
     causal_alone = _causal(module, is_causal)
     mask, score, start = _rule(attention_mask, grid, causal_alone, sliding_window, score, reasons)
+    if separate is not None:
+        mask = separate if mask is None else mask & separate
     if position_bias is not None:
         score = score if isinstance(score, Expr) else bias(score, the_score, start)
         allowed, score = _added(position_bias, "position_bias", grid, start, score, reasons)
