@@ -6,6 +6,7 @@ import transformers as T
 
 from regard.torch.hf import attend, register
 from regard.torch.hf.tiny_models import accepted, tiny_model
+from tests.support.hf_models import GROUPED
 from tests.torch.hf.training_scan import steady
 
 T.logging.set_verbosity_error()
@@ -129,3 +130,26 @@ def test_nobody_pays_for_weights_that_nobody_wants():
     module.config = T.LlamaConfig(output_attentions=True)
     assert attend(module, q, q, q, None, is_causal=False)[1].shape == (1, 2, 3, 3)
     assert attend(module, q, q, q, None, is_causal=False, output_attentions=False)[1] is None
+
+
+@pytest.mark.parametrize("hook", [False, True], ids=["gradients", "changed by a hook"])
+def test_weights_are_on_the_way_to_the_output(hook):
+    """The gradients of the weights, and what a hook makes of them, are those of eager attention: for explanations of
+    models that read or change them.
+    """
+    torch.manual_seed(0)
+    model = T.LlamaForCausalLM(T.LlamaConfig(**GROUPED)).eval()
+    found = []
+    for name in ("eager", "regard"):
+        model.set_attn_implementation(name)
+        model.zero_grad()
+        out = model(torch.arange(2, 9)[None], output_attentions=True)
+        first = out.attentions[0]
+        first.retain_grad()
+        if hook:
+            first.register_hook(lambda gradient: gradient.clamp(max=0))
+        out.logits[0, -1, 1].backward()
+        found.append([first.grad, *(parameter.grad.clone() for parameter in model.parameters())])
+    assert found[0][0].abs().max() > 0
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-6)

@@ -206,12 +206,16 @@ def attend(
     sources = (query, key, value, sinks, position_bias, attention_mask)
     needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     # Models view the result as (B, Q, H · E).
-    if needs_grad:
+    weights = _weights(query, key, arguments, needs_grad, engine) if weights_wanted else None
+    if needs_grad and weights is not None:  # gradients of the weights, too: they are on the way to the output
+        groups = weights.unflatten(1, (value.shape[1], -1))
+        out = (groups @ value.unsqueeze(2)).flatten(1, 2).transpose(1, 2).contiguous()
+    elif needs_grad:
         out = attention(query, key, value, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
         out = dispatch.attend(query, key, value, arguments, engine, rows_first=True, where=NAME)[0]
     note(module, query, key, rules)
-    return out, _weights(query, key, arguments, needs_grad, engine) if weights_wanted else None
+    return out, weights
 
 
 def _causal(module, is_causal: bool | None) -> bool:
