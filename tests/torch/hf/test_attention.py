@@ -275,6 +275,27 @@ def test_prefill_in_chunks_equals_prefill_at_once(name):
     assert (torch.cat(parts, 1) - whole)[mask.bool()].abs().max() < 1e-5 < whole.abs().max()
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_prefix_of_an_encoder(padded):
+    """Keys and values before those of the text (prefix tuning), without a mask or with one of the whole length."""
+    model = T.BertModel(T.BertConfig(**TEXT)).eval()
+    found = []
+    for name in ("eager", "regard"):
+        generator, prefix = torch.Generator().manual_seed(0), T.DynamicCache()
+        for layer in range(model.config.num_hidden_layers):
+            depth = model.config.hidden_size // model.config.num_attention_heads
+            shape = 2, 2, model.config.num_attention_heads, 5, depth
+            prefix.update(*torch.randn(shape, generator=generator), layer)
+        mask = torch.ones(2, 12, dtype=torch.long)
+        mask[1, -2:] = 0
+        cache = T.EncoderDecoderCache(prefix, T.DynamicCache())
+        more = {"attention_mask": mask} if padded else {}
+        with torch.no_grad():
+            out = on(model, name)(torch.arange(2, 9).expand(2, -1), past_key_values=cache, **more).last_hidden_state
+        found.append(torch.cat([out[0], out[1, :5]]))
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("name", ["llama, grouped heads", "mistral, windows"])
 @pytest.mark.parametrize("given", ["nothing", "no cache", "a mask of ones", "padding"])
 def test_packed_documents(name, given):

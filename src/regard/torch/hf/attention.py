@@ -318,9 +318,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
         )
         return None, score, K - Q
     if isinstance(mask, LazyMask):
-        if (
-            mask.everything and mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)
-        ):  # broadcasts as the models' own mask does
+        # It broadcasts as the models' own mask does. Encoders pass none if there is no padding, whatever a prefix adds.
+        fits = mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)
+        if mask.everything and (fits or (not is_causal and mask.shape[2] == mask.shape[3] == Q)):
             return None, score, K - Q
         if tuple(mask.shape[2:]) != (Q, K) or mask.shape[0] not in (1, B):
             reasons.append(
