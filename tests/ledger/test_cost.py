@@ -342,3 +342,35 @@ def test_a_mask_that_cannot_be_used_is_refused():
     with pytest.raises(rg.Refused, match="cannot take the place"):
         rg.cost({"model_type": "bloom", "hidden_size": 32, "n_layer": 1, "n_head": 2, "vocab_size": 99}, tokens=8,
                 mask=rg.causal())  # fmt: skip
+
+
+class Own(torch.nn.Module):
+    """A model without a configuration, whose parts are registered in some order."""
+
+    def __init__(self, order: str, name: str):
+        super().__init__()
+        parts = {
+            "parameter": lambda: self.register_parameter("places", torch.nn.Parameter(torch.zeros(1, 64, 32))),
+            "places": lambda: self.add_module("numbers", torch.nn.Embedding(64, 32)),
+            "tokens": lambda: self.add_module("first", torch.nn.Embedding(50, 32)),
+            "features": lambda: self.add_module("first", torch.nn.Linear(24, 32)),
+            "body": lambda: self.add_module("body", torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
+        }
+        for part in order.split():
+            parts[part]()
+        self.forward = (lambda input_ids: self.run(input_ids)) if name == "input_ids" else (lambda x: self.run(x))
+
+    def run(self, x):
+        return self.body(self.first(x))
+
+
+@pytest.mark.parametrize("name", ["input_ids", "x"])
+@pytest.mark.parametrize(
+    "order",
+    ["parameter tokens body", "body tokens", "places tokens body", "parameter features body", "places features body"],
+)
+def test_own_models_get_what_they_read(order, name):
+    """Tokens or numbers, in whatever order the parts were made and whatever the argument is called."""
+    found = rg.cost(Own(order, name).eval(), tokens=64)
+    body = 2 * 64 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 2 * 64 * 64 * 32
+    assert found.forward.value == body + ("features" in order) * 2 * 64 * 24 * 32

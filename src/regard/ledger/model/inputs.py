@@ -47,11 +47,13 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
     }
     main = getattr(model, "main_input_name", "input_ids")
     first = main if isinstance(main, str) else main[0]
-    forms = [*_forms(sizes)]
+    forms: list[dict[str, Any]] = [*_forms(sizes)]
     forms.sort(key=lambda form: first not in form)  # stable: the model's main input first
     seen: list[dict[str, Any]] = []
     if len(required) == 1 and sizes.configs == [None]:
-        yield {next(iter(required)): sizes.ids() if _embeds(model) else _features(model, sizes)}
+        name = next(iter(required))
+        forms = [{name: sizes.ids()}, {name: _features(model, sizes)}]
+        yield from forms if name in TOKENS or _embeds(model) else reversed(forms)
         return
     for more in (required, set(EXTRAS)):
         for form in forms:
@@ -78,8 +80,8 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
 
 
 def _embeds(model: nn.Module) -> bool:
-    """Whether the first thing that a module does is to look up tokens."""
-    first = next((module for module in model.modules() if module._parameters), None)
+    """Whether the first module with parameters, besides those that hold others, looks up tokens."""
+    first = next((module for module in model.modules() if module._parameters and not module._modules), None)
     return isinstance(first, nn.Embedding)
 
 
