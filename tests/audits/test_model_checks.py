@@ -393,3 +393,26 @@ def test_a_model_that_does_not_run_is_refused():
         audit(attend, inputs=torch.randn(1, 4, 8))
 
     assert "ValueError: never" in str(refused.value)
+
+
+class RequiresMask(Small):
+    def forward(self, ids, attention_mask):
+        return super().forward(ids, attention_mask)
+
+
+def test_positions_that_count_padding_are_found():
+    """Left padding moves the outputs of a causal model without position_ids: a warning that names the positions."""
+    model = Small(numbers=lambda real: torch.arange(real.shape[1])).eval()
+    finding = only(audit(model, inputs=words(), causal=True))
+    assert (finding.check, finding.severity) == ("padding-leak", "warning")
+    assert "positions count the padding" in finding.cause and "cumulative sum" in finding.fix
+    assert audit(model, inputs=words(), causal=False, checks=["padding-leak"]).healthy
+
+
+def test_a_model_that_requires_its_mask_is_audited_with_one():
+    """No check calls it without its mask, and the causal mask is still judged."""
+    inputs = {"ids": words(), "attention_mask": torch.ones_like(words())}
+    found = audit(RequiresMask().eval(), inputs=inputs, causal=True)
+    assert found.healthy, str(found)
+    ill = audit(RequiresMask(sees=sees_all).eval(), inputs=inputs, causal=True)
+    assert any(each.check == "future-leak" and "of real tokens" in each.where for each in ill.findings), str(ill)

@@ -12,21 +12,28 @@ LENGTH = 17
 class Small(torch.nn.Module):
     """A causal language model of one layer that can be made ill in one place each."""
 
-    def __init__(self, sees=None, heads=None, after=None):
+    def __init__(self, sees=None, heads=None, after=None, numbers=None):
         super().__init__()
         torch.manual_seed(0)
         self.table, self.places = torch.nn.Embedding(40, 16), torch.nn.Embedding(64, 16)
         self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 40)
         self.sees, self.heads, self.after = sees or sees_past, heads or split, after or (lambda x: x)
+        self.numbers = numbers or positions_of
 
     def forward(self, ids, attention_mask=None):
         n = ids.shape[1]
-        x = self.table(ids) + self.places(torch.arange(n))
+        real = torch.ones_like(ids) if attention_mask is None else attention_mask
+        x = self.table(ids) + self.places(self.numbers(real))
         q, k, v = (self.heads(part) for part in self.qkv(x).chunk(3, -1))
         seen = self.sees(n, None if attention_mask is None else attention_mask[:, None, None].bool())
         scores = (q @ k.transpose(2, 3) / 2).masked_fill(~seen, -torch.inf)
         mixed = (scores.softmax(-1).nan_to_num(0) @ v).transpose(1, 2).flatten(2)
         return self.out(self.after(x + mixed))
+
+
+def positions_of(real):
+    """Positions counted over real tokens."""
+    return (real.cumsum(1) - 1).clamp(min=0)
 
 
 def split(x):

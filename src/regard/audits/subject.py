@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -207,6 +208,25 @@ class Subject:
                 if name not in removed
             },
         )
+
+    @functools.cached_property
+    def required(self) -> frozenset[str]:
+        """The arguments without which the model cannot be called."""
+        try:
+            takes = inspect.signature(self.model.forward).parameters
+        except (TypeError, ValueError):  # the model has no signature
+            return frozenset()
+        named = {name for name, each in takes.items() if each.kind is not each.VAR_KEYWORD}
+        return frozenset(name for name in named if takes[name].default is inspect.Parameter.empty)
+
+    def without_mask(self) -> dict[str, Any]:
+        """The inputs without the padding mask; where the model requires one, it marks every position as real."""
+        made = dict(self.inputs)
+        if self.mask is not None and self.mask.name in made:
+            given = made.pop(self.mask.name)
+            if self.mask.name in self.required or self.mask.name.isdigit():
+                made[self.mask.name] = self._all_real().to(given.dtype)
+        return made
 
     def of_sequence(self, name: str, part, main) -> bool:
         """Whether an input has one entry for each position of the sequence `main`."""

@@ -246,6 +246,8 @@ def _unsupported(subject: Subject) -> str | None:
         return (
             f"no output has a row for each position of {subject.sequence}, so no step of one token can be cut from it"
         )
+    if needed := subject.required & {mask.name for mask in subject.masks}:
+        return f"forward requires {', '.join(sorted(needed))}, whose length would have to follow the cache"
     own = subject.sequence.removesuffix("input_ids").removesuffix("inputs_embeds") + "attention_mask"
     if own in subject.inputs and own not in {mask.name for mask in subject.masks}:
         return f"{own} is given for each pair of positions, so it fits one length only"

@@ -32,11 +32,14 @@ def future_leak(subject: Subject) -> Iterator[Result]:
     if not subject.rows(subject.outputs):
         yield Skipped("future-leak", "no output has a row for each position")
         return
-    ways: dict[str, Mapping[str, Any]] = {"without a mask": _without_mask(subject)}
+    required = subject.mask is not None and subject.mask.name in subject.required
+    ways: dict[str, Mapping[str, Any]] = {
+        "with a mask of real tokens" if required else "without a mask": subject.without_mask()
+    }
     if subject.mask is not None and subject.mask.of == subject.sequence and subject.can_be_padded:
         ways["with padding"] = subject.padded(right=ADDED)
     if subject.is_transformers and {"use_cache", "past_key_values"} <= subject.parameters:
-        ways["during cache prefill"] = {**_without_mask(subject), "use_cache": True}
+        ways["during cache prefill"] = {**subject.without_mask(), "use_cache": True}
     measured = {way: probe(subject, inputs) for way, inputs in ways.items()}
     leaks = {way: [(t, each) for t, each in probes if each.significant] for way, probes in measured.items()}
     if not any(leaks.values()):
@@ -94,11 +97,6 @@ def probe(subject: Subject, inputs: Mapping[str, Any]) -> list[tuple[int, Differ
                 break
         probes.append((t, min(both, key=lambda each: each.significant)))
     return probes
-
-
-def _without_mask(subject: Subject) -> dict[str, Any]:
-    """The inputs without the padding mask."""
-    return {name: part for name, part in subject.inputs.items() if subject.mask is None or name != subject.mask.name}
 
 
 def _reason(subject: Subject, leaking: list[str], tight: list[str], reach: int) -> tuple[str, str]:

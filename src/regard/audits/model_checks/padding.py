@@ -20,9 +20,9 @@ def padding_leak(subject: Subject) -> Iterator[Result]:
     tokens must stay the same.
 
     A causal mask already hides padding after the tokens. Padding before them is tried with the position_ids that
-    `generate` passes, and without; if the model takes no position_ids, it may shift the positions of the tokens, so
-    only the content of the padding is compared. A model that returns one output for all tokens may support padding on
-    one side only.
+    `generate` passes, and without. If the model takes no position_ids and padding before the tokens moves its outputs,
+    that is a warning for a causal model, because texts of several lengths are generated so. A model that returns one
+    output for all tokens may support padding on one side only.
     """
     if subject.mask is None:
         yield Skipped("padding-leak", "no input is known to be a padding mask; if the model takes one, pass it")
@@ -57,6 +57,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     same = mask.of == subject.sequence
     expected = _real_outputs(subject, subject.inputs, slice(None), for_all)
     measured = {} if subject.can_be_padded else _within(subject, for_all)
+    moved: Difference | None = None  # by left padding, in a model that takes no position_ids
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
@@ -67,12 +68,26 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
             measured[f"the content of {side}"] = min(
                 (difference(subject, other, padded) for other in others), key=lambda each: each.significant
             )
-        if left and "position_ids" not in subject.parameters:
-            continue
         between = difference(subject, padded, expected)
+        if left and "position_ids" not in subject.parameters:
+            moved = between
+            continue
         if side not in measured or between.size < measured[side].size:
             measured[side] = between  # with or without position_ids, whichever the model is designed for
     leaks = {way: each for way, each in measured.items() if each.significant}
+    if not leaks and moved is not None and moved.significant and subject.causal and not for_all:
+        return Finding(
+            check="padding-leak",
+            severity="warning",
+            where=positions(moved.rows),
+            measured=f"{ADDED} padding positions before the tokens, masked by {mask.name}: {moved}; what they contain "
+            "changes nothing",
+            cause=f"positions count the padding: they are not derived from {mask.name}, and forward takes no "
+            "position_ids",
+            fix=f"compute positions from {mask.name} (its cumulative sum − 1), or pad on the right only",
+            row=moved.rows[0] if moved.rows else None,
+            numbers={**moved.numbers(), "ways": ["left padding"]},
+        )
     if not leaks or (for_all and _one_side_is_clean(leaks, measured)):
         shown = {way: each for way, each in measured.items() if way not in leaks}
         text = f"{', '.join(shown)}: {max(shown.values(), key=lambda each: each.size)}"
