@@ -33,7 +33,7 @@ def how_to_fit(array: np.ndarray, name: str, shape: tuple[int, int, int, int]) -
 
 
 def _reshaped(given: tuple[int, ...], name: str, shape: tuple[int, int, int, int]) -> str | None:
-    """The array with its axes in place, as code; None if they cannot be told."""
+    """The array with its axes in place, as code; None where they are ambiguous."""
     B, H, Q, K = shape
     places = {
         (B, K): "[:, None, None]",

@@ -207,7 +207,7 @@ def attend(
     needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     # Models view the result as (B, Q, H · E).
     weights = _weights(query, key, arguments, needs_grad, engine) if weights_wanted else None
-    if needs_grad and weights is not None:  # gradients of the weights, too: they are on the way to the output
+    if needs_grad and weights is not None:  # the output is computed from them, so that they have gradients
         groups = weights.unflatten(1, (value.shape[1], -1))
         out = (groups @ value.unsqueeze(2)).flatten(1, 2).transpose(1, 2).contiguous()
     elif needs_grad:
@@ -318,7 +318,7 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
         )
         return None, score, K - Q
     if isinstance(mask, LazyMask):
-        # It broadcasts as the models' own mask does. Encoders pass none if there is no padding, whatever a prefix adds.
+        # It broadcasts as the models' own mask does. Without padding encoders ignore the mask, whatever a prefix adds.
         fits = mask.shape[2] in (1, Q) and mask.shape[3] in (1, K)
         if mask.everything and (fits or (not is_causal and mask.shape[2] == mask.shape[3] == Q)):
             return None, score, K - Q
