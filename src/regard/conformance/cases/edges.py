@@ -24,6 +24,8 @@ def edges(limits: Limits, seed: int) -> Iterator[Case]:
     yield from _extreme(limits, seed)
     yield from _memory(limits, seed)
     yield from _dtypes(limits, seed)
+    yield from _one_row(limits, seed)
+    yield from _larger(limits, seed)
     yield from _together(limits, seed)
 
 
@@ -215,6 +217,44 @@ def _dtypes(limits: Limits, seed: int) -> Iterator[Case]:
         draw, sizes = Draw(seed, f"mask-{dtype}"), limits.sizes(dtype=dtype)
         mask = draw.mask(*_shape(limits, sizes))
         yield Case(name=f"mask-{dtype}", law=10, level=2, says=says, call=draw.call(**sizes, mask=mask))
+
+
+def _one_row(limits: Limits, seed: int) -> Iterator[Case]:
+    """Every argument in a call of one row, for which functions often have code of its own."""
+    if not limits.rectangular:
+        return
+    says = "an argument has the same meaning in a call of one row"
+    sizes = {"Q": 1, "K": 9}
+    known = limits.sizes(**sizes)
+    shape = _shape(limits, known)
+    after = 3 if limits.adapter.window == "both-sides" else 0
+    draw = Draw(seed, "one-row")
+    options = {
+        "scale": {"scale": 0.9},
+        "softcap": {"softcap": 1.0},
+        "window": {"window": (3, after)},
+        "mask": {"mask": draw.mask(*shape)},
+        "bias": {"bias": draw.bias(*shape)},
+        "sinks": {"sinks": np.linspace(-1, 2, known["H"]).astype(np.float32)},
+    }
+    for role, fields in options.items():
+        yield _case(limits, seed, f"one-row-{role}", 13, says, sizes, **fields)
+    if limits.grouped and limits.heads in (None, 4):
+        optional = "groups" not in limits.adapter.declared
+        yield _case(limits, seed, "one-row-groups", 13, says, {**sizes, "H": 4, "G": 2}, optional=optional)
+
+
+def _larger(limits: Limits, seed: int) -> Iterator[Case]:
+    """Sizes of real models, beyond the first 128 numbers, 8 heads, 4 entries and 1,024 keys."""
+    says = "a size of real models is computed as a small one is"
+    for dtype in dict.fromkeys((limits.dtype, *(each for each in limits.adapter.dtypes if each == "float16"))):
+        for name, sizes in (
+            ("depth-192", {"B": 1, "H": 2, "D": 192}),
+            ("heads-12", {"B": 1, "H": 12}),
+            ("entries-6", {"B": 6, "H": 2}),
+            ("keys-2000", {"B": 1, "H": 2, "Q": 4, "K": 2000}),
+        ):
+            yield _case(limits, seed, f"{name}-{dtype}", 1, says, {**sizes, "dtype": dtype}, optional=True)
 
 
 def _together(limits: Limits, seed: int) -> Iterator[Case]:

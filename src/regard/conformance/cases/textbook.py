@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from .case import Case
+from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
@@ -56,7 +57,7 @@ def textbook(limits: Limits, seed: int) -> Iterator[Case]:
             continue  # a row without keys is a fully masked row, of which the function may know nothing
         yield case(name, 5, "without rows the result is empty; without keys it is 0", optional=True, sizes=sizes)
     yield from _scales(limits, case)
-    yield from _groups(limits, case)
+    yield from _groups(limits, seed, case)
     yield from _masks(limits, seed)
     yield from _causal(limits, seed)
 
@@ -66,7 +67,7 @@ def _scales(limits: Limits, case) -> Iterator[Case]:
         yield case(f"scale-{scale:g}", 1, f"scale={scale:g} replaces 1/√D", scale=scale)
 
 
-def _groups(limits: Limits, case) -> Iterator[Case]:
+def _groups(limits: Limits, seed: int, case) -> Iterator[Case]:
     says = "query head h attends with key head h // (H / G)"
     for name, H, G in (("groups-of-two", 4, 2), ("groups-of-three", 6, 2), ("one-key-head", 4, 1)):
         if limits.grouped and limits.heads in (None, H):
@@ -74,6 +75,37 @@ def _groups(limits: Limits, case) -> Iterator[Case]:
             yield case(name, 1, says, optional, {"H": H, "G": G})
             if limits.takes("causal"):
                 yield case(f"{name}-causal", 3, says, optional, {"H": H, "G": G, "Q": 6, "K": 6}, causal=True)
+    if limits.grouped and limits.heads in (None, 4) and limits.batch:
+        yield from _masks_of_groups(limits, seed, case)
+
+
+def _masks_of_groups(limits: Limits, seed: int, case) -> Iterator[Case]:
+    """Masks in calls with as many entries as key heads: a mask may be applied along the wrong one of the two, and a
+    shape that raises an error at other sizes may be accepted at these.
+    """
+    says = "a mask of each batch entry is that of this entry, also if there are as many key heads"
+    optional = "groups" not in limits.adapter.declared
+    known = limits.adapter.mask_shapes
+    others = () if "mask_shapes" in limits.adapter.declared or not known else ("BHQK", "B1QK")
+    for shape in dict.fromkeys((*known, *others)):
+        for kind in ("mask", "bias"):
+            if limits.adapter.parameters and not limits.takes(kind):
+                continue
+            name, sizes = f"{kind}-of-groups-{shape}", {"B": 2, "H": 4, "G": 2, "Q": 5, "K": 7}
+            draw, dims = Draw(seed, name), resized(shape, *(limits.sizes(**sizes)[axis] for axis in "BHQK"))
+            array = draw.mask(*dims) if kind == "mask" else draw.bias(*dims)
+            made = case(name, 2, says, optional or shape not in known, sizes, **{kind: array})
+            yield made if shape in known else replace(made, check=_in_shape(shape))
+
+
+def _in_shape(shape: str) -> Callable[[Case, Any], Result]:
+    """Judges a call whose mask has a shape that the function refuses at other sizes."""
+
+    def check(case: Case, judge: Any) -> Result:
+        other = type(judge)(judge.session, replace(judge.adapter, mask_shapes=(shape,)))
+        return replace(other.result(replace(case, check=None)), case=case)
+
+    return check
 
 
 def _masks(limits: Limits, seed: int) -> Iterator[Case]:
