@@ -1,6 +1,12 @@
 """torch.compile takes attention whole, with rules built outside, built inside, and written as callables."""
 
+import concurrent.futures
+import itertools
 import operator
+import sys
+import threading
+import time
+import types
 import warnings
 
 import numpy as np
@@ -227,6 +233,36 @@ def test_an_exported_rule_compares_a_position_with_a_size(strict):
     for rows in (5, 8, 12):
         q = torch.randn(2, 4, rows, D)
         assert torch.equal(program(q), Last()(q))
+
+
+def test_threads_compile_while_others_import():
+    """Programs read no dict that other threads change."""
+    done = threading.Event()
+
+    def imports():
+        for number in itertools.count():
+            sys.modules[f"made_for_a_test_{number}"] = types.ModuleType("made")
+            time.sleep(0.0005)
+            if done.is_set():
+                break
+
+    def program(left):
+        return torch.compile(lambda q: rg.attention(q, q, q, mask=rg.causal() & rg.window(left)), backend="eager")
+
+    torch._dynamo.reset()
+    importing = threading.Thread(target=imports)
+    importing.start()
+    try:
+        with concurrent.futures.ThreadPoolExecutor(4) as threads:
+            q = torch.randn(1, 2, 7, D)
+            found = list(threads.map(lambda left: program(left)(q), range(2, 6)))
+    finally:
+        done.set()
+        importing.join()
+        for name in [name for name in sys.modules if name.startswith("made_for_a_test_")]:
+            del sys.modules[name]
+    for left, out in enumerate(found, 2):
+        assert torch.equal(out, rg.attention(q, q, q, mask=rg.causal() & rg.window(left)))
 
 
 REFUSED = {

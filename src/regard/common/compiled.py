@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .arrays import is_tensor
 from .errors import refuse
-from .interception import compiling
+from .interception import compiling, torch_if_imported
 from .text.keywords import explained
 from .types import Function
 
@@ -32,7 +32,7 @@ def outside_programs(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args, **kwargs):
         if compiling():
-            torch = sys.modules["torch"]
+            torch = torch_if_imported()
             torch._dynamo.graph_break(msg=f"{message}")
             return torch.compiler.disable(function)(*args, **kwargs)
         if "torch" in sys.modules:

@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-__all__ = ["compiling", "intercepted"]
+__all__ = ["compiling", "intercepted", "torch_if_imported"]
+
+_torch: Any = None
+
+
+def torch_if_imported() -> Any:
+    """torch, or None while nobody has imported it.
+
+    torch.compile looks at every entry of a dict that a program reads, and other threads may add to sys.modules
+    meanwhile: so programs read the module from here.
+    """
+    global _torch
+    if _torch is None:
+        _torch = sys.modules.get("torch")
+    return _torch
 
 
 def intercepted(tensor) -> bool:
@@ -12,7 +27,7 @@ def intercepted(tensor) -> bool:
     forward-mode differentiation, torch.jit.trace, a dispatch mode such as make_fx, or the tensor itself, because it is
     fake.
     """
-    torch = sys.modules.get("torch")
+    torch = torch_if_imported()
     return (
         torch is not None
         and isinstance(tensor, torch.Tensor)
@@ -29,5 +44,5 @@ def intercepted(tensor) -> bool:
 
 def compiling() -> bool:
     """Whether torch.compile is tracing this code."""
-    torch = sys.modules.get("torch")
+    torch = torch_if_imported()
     return torch is not None and torch.compiler.is_dynamo_compiling()

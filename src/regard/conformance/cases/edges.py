@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -229,7 +230,7 @@ def _one_row(limits: Limits, seed: int) -> Iterator[Case]:
     shape = _shape(limits, known)
     after = 3 if limits.adapter.window == "both-sides" else 0
     draw = Draw(seed, "one-row")
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "scale": {"scale": 0.9},
         "softcap": {"softcap": 1.0},
         "window": {"window": (3, after)},

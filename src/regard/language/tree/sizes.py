@@ -15,6 +15,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
+from ...common.interception import torch_if_imported
 from .syntax import Syntax
 
 __all__ = ["teach_dynamo"]
@@ -58,6 +59,7 @@ class _Finder(MetaPathFinder):
 
 
 def _teach(builtin: ModuleType) -> None:
+    torch_if_imported()  # before a program is traced, which must not read sys.modules
     variable = builtin.BuiltinVariable
     original = getattr(variable, "_comparison_with_symnode", None)
     if original is None or hasattr(original, "of_regard"):

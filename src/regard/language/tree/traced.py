@@ -7,13 +7,12 @@ which builds the rule (`language.rule_text`). torch.compile traces everything he
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any
 
 import numpy as np
 
 from ...common.arrays import is_tensor
-from ...common.interception import compiling, intercepted
+from ...common.interception import compiling, intercepted, torch_if_imported
 from ...common.text.keywords import known_keywords
 from ...common.types import Function
 from ..operators import CALL, OPERATORS
@@ -40,7 +39,7 @@ def tracing(*values) -> bool:
 
 def is_symbolic(value) -> bool:
     """Whether it is a size that a program of torch.export leaves open."""
-    torch = sys.modules.get("torch")
+    torch = torch_if_imported()
     return torch is not None and isinstance(value, torch.SymInt | torch.SymFloat)
 
 
@@ -71,7 +70,7 @@ class Traced(Syntax):
 
     def __bool__(self):
         if compiling():  # which cannot trace how an error is worded
-            sys.modules["torch"]._dynamo.graph_break(msg=TRUTH)
+            torch_if_imported()._dynamo.graph_break(msg=TRUTH)
         return super().__bool__()
 
     def __str__(self):
@@ -152,7 +151,7 @@ def recorded(function: Function) -> Function:
 
 def text(value: Any) -> tuple:
     """A value as text: strings, and the tensors between them."""
-    torch = sys.modules["torch"]
+    torch = torch_if_imported()
     if isinstance(value, Traced):
         return value.parts
     if isinstance(value, Syntax):  # an expression that was built before
