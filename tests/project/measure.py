@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +33,6 @@ class Structure(NamedTuple):
     layers: int
     upward: list[str]
     cycles: list[list[str]]
-    folders: dict[str, int]
     lines: dict[str, int]
     skips: int
 
@@ -44,14 +42,12 @@ def measure() -> Structure:
     files = modules()
     paths = list(files.values())
     packages = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in paths} - ENTRY_FILES
-    folders = Counter(str(path.parent.relative_to(SOURCE.parent)) for path in paths)
     texts = {str(path.relative_to(SOURCE)): path.read_text() for path in paths}
     return Structure(
         packages=len(packages),
         layers=len(LAYERS),
         upward=upward(files),
         cycles=cycles({name: {target for target, _ in imports(name, files)} for name in files}),
-        folders=dict(folders),
         lines={name: len(text.splitlines()) for name, text in texts.items()},
         skips=sum(text.count("# fmt: skip") for text in texts.values()),
     )
@@ -96,7 +92,5 @@ if __name__ == "__main__":
     print(f"{structure.packages} packages in {structure.layers} layers, {len(structure.lines)} files, {total:,} lines")
     print(f"upward imports: {len(structure.upward)}; `fmt: skip`: {structure.skips}")
     print("cycles:", "; ".join(", ".join(each) for each in structure.cycles) or "none")
-    folder, most = max(structure.folders.items(), key=lambda item: item[1])
-    print(f"largest folder: {folder}, {most} Python files")
     name, lines = max(structure.lines.items(), key=lambda item: item[1])
     print(f"largest file: {name}, {lines} lines ({ROOT.name})")

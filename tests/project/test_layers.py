@@ -31,12 +31,6 @@ def test_no_files_import_each_other(structure):
         assert set(cycle) <= LAZY_CYCLE
 
 
-def test_no_package_is_too_large(structure):
-    """No source file exceeds 400 lines, and no folder has more than 16 Python files."""
-    assert {name: lines for name, lines in structure.lines.items() if lines > 400} == {}
-    assert {name: count for name, count in structure.folders.items() if count > 16} == {}
-
-
 def test_the_formatter_decides(structure):
     """`fmt: skip` stands beside true tables only."""
     assert structure.skips <= 60

@@ -11,7 +11,7 @@ _torch: Any = None
 
 
 def torch_if_imported() -> Any:
-    """torch, or None while nobody has imported it.
+    """torch, or None until it is imported.
 
     torch.compile looks at every entry of a dict that a program reads, and other threads may add to sys.modules
     meanwhile: so programs read the module from here.
