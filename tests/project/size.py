@@ -54,9 +54,8 @@ def main() -> None:
         print(f"{folder.relative_to(ROOT)}")
         for name, (size, files) in found.items():
             print(f"  {name:14} {size:9,} tokens {files:5} files")
-        print(
-            f"  {'sum':14} {sum(size for size, _ in found.values()):9,} tokens {sum(n for _, n in found.values()):5} files"
-        )
+        size, files = map(sum, zip(*found.values(), strict=True))
+        print(f"  {'sum':14} {size:9,} tokens {files:5} files")
 
 
 if __name__ == "__main__":

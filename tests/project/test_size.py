@@ -1,4 +1,4 @@
-"""The budget: tokens of code per package, which a change may lower. It raises one only with a reason beside the number."""
+"""The budget: tokens of code per package. A change may lower it, and raises it only with a reason beside the number."""
 
 from tests import ROOT
 from tests.project.size import table
