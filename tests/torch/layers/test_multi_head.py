@@ -142,6 +142,11 @@ def test_a_rule_as_attn_mask():
     theirs, mine = pair(batch_first=True, add_bias_kv=True, add_zero_attn=True)
     x = torch.randn(N, L, W)
     hidden = (torch.arange(L) - torch.arange(L)[:, None]).abs() > 1
+    padding = torch.arange(L) >= torch.tensor([[L], [4], [3]])
+    both = mine(x, x, x, padding, attn_mask=rg.window(2, 1))[0]
+    for entry, count in enumerate((L, 4, 3)):  # rows of padding may be empty, which torch gives as NaN
+        expected = theirs(x, x, x, padding, attn_mask=hidden)[0][entry, :count]
+        torch.testing.assert_close(both[entry, :count], expected)
     for found, expected in zip(mine(x, x, x, attn_mask=rg.window(2, 1)), theirs(x, x, x, attn_mask=hidden)):
         torch.testing.assert_close(found, expected)
 
@@ -399,6 +404,13 @@ def test_rows_of_different_numbers():
     out, _ = mine(nested, nested, nested, need_weights=False)
     for found, part in zip(out.unbind(), parts):
         torch.testing.assert_close(found, mine(part, part, part)[0])
+    other = torch.nested.nested_tensor(parts)
+    with pytest.raises(rg.Refused) as caught:
+        mine(nested, other, other, key_padding_mask=torch.zeros(2, 5, dtype=torch.bool))
+    assert [reason.what for reason in caught.value.reasons] == [
+        "nested tensors are supported for self-attention only",
+        "nested tensors have no padding",
+    ]
 
 
 def test_masks_and_shapes_that_do_not_fit():
