@@ -37,6 +37,11 @@ ROWS = {
     "lengths of queries": (rg.lengths(queries=[3, 8]), lambda: q < np.array([3, 8])[b]),
     "lengths of both": (rg.lengths(4, [3, 8]), lambda: (k < 4) & (q < np.array([3, 8])[b])),
     "lengths of neither": (rg.lengths(), lambda: k >= 0),
+    "padding of all": (rg.padding([0, 0, *[1] * 60]), lambda: k >= 2),
+    "padding per batch": (
+        rg.padding(np.arange(62) >= np.array([[2], [5]])),
+        lambda: k >= np.array([2, 5])[b],
+    ),
     "dilated": (rg.dilated(3), lambda: abs(q - k) % 3 == 0),
     "strided": (rg.strided(3), lambda: (k <= q) & ((q - k < 3) | ((q - k) % 3 == 0))),
     "global tokens, the first": (rg.global_tokens(2), lambda: (k < 2) | (q < 2)),
