@@ -297,14 +297,16 @@ def test_a_prefix_of_an_encoder(padded):
 
 
 @pytest.mark.parametrize("name", ["llama, grouped heads", "mistral, windows"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("given", ["nothing", "no cache", "a mask of ones", "padding"])
-def test_packed_documents(name, given):
+def test_packed_documents(name, given, mode):
     """Position ids that start anew pack documents, the second of one token: each gives what it gives alone."""
     model = on(built(name), "regard")
     ids, _ = tokens("none")
     positions = torch.tensor([[0, 1, 2, 3, 0, 0, 1, 2, 3]])
     more = {"no cache": {"use_cache": False}, "a mask of ones": {"attention_mask": torch.ones_like(ids)}}.get(given, {})
-    with torch.no_grad():
+    with mode():
+        positions = positions.clone()  # made in this mode
         alone = torch.cat([model(input_ids=part).logits for part in ids.split([4, 1, 4], 1)], 1)
         if given == "padding":  # on both sides
             ids, positions = (torch.nn.functional.pad(each, (2, 1)) for each in (ids, positions))

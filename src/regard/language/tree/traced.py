@@ -167,7 +167,8 @@ def text(value: Any) -> tuple:
         value = torch.scalar_tensor(value, dtype=torch.int64 if isinstance(value, torch.SymInt) else torch.float64)
         return ("number(", value, ")")
     if compiling() and isinstance(value, int | float):
-        value = TENSOR_OF == value  # noqa: SIM300 - of a size, whose value the program leaves open; other numbers stay as they are
+        # Of a size, whose value the program leaves open; the rule compares, not the number.
+        value = TENSOR_OF == value  # noqa: SIM300
         if isinstance(value, torch.Tensor):
             return ("number(", value, ")")
     if isinstance(value, tuple | list):

@@ -22,7 +22,9 @@ NOT_SEPARATED = (
     "regard: the position ids are smaller than the number of earlier keys, as of packed documents, but the keys in the "
     "cache do not say to which document they belong: all are attended to. Decode one text per sequence."
 )
-_last: tuple[Any, ...] = (None, 0, None, None)  # a weak reference to position ids, their version, a mask, its documents
+# Of the last call, because all layers of a model have the same ones: a weak reference to the position ids, their
+# version, the keys, the mask, and the rule.
+_last: tuple[Any, ...] = (None, 0, 0, None, None)
 
 
 def packed(position_ids, mask, rows: int, keys: int) -> Expr | None:
@@ -32,10 +34,13 @@ def packed(position_ids, mask, rows: int, keys: int) -> Expr | None:
         return None
     if not (mask is None or isinstance(mask, LazyMask)) or torch._C._are_functorch_transforms_active():
         return None
-    reference, version, of, found = _last
-    if reference is None or reference() is not position_ids or version != position_ids._version or of is not mask:
+    if position_ids.is_inference():  # it does not count its versions
+        return _separate(position_ids, mask, rows, keys)
+    reference, version, of_keys, of_mask, found = _last
+    known = reference is not None and reference() is position_ids and version == position_ids._version
+    if not known or of_keys != keys or of_mask is not mask:
         found = _separate(position_ids, mask, rows, keys)
-        _last = weakref.ref(position_ids), position_ids._version, mask, found
+        _last = weakref.ref(position_ids), position_ids._version, keys, mask, found
     return found
 
 
