@@ -47,7 +47,7 @@ def right(rng, layout=None):
         lse_layout=some(CHOICES["lse_layout"]),
         empty_row=some(("zero", "nan", "mean")),
         empty_lse=some(("-inf", "inf")),
-        scale=some((None, None, 0.25, 1.0)),
+        scale=some((None, None, 0.25, 1.5)),
         dtypes=("float32", "float64"),
     )
     roles = ["q", "k", "v"]
@@ -214,7 +214,8 @@ def _canonical(q, k, v, given, adapter, lengths):
     share = np.arange(H) // (H // G) if adapter.groups == "repeat-interleave" else np.arange(H) % G
     k, v = k[:, share], v[:, share]
     scale = given.get("scale", q.shape[-1] ** -0.5 if adapter.scale is None else adapter.scale)
-    scores = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    products = np.einsum("bhqd,bhkd->bhqk", q, k)
+    scores = products * scale
     cap = given.get("softcap")
     capped = (lambda x: cap * np.tanh(x / cap)) if cap else (lambda x: x)
     bias = given.get("bias")
@@ -225,7 +226,10 @@ def _canonical(q, k, v, given, adapter, lengths):
         hidden, bias = np.isneginf(added), bias + np.where(np.isneginf(added), 0, added)
     scores = capped(scores) + bias if adapter.softcap == "before-bias" else capped(scores + bias)
     allowed = np.broadcast_to(_allowed(given, adapter, Q, K, lengths) & ~hidden, scores.shape)
-    return _softmax(scores, allowed, v, given.get("sinks"), adapter)
+    out, lse, weights = _softmax(scores, allowed, v, given.get("sinks"), adapter)
+    if adapter.lse == "natural-unscaled":
+        lse = _softmax(products, allowed, v, given.get("sinks"), adapter)[1]
+    return out, lse, weights
 
 
 def _four(array, adapter):
@@ -244,7 +248,7 @@ def _allowed(given, adapter, Q, K, lengths):
     at = np.arange(Q)[:, None] + (0 if adapter.causal == "top-left" else K - Q)
     distance = np.arange(K) - at
     allowed = np.ones((1, 1, Q, K), bool)
-    if given.get("causal") or adapter.always:
+    if given.get("causal") or "causal" in adapter.always:
         allowed = allowed & (distance <= 0)
     if "window" in given:
         size = given["window"]

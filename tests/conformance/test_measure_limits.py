@@ -59,7 +59,7 @@ def test_no_mistake_becomes_a_convention_silently(mistake):
     assert measured.runs
     assert conventions(measured.adapter) == {each.field for each in measured.deviations}
     if mistake is None:
-        assert measured.deviations == () and measured.unmeasured == ()
+        assert measured.deviations == () and not measured.unmeasured
 
 
 def textbook(q, k, v, mask=None, causal=False):
@@ -209,7 +209,7 @@ def test_one_number_of_a_window_may_say_nothing_about_later_keys():
 
     session = Here(function)
     measured = measure(session, session.described)
-    assert measured.adapter.window == "self-included" and measured.deviations == () and measured.unmeasured == ()
+    assert measured.adapter.window == "self-included" and measured.deviations == () and not measured.unmeasured
 
 
 def test_a_parameter_that_swallows_arguments_is_no_feature():

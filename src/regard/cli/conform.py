@@ -130,6 +130,8 @@ def _show(report: Report) -> None:
     name = report.adapter.name or report.target
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
     console.print(Text(f"{words(name)}: {reached}", "bold"))
+    console.print(Text(words(_meaning(report)), "bold"))
+    console.print(Text(words(report.measured), "dim"))
     counts = report.counts
     listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
     console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim"))
@@ -162,6 +164,34 @@ def _show(report: Report) -> None:
     if absent:
         console.print()
         console.print(Text(f"no arguments for {', '.join(absent)}", "dim"))
+
+
+# What a function does that reached a level, by its number.
+REACHED = (
+    "it runs, changes nothing else, and gives the same bits twice",
+    "it computes the formula",
+    "it also keeps the laws at the edges",
+    "its gradients are right too",
+    "a row depends on nothing but what it attends to",
+    "it holds at any size",
+)
+
+
+def _meaning(report: Report) -> str:
+    """What the level says, and what is between it and the next one."""
+    from ..conformance import LEVELS
+
+    said = REACHED[report.level] if report.level >= 0 else ""
+    if report.level == 3 and report.adapter.gradients == "none":
+        said = f"{REACHED[2]}; it has no gradients to judge"
+    lowest = [each for each in report.findings if each.level == report.level + 1 and each.kind != "unexpected-pass"]
+    if not lowest:
+        return said
+    declared = [each.declares for each in lowest if each.declares]
+    if len(declared) == len(lowest):
+        return f"{said}; if its conventions are meant, declare {', '.join(declared)} to judge the rest"
+    count = "1 finding below keeps" if len(lowest) == 1 else f"{len(lowest)} findings below keep"
+    return f"{said}{'; ' if said else ''}{count} it from level {report.level + 1} ({LEVELS[report.level + 1]})"
 
 
 def _show_finding(console, finding: Finding) -> None:

@@ -71,12 +71,13 @@ UNDECLARED = {
     ("causal", "top-left"): "alignment-top-left",
     ("groups", "tile"): "groups-tiled",
     ("lse", "base-2"): "lse-base-2",
+    ("lse", "natural-unscaled"): "lse-without-scale",
     ("empty_row", "nan"): "empty-row-nan",
     ("empty_row", "mean"): "empty-row-mean",
 }
 # The law that a convention belongs to, and its level.
 LAWS = {
-    "arrays": (0, 0), "layout": (0, 0), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
+    "arrays": (0, 0), "layout": (1, 1), "heads": (0, 0), "parameters": (0, 0), "returns": (0, 0), "dtypes": (10, 2),
     "mask": (2, 1), "mask_shapes": (2, 1), "causal": (3, 1), "always": (3, 1), "scale": (1, 1), "groups": (1, 1),
     "window": (4, 2), "softcap": (1, 2), "lse": (7, 2), "lse_layout": (7, 2), "empty_row": (5, 2), "empty_lse": (7, 2),
     "gradients": (1, 3),
@@ -132,6 +133,7 @@ class _Context:
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
         explained = _explained(results[:40], (), adapter)
+        declares = f"{name}={deviation.measured!r}"
         best = self._named(deviation, results, adapter) or next((each for each in explained if each.mistakes), None)
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
         return Finding(
@@ -144,9 +146,8 @@ class _Context:
             cause=f"{_cause(best)}, or a convention that was not declared"
             if best
             else "a convention that was not declared",
-            fix=f"{_fix(best)}; or declare {name}={deviation.measured!r} if it is meant"
-            if best
-            else f"declare {name}={deviation.measured!r} if it is meant",
+            fix=f"{_fix(best)}; or declare {declares} if it is meant" if best else f"declare {declares} if it is meant",
+            declares=declares,
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, best, judge, _status(first)),
         )
@@ -281,7 +282,6 @@ class _Context:
             # Gradients that cannot be read may be 0 where numbers are, and then a script would not show them.
             numbers = status == "ok" or call.dout is None
             small = shrunk(call, _fails_alike(judge, explanation, status), numbers=numbers)
-            judge.confirm(small)
             answer = judge.ask(small)
         except (Absent, Refused):
             return ""

@@ -26,6 +26,7 @@ class Finding:
         alike: names of other mistakes that would give the same results.
         cause: the likely cause.
         fix: what to do about it.
+        declares: what to declare if a convention is meant, such as "causal='top-left'"; "" if none is measured.
         cases: the cases that fail because of it.
         counterexample: a Python script that shows it; "" if no call does.
 
@@ -47,6 +48,7 @@ class Finding:
     cause: str
     fix: str
     alike: tuple[str, ...] = ()
+    declares: str = ""
     cases: tuple[str, ...] = ()
     counterexample: str = ""
 

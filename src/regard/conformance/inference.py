@@ -85,7 +85,7 @@ def infer(function: Callable[..., Any] | str, *, adapter: Adapter | None = None,
         notes.append(
             f"read the adapter; if {names} {'is' if len(deviations) == 1 else 'are'} meant, set confirmed to true"
         )
-    notes += [f"{name}: not measured" for name in measured.unmeasured]
+    notes += [f"{name}: not measured: {why}" for name, why in measured.unmeasured.items()]
     return Inferred(adapter=found, text=json.dumps(to_json(found), indent=2), notes=tuple(notes))
 
 

@@ -10,12 +10,9 @@ from .call import Call
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent
-from .law.by_hand import confirm
 from .law.expected import Comparison, Expected, compared_gradients, expected
 
 __all__ = ["Asks", "Judge", "agrees", "unanswered"]
-
-SMALL = 1 << 15  # products of a call that is confirmed, which takes about 20 ms
 
 
 class Asks(Protocol):
@@ -59,12 +56,6 @@ class Judge:
         """How an answer compares with the law."""
         return self.expected(call).judge(answer)
 
-    def confirm(self, call: Call) -> None:
-        """Derives what the law says a second time, if the call is small."""
-        pairs = call.q.shape[0] * call.q.shape[1] * call.q.shape[2] * call.k.shape[2]
-        if pairs * max(call.q.shape[3], call.v.shape[3]) <= SMALL:
-            confirm(call, self.adapter, self.expected(call).outcome)
-
     def compared_gradients(self, call: Call, answer: Answer) -> Comparison:
         """How the gradients of an answer compare with those of the law."""
         return compared_gradients(call, self.adapter, answer)
@@ -74,7 +65,6 @@ class Judge:
         missing = self.missing(case.call)
         if missing is not None:
             return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
-        self.confirm(case.call)
         try:
             return (case.check or agrees)(case, self)
         except Absent as absent:

@@ -87,6 +87,18 @@ class Report:
         return f"{self.level}{'b' if grades == {'bits'} else 'r'}"
 
     @property
+    def measured(self) -> str:
+        """The conventions under which the function was judged, in one line."""
+        adapter = self.adapter
+        facts = [f"layout {adapter.layout}", f"scale {'1/√D' if adapter.scale is None else f'{adapter.scale:.6g}'}"]
+        facts += [f"always {name}" for name in adapter.always]
+        for name in ("mask", "causal", "window", "groups", "softcap", "lse", "empty_row"):
+            if name in self.conventions:
+                facts.append(f"{name.replace('_', ' ')} {getattr(adapter, name)}")
+        how = "declared, and measured" if self.declared is not None else "measured; nothing is declared"
+        return f"{', '.join(facts)} ({how})"
+
+    @property
     def counts(self) -> dict[str, int]:
         """How many cases have each status."""
         found: dict[str, int] = {}

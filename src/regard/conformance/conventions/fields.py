@@ -25,7 +25,7 @@ CHOICES = {
     "window": ("self-included", "self-excluded", "both-sides", "left-right", "left-right-self-included"),
     "softcap": ("before-bias", "after-bias"),
     "groups": ("repeat-interleave", "tile", "none"),
-    "lse": ("natural", "base-2"),
+    "lse": ("natural", "base-2", "natural-unscaled"),
     "lse_layout": ("BHQ", "BQH", "BHQ1", "BQH1", "HT"),
     "empty_row": ("zero", "nan", "mean", "any"),
     "empty_lse": ("-inf", "inf", "any"),
@@ -40,12 +40,12 @@ class Adapter:
     name: of the implementation, with its version · arrays: what it takes · layout: the axes of q, k, v and the output,
     B batch, S rows, H heads, D depth; BSD has heads merged into the last axis, THD has rows of all batch entries in one
     axis · parameters: the name of the parameter for each role · fixed: arguments that every call passes · always:
-    "causal" if every call is causal · heads: the number of heads, if the layout is BSD and no parameter says it · mask:
+    "causal" if every call is causal, "alibi" if every call adds ALiBi to its scores · heads: the number of heads, if the layout is BSD and no parameter says it · mask:
     what True means, or "additive" · mask_shapes: the shapes in which masks and biases are accepted · causal: how causal
     masks, windows and starts are aligned if Q ≠ K · window: what the number counts: keys before a row with or without
     itself, keys on both sides, or a pair (before, after) with or without itself · scale: None for 1/√D, else the fixed
     number · softcap: whether it is applied before or after the bias · groups: how key heads are shared · lse,
-    lse_layout: its base and axes · empty_row, empty_lse: the results of a fully masked row; "any" if nothing is
+    lse_layout: its base, or that it is of q·k without the scale, and its axes · empty_row, empty_lse: the results of a fully masked row; "any" if nothing is
     promised · dtypes: those that are accepted · gradients: how they are computed · returns: what is returned: "out", a
     list of roles ("out", "lse", "weights", None for the rest), or a mapping from roles to keys · expected: cases or
     laws that are known to fail, each with a reason and a link · confirmed: False for an adapter that was measured and

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ __all__ = ["Described", "Deviation", "Measured", "measure"]
 # Facts of a function that no law prescribes. The others are conventions, and those of the laws count if none is
 # declared.
 FACTS = (
-    *("name", "arrays", "layout", "parameters", "fixed", "heads", "mask_shapes", "lse_layout", "dtypes", "gradients"),
+    *("name", "arrays", "parameters", "fixed", "heads", "mask_shapes", "lse_layout", "dtypes", "gradients"),
     *("returns", "expected", "confirmed", "declared"),
 )
 STEPS = (
@@ -54,14 +54,14 @@ class Measured:
     """What was measured.
 
     adapter: everything that was measured, and what is declared where nothing could be · evidence: words by field ·
-    deviations: from what is declared or from the laws · unmeasured: fields that the calls could not tell · runs:
+    deviations: from what is declared or from the laws · unmeasured: why the calls could not tell a field · runs:
     whether any call ran · words: what happened if none did · calls: how many were made
     """
 
     adapter: Adapter
     evidence: Mapping[str, str] = field(default_factory=dict)
     deviations: tuple[Deviation, ...] = ()
-    unmeasured: tuple[str, ...] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
     runs: bool = True
     words: str = ""
     calls: int = 0
@@ -88,14 +88,15 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
         step(probe)
         if probe.ended:  # what a part of the calls says may be wrong
             probe.adapter, probe.evidence = adapter, evidence
-            probe.unmeasured |= CHOICES.keys() - evidence.keys()
+            for name in CHOICES.keys() - evidence.keys():
+                probe.unknown(name, "calls hung, crashed or took too long")
             break
-    deviations = _deviations(given, start, probe)
+    deviations = [*_deviations(given, start, probe), *_failing_dtypes(probe)]
     return Measured(
         adapter=_kept(given, probe.adapter),
         evidence=probe.evidence,
         deviations=tuple(deviations),
-        unmeasured=tuple(each.name for each in fields(Adapter) if each.name in probe.unmeasured),
+        unmeasured={each.name: probe.unmeasured[each.name] for each in fields(Adapter) if each.name in probe.unmeasured},
         calls=probe.calls,
     )
 
@@ -145,6 +146,14 @@ def _deviations(given: Adapter, start: Adapter, probe: Probe) -> list[Deviation]
     return found
 
 
+def _failing_dtypes(probe: Probe) -> Iterator[Deviation]:
+    """Dtypes in which calls run, and calls with a mask do not."""
+    measured = probe.adapter.dtypes
+    for name, error in probe.failing_dtypes.items():
+        words = f"{name} runs without a mask, and raises with one: {error}"
+        yield Deviation("dtypes", (*measured, name), measured, words)
+
+
 def _agrees(name: str, declared: Any, measured: Any) -> bool:
     """Whether a declared fact holds; of several values, each must."""
     if name in ("dtypes", "mask_shapes"):
@@ -153,7 +162,10 @@ def _agrees(name: str, declared: Any, measured: Any) -> bool:
 
 
 def _is_textbook(name: str, measured: Any) -> bool:
-    """Whether a value breaks no law although it is not the usual one: pairs that count keys, heads that share none."""
+    """Whether a value breaks no law although it is not the usual one: pairs that count keys, heads that share none,
+    and arrays that cannot be taken for (batch, heads, rows, depth)."""
+    if name == "layout":
+        return measured not in ("BSHD", "SBHD")
     return (name, measured) in (("window", "left-right"), ("groups", "none"))
 
 

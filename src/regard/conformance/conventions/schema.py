@@ -13,7 +13,7 @@ __all__ = ["DTYPES", "RETURNED", "VERSION", "properties", "schema"]
 VERSION = 1
 DTYPES = tuple(FLOATS)
 RETURNED = ("out", "lse", "weights")
-ALWAYS = ("causal",)
+ALWAYS = ("causal", "alibi")
 
 
 def _choice(name: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def properties() -> dict[str, dict[str, Any]]:
             "an object from roles to the names of parameters",
         ),
         "fixed": ({"type": "object"}, "an object from the names of parameters to values"),
-        "always": (_several(ALWAYS, 0), 'a list: ["causal"] or []'),
+        "always": (_several(ALWAYS, 0), 'a list of "causal" and "alibi", or []'),
         "heads": ({"type": ["integer", "null"], "minimum": 1}, "a number of heads, or null"),
         "mask": (_choice("mask"), "what true means, or additive"),
         "mask_shapes": (_several(CHOICES["mask_shapes"]), "a list of shapes"),
@@ -51,7 +51,7 @@ def properties() -> dict[str, dict[str, Any]]:
         "scale": ({"type": ["number", "null"]}, "a finite number, or null for 1/√D"),
         "softcap": (_choice("softcap"), "one order"),
         "groups": (_choice("groups"), "one order of heads"),
-        "lse": (_choice("lse"), "one base"),
+        "lse": (_choice("lse"), "one kind of logarithm"),
         "lse_layout": (_choice("lse_layout"), "the axes of lse"),
         "empty_row": (_choice("empty_row"), "what such a row gives"),
         "empty_lse": (_choice("empty_lse"), "the lse of such a row"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...common.dtypes import FLOATS
 from ..call import Call
 from .arrays import on_call
 from .fields import Adapter
@@ -84,6 +85,8 @@ def _check_sizes(call: Call, adapter: Adapter) -> None:
         raise Absent("heads", f"layout BSD: {what}")
     if H != G and adapter.groups == "none":
         raise Absent("groups", "query heads do not share key heads")
+    if call.dlse is not None and adapter.lse == "natural-unscaled":
+        raise Absent("dlse", "the lse is that of products without the scale")
     if B != 1 and layout == "THD" and "cu_seqlens_q" not in names:
         raise Absent("batch", "the function has no parameter for cu_seqlens_q")
 
@@ -224,13 +227,19 @@ def _neutral(role: str, call: Call, adapter: Adapter) -> Any:
         "window_after": unlimited,
         "start": 0 if adapter.causal == "top-left" else sizes["K"] - sizes["Q"],
         "scale": sizes["D"] ** -0.5 if adapter.scale is None else adapter.scale,
-        "softcap": None,
+        "softcap": _high_cap(call.dtype),
         "dropout": 0.0,
         "seed": 0,
         "return_lse": False,
         "return_weights": False,
     }
     return numbers.get(role)
+
+
+def _high_cap(dtype: np.dtype) -> float:
+    """A cap far above any score of a case, whose quotients the dtype still holds."""
+    bits = FLOATS[dtype.name].bits
+    return 2.0**40 if bits > 32 else 2.0**13 if dtype == np.float16 else 2.0**24
 
 
 def _bound(values: Mapping[str, Any], call: Call, adapter: Adapter, listed: Sequence[Parameter]) -> tuple[tuple, dict]:

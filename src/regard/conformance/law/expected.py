@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,6 +78,10 @@ def expected(call: Call, adapter: Adapter) -> Expected:
     bounds = bound(arguments, outcome, call)
     empty = ~(outcome.allowed & (outcome.scores != -np.inf)).any(-1)
     out, lse, weights, promised, promised_lse = outcome.out, outcome.lse, outcome.weights, ~empty, ~empty
+    if adapter.lse == "natural-unscaled":
+        products = replace(arguments, scale=1.0, scores={})
+        of_products = forward(products, call.q, call.k, call.v)
+        lse, bounds = of_products.lse, bounds._replace(lse=bound(products, of_products, call).lse)
     if empty.any():
         if adapter.empty_row == "zero":
             promised = np.ones_like(empty)

@@ -7,7 +7,7 @@ import numpy as np
 from ...language.expr import Expr, batch, head, key, query, table
 from ...language.expr import score as the_score
 from ...language.masks import causal
-from ...language.scores import softcap
+from ...language.scores import alibi, softcap
 from ..call import Call
 from ..conventions.fields import Adapter
 from .arguments import Arguments
@@ -38,12 +38,13 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
         if call.bias is None
         else {"bias": the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), "bias", _start(adapter, Q, K))}
     )
+    always = {"alibi": alibi(H)} if "alibi" in adapter.always and H else {}
     tiled = adapter.groups == "tile"
     heads = np.arange(H) % max(G, 1) if tiled else np.arange(G)
     usual = D**-0.5 if adapter.scale is None else adapter.scale
     return Arguments(
         masks=masks,
-        scores=capped | biased if adapter.softcap == "before-bias" else biased | capped,
+        scores=always | (capped | biased if adapter.softcap == "before-bias" else biased | capped),
         scale=usual if call.scale is None else call.scale,
         start=_start(adapter, Q, K),
         sinks=None if call.sinks is None else np.asarray(call.sinks, np.float64)[:, None],

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....common.dtypes import FLOATS
+from ...cases.draw import resized
 from ...law.expected import expected
 from .probe import Probe
 
@@ -19,7 +20,7 @@ def measure_dtypes(probe: Probe) -> None:
     """The dtypes that run, are returned as they came, and in which errors are those of the dtype: a function that
     computes in float32 inside takes float64, but has not got its precision.
     """
-    own, found = probe.dtype, []
+    own, found, failing = probe.dtype, [], {}
     for name in FLOATS:
         probe.dtype = name
         if name == own:
@@ -27,11 +28,25 @@ def measure_dtypes(probe: Probe) -> None:
             runs = answer is not None and answer.out is not None
         else:
             runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *((64,) if _any_keys(probe) else ())))
-        if runs:
+        if runs and name != own and (words := _error_with_a_mask(probe)):
+            failing[name] = words
+        elif runs:
             found.append(name)
     probe.dtype = own
     if found:
         probe.found("dtypes", tuple(found), f"calls in {', '.join(found)} run and return that dtype")
+    probe.failing_dtypes = failing
+
+
+def _error_with_a_mask(probe: Probe) -> str:
+    """Why a call with a mask raises; "" if it runs, or no call with one does."""
+    if not probe.has("mask") or "mask" in probe.unmeasured:
+        return ""
+    sizes = probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
+    shape = resized(probe.adapter.mask_shapes[0], *(sizes[axis] for axis in "BHQK"))
+    mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
+    answer = probe.ask(probe.call(sizes, mask=mask))
+    return answer.words if answer is not None and answer.status == "raised" else ""
 
 
 def _any_keys(probe: Probe) -> bool:

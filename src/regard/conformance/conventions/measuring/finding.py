@@ -17,7 +17,7 @@ from ..layouts import packed_shape, reduced
 from ..parameters import Parameter
 from ..read import lse_shape
 from .fixed_heads import with_fixed_heads
-from .probe import Probe, base_pattern, dtype_of, sizes_for
+from .probe import Probe, base_pattern, base_powers, dtype_of, sizes_for
 
 __all__ = ["find", "with_flags"]
 
@@ -177,16 +177,18 @@ def _fits(entry: Mapping[str, Any], shape: Sequence[int]) -> bool:
 
 
 def _means(probe: Probe, call: Call, answer: Answer, adapter: Adapter) -> Adapter | None:
-    """The adapter if the output is the mean of the values over all keys, or over all up to each row, which it then
-    says."""
+    """The adapter if the output is the mean of the values over all keys, or over all up to each row, alike or weighted
+    as ALiBi does, which it then says."""
     size = call.dims
     causal = [adapter.causal, *(each for each in CHOICES["causal"] if each != adapter.causal)]
-    always = [replace(adapter, always=("causal",), causal=each) for each in causal]
-    for each in [replace(adapter, always=()), *always]:
-        pattern = base_pattern(each, size)
-        pattern = pattern if call.mask is None else pattern & call.mask[0, 0]
-        means = pattern @ call.v.astype(np.float64) / np.maximum(pattern.sum(-1, keepdims=True), 1)
-        if not pattern.any(-1).all():
+    always = [replace(adapter, always=(), causal=adapter.causal)]
+    always += [replace(adapter, always=("causal",), causal=each) for each in causal]
+    always += [replace(each, always=(*each.always, "alibi")) for each in always]
+    for each in always:
+        powers = base_powers(each, size) * (1 if call.mask is None else call.mask[0, 0])
+        total = powers.sum(-1, keepdims=True)
+        means = powers @ call.v.astype(np.float64) / np.where(total == 0, 1, total)
+        if not total.all():
             continue
         if probe.close(answer.out, means):
             return each
@@ -221,7 +223,8 @@ def _always_words(adapter: Adapter, size: Mapping[str, int]) -> str:
     if not adapter.always:
         return "without arguments each row attends to all keys"
     first = int(base_pattern(adapter, size)[0].sum())
-    return f"without arguments, at {size['Q']} rows over {size['K']} keys, row 0 attends to the first {first}"
+    words = f"without arguments, at {size['Q']} rows over {size['K']} keys, row 0 attends to the first {first}"
+    return f"{words}, with the weights of ALiBi" if "alibi" in adapter.always else words
 
 
 def with_flags(probe: Probe) -> None:

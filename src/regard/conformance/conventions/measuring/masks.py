@@ -9,7 +9,7 @@ import numpy as np
 
 from ..fields import CHOICES
 from ..layouts import reduced
-from .probe import Probe, base_pattern, dtype_of
+from .probe import Probe, base_pattern, base_powers, dtype_of
 
 __all__ = ["measure_bias", "measure_empty_rows", "measure_masks"]
 
@@ -44,7 +44,8 @@ def measure_masks(probe: Probe) -> None:
             listed = [axes for axes in ran if axes in shapes[polarity] or (len(axes) == 4 and _distinct(probe))]
             probe.found("mask_shapes", tuple(listed), f"masks of the shapes {', '.join(listed)} hide what they say")
             return
-    probe.unmeasured |= {"mask", "mask_shapes"}
+    for name in ("mask", "mask_shapes"):
+        probe.unknown(name, "no call with a mask runs and hides what the mask says")
 
 
 def _distinct(probe: Probe) -> bool:
@@ -104,7 +105,7 @@ def measure_shapes_of_bias(probe: Probe) -> None:
     if shapes:
         probe.found("mask_shapes", tuple(shapes), f"biases of the shapes {', '.join(shapes)} are added")
     else:
-        probe.unmeasured.add("mask_shapes")
+        probe.unknown("mask_shapes", "no call with a bias runs and adds it")
 
 
 def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
@@ -115,7 +116,7 @@ def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
     weights = probe.weights(sizes, adapter, bias=bias)
     if weights is None:
         return False
-    powers = np.exp(np.broadcast_to(bias.astype(np.float64), weights.shape)) * base_pattern(adapter, sizes)
+    powers = np.exp(np.broadcast_to(bias.astype(np.float64), weights.shape)) * base_powers(adapter, sizes)
     return probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9))
 
 
@@ -135,8 +136,8 @@ def measure_empty_rows(probe: Probe) -> None:
     rng = np.random.default_rng(7)
     case = _empty_row(probe, sizes)
     if case is None:
-        if probe.unmeasured & {"mask", "causal"}:
-            probe.unmeasured |= _about(probe)
+        if probe.unmeasured.keys() & {"mask", "causal"}:
+            _unknown(probe)
         return
     arguments, changed, row = case
     sizes = sizes | changed
@@ -144,7 +145,7 @@ def measure_empty_rows(probe: Probe) -> None:
     call = probe.call(sizes, v=v, **arguments)
     answer = probe.ask(call)
     if answer is None or answer.out is None:
-        probe.unmeasured |= _about(probe)
+        _unknown(probe)
         return
     out, values = answer.out[0, :, row], call.v[0].astype(np.float64)
     base = base_pattern(adapter, sizes)[row]
@@ -203,6 +204,7 @@ def _longer(probe: Probe, sizes: dict[str, int]) -> tuple[dict, dict[str, int], 
     return None
 
 
-def _about(probe: Probe) -> set[str]:
-    """The fields about rows that may attend to nothing."""
-    return {"empty_row", "empty_lse"} if "lse" in probe.adapter.returns else {"empty_row"}
+def _unknown(probe: Probe) -> None:
+    """Nothing is known of rows that may attend to nothing."""
+    for name in ("empty_row", "empty_lse") if "lse" in probe.adapter.returns else ("empty_row",):
+        probe.unknown(name)

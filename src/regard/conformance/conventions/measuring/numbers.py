@@ -9,7 +9,7 @@ import numpy as np
 
 from ....common.dtypes import FLOATS
 from ..layouts import MISSING
-from .probe import Probe, base_pattern, sizes_for
+from .probe import Probe, base_pattern, base_powers, base_scores, sizes_for
 
 __all__ = ["measure_groups", "measure_lse", "measure_scale", "measure_softcap"]
 
@@ -21,7 +21,7 @@ def measure_scale(probe: Probe) -> None:
     size = dict(probe.sizes)
     first, depth = _scale(probe, size), size["D"]
     if first is None:
-        probe.unmeasured.add("scale")
+        probe.unknown("scale", "no number explains the weights of known scores")
         return
     words = f"at depth {depth}, scores are {first:.4g} times q·k"
     wide = size | {"D": 4 * depth, "E": 4 * depth if size["E"] == depth else size["E"]}
@@ -43,6 +43,7 @@ def measure_scale(probe: Probe) -> None:
         probe.found("scale", declared if kept else _rounded(first), words)
     else:  # it depends on the sizes in another way, which no number says: the laws report it
         probe.adapter = replace(probe.adapter, scale=None)
+        probe.unknown("scale", f"neither 1/√D nor a fixed number: {words}")
 
 
 def _fits(probe: Probe, sizes: dict[str, int]) -> bool:
@@ -66,7 +67,8 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     if not several.any() or not (np.nan_to_num(weights)[attended] > 0).all():
         return None
     row = weights[several][-1]
-    scores = np.log(row[attended[several][-1]])
+    known = np.broadcast_to(base_scores(probe.adapter, sizes), weights.shape)[several][-1]
+    scores = (np.log(row) - known)[attended[several][-1]]
     own = steps[attended[several][-1]]
     scale, base = np.polyfit(own, scores, 1)
     explained = np.abs(scale * own + base - scores).max() < 50 * _unit(probe)
@@ -111,6 +113,8 @@ def measure_groups(probe: Probe) -> None:
             words = f"of 4 query heads over 2 key heads, the key heads are {', '.join(map(str, expected))}"
             probe.found("groups", value, words)
             return
+    read = ", ".join(f"{head - 1:.3g}" for head in np.atleast_2d(heads)[0])
+    probe.unknown("groups", f"of 4 query heads over 2 key heads, the key heads are {read}")
 
 
 def measure_lse(probe: Probe) -> None:
@@ -119,18 +123,40 @@ def measure_lse(probe: Probe) -> None:
         return
     answer = probe.ask(probe.call(), replace(probe.adapter, lse="natural"))
     if answer is None or answer.lse is None:
-        probe.unmeasured.add("lse")
+        probe.unknown("lse")
         return
-    counts = base_pattern(probe.adapter, probe.sizes).sum(-1)
+    sums = base_powers(probe.adapter, probe.sizes).sum(-1)
     with np.errstate(divide="ignore"):
-        logarithms = (("natural", "natural", np.log(counts)), ("base-2", "base-2", np.log2(counts)))
-    last = int(counts[-1])
+        logarithms = (("natural", "natural", np.log(sums)), ("base-2", "base-2", np.log2(sums)))
+    last, seen = float(sums[0, -1]), float(answer.lse[0, 0, -1])
     for value, name, expected in logarithms:
         if probe.close(answer.lse, np.broadcast_to(expected, answer.lse.shape)):
-            words = f"the lse of {last} equal scores of 0 is {answer.lse[0, 0, -1]:.4f}, the {name} logarithm of {last}"
+            words = f"the lse of queries of 0 is {seen:.4f}, the {name} logarithm of {last:.4g}"
+            if value == "natural" and _ignores_scale(probe):
+                value, words = "natural-unscaled", "the lse of known products is the same whatever the scale"
             probe.found("lse", value, words)
             probe.evidence["lse_layout"] = f"lse has the axes {probe.adapter.lse_layout}"
             return
+    probe.unknown("lse", f"the lse of queries of 0 is {seen:.4g}, no logarithm of {last:.4g}")
+
+
+def _ignores_scale(probe: Probe) -> bool:
+    """Whether lse is that of q·k, not of scale · q·k."""
+    sizes = probe.sizes
+    steps = np.linspace(-3, 3, sizes["K"])
+    q = np.zeros((sizes["B"], sizes["H"], sizes["Q"], sizes["D"]))
+    k = np.zeros((sizes["B"], sizes["G"], sizes["K"], sizes["D"]))
+    q[..., 0], k[..., 0] = 1, steps
+    answer = probe.ask(probe.call(q=q, k=k), replace(probe.adapter, lse="natural"))
+    if answer is None or answer.lse is None:
+        return False
+    powers = base_powers(probe.adapter, sizes)
+    scale = sizes["D"] ** -0.5 if probe.adapter.scale is None else probe.adapter.scale
+    with np.errstate(divide="ignore"):
+        usual, other = (np.log((powers * np.exp(each * steps)).sum(-1)) for each in (scale, 1.0))
+    both = probe.close(usual, other)  # a scale of 1
+    declared = probe.adapter.lse == "natural-unscaled"
+    return probe.close(answer.lse, np.broadcast_to(other, answer.lse.shape)) and (declared or not both)
 
 
 def measure_softcap(probe: Probe) -> None:
@@ -141,12 +167,13 @@ def measure_softcap(probe: Probe) -> None:
     bias = np.linspace(-2, 2, sizes["K"]).reshape(1, 1, 1, -1)
     weights = probe.weights(sizes, bias=bias.astype(probe.call(sizes).dtype), softcap=1.0)
     if weights is None:
-        probe.unmeasured.add("softcap")
+        probe.unknown("softcap")
         return
-    base = base_pattern(probe.adapter, sizes)
+    base = base_powers(probe.adapter, sizes)
     for value, scores in (("before-bias", bias), ("after-bias", np.tanh(bias))):
         powers = np.exp(scores) * base
         if probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9)):
             words = "added to capped scores" if value == "before-bias" else "capped together with the scores"
             probe.found("softcap", value, f"a bias of up to 2 is {words} at a cap of 1")
             return
+    probe.unknown("softcap", "a bias of up to 2 at a cap of 1 is neither added to capped scores nor capped with them")

@@ -19,7 +19,7 @@ def measure_causal(probe: Probe) -> None:
         return
     seen = probe.attended(causal=True)
     if seen is None or Q == K:
-        probe.unmeasured.add("causal")
+        probe.unknown("causal", "a causal call does not run" if seen is None else "only as many rows as keys run")
         return
     for alignment, start in (("bottom-right", K - Q), ("top-left", 0)):
         if (seen == np.tri(Q, K, start, dtype=bool)).all():
@@ -27,6 +27,9 @@ def measure_causal(probe: Probe) -> None:
             words = f"at {Q} rows over {K} keys, row 0 of a causal call attends to {count} {_keys(count)}"
             probe.found("causal", alignment, words)
             return
+    row = ", ".join(map(str, np.flatnonzero(seen[0, 0, 0]))) or "none"
+    words = f"at {Q} rows over {K} keys, row 0 of a causal call attends to the keys {row}"
+    probe.unknown("causal", f"neither bottom-right nor top-left: {words}")
 
 
 def _keys(count: int) -> str:
@@ -55,7 +58,7 @@ def measure_window(probe: Probe) -> None:
                 probe.found("causal", alignment, words)
             probe.found("window", convention, words)
             return
-    probe.unmeasured.add("window")
+    probe.unknown("window", "no known way to count explains the keys that rows attend to")
 
 
 def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool, two: bool) -> tuple[str, str | None, str] | None:

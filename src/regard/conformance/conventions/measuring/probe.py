@@ -11,12 +11,13 @@ import numpy as np
 
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
+from ....language.scores import alibi_slopes
 from ...answer import Answer
 from ...call import Call
 from ..fields import Adapter
 from ..translate import Absent
 
-__all__ = ["Probe", "Session", "base_pattern", "dtype_of", "sizes_for"]
+__all__ = ["Probe", "Session", "base_pattern", "base_powers", "base_scores", "dtype_of", "sizes_for"]
 
 SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
@@ -58,13 +59,27 @@ def base_pattern(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
     return np.tri(Q, K, 0 if adapter.causal == "top-left" else K - Q, dtype=bool)
 
 
+def base_scores(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
+    """The scores of queries of 0 without any argument, (H, Q, K): 0, or ALiBi."""
+    H, Q, K = (sizes[axis] for axis in "HQK")
+    if "alibi" not in adapter.always:
+        return np.zeros((H, Q, K))
+    distances = np.arange(K) - np.arange(Q)[:, None] - (0 if adapter.causal == "top-left" else K - Q)
+    return -alibi_slopes(H).astype(np.float64)[:, None, None] * abs(distances)
+
+
+def base_powers(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
+    """exp of these scores for the keys that each row attends to, else 0, (H, Q, K)."""
+    return np.exp(base_scores(adapter, sizes)) * base_pattern(adapter, sizes)
+
+
 @dataclass(eq=False)
 class Probe:
     """Calls the function, and collects the conventions that are found.
 
     adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
-    evidence: words by field · unmeasured: fields that no call decided · ended: whether a call was not
-    made, because of the time limit or of too many failures
+    evidence: words by field · unmeasured: why no call decided a field · failing_dtypes: what
+    calls with a mask raise, in dtypes in which others run · ended: whether a call was not made, because of the time limit or of too many failures
     """
 
     session: Session
@@ -72,7 +87,8 @@ class Probe:
     sizes: dict[str, int] = field(default_factory=dict)
     dtype: str = "float32"
     evidence: dict[str, str] = field(default_factory=dict)
-    unmeasured: set[str] = field(default_factory=set)
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    failing_dtypes: dict[str, str] = field(default_factory=dict)
     failures: int = 0
     calls: int = 0
     ended: bool = False
@@ -82,6 +98,10 @@ class Probe:
         """Keeps the measured value of a field."""
         self.adapter = replace(self.adapter, **{name: value})
         self.evidence[name] = words
+
+    def unknown(self, name: str, why: str = "no call that tells it runs") -> None:
+        """Keeps why a field is not measured."""
+        self.unmeasured.setdefault(name, why)
 
     def has(self, role: str) -> bool:
         """Whether the function has a parameter for a role."""

@@ -1,5 +1,5 @@
 """A second derivation of the law: plain Python numbers and loops over pairs, read from the call and the conventions
-alone. It confirms the first on small calls, so that a defect of the judge is not reported as one of the function.
+alone.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..call import Call
-from ..conventions.fields import Adapter
-from .forward import Outcome
-
-__all__ = ["ByHand", "DerivationsDiffer", "by_hand", "confirm"]
+from regard.conformance.call import Call
+from regard.conformance.conventions.fields import Adapter
+from regard.conformance.law.forward import Outcome
 
 UNIT = 2.0**-53
 
@@ -59,9 +57,7 @@ def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
         if wrong.any():
             place = tuple(int(index[0]) for index in np.nonzero(wrong))
             raise DerivationsDiffer(
-                f"the judge of regard contradicts itself: {what}{[*place]} is {there[place]!r} by the law and "
-                f"{here[place]!r} pair by pair; this is a defect of regard, not of the function: please report it with "
-                "the call"
+                f"{what}{[*place]} is {there[place]!r} by the law and {here[place]!r} pair by pair"
             )
 
 
@@ -84,8 +80,9 @@ class Row:
         for j in self.keys:
             products = [x * float(y) for x, y in zip(query, call.k[b, group, j], strict=True)]
             bias = 0.0 if call.bias is None else float(at(call.bias, (b, h, i, j)))
-            self.scores.append(changed(scale * total(products), bias, call.softcap, adapter.softcap))
-            self.sizes.append(abs(scale) * math.fsum(abs(x) for x in products if math.isfinite(x)) + finite(bias))
+            distance = slope(h, H) * abs(position - j) if "alibi" in adapter.always else 0.0
+            self.scores.append(changed(scale * total(products) - distance, bias, call.softcap, adapter.softcap))
+            self.sizes.append(abs(scale) * math.fsum(abs(x) for x in products if math.isfinite(x)) + finite(bias) + distance)
         self.sinks = [] if call.sinks is None else [float(call.sinks[h])]
         self.top = max([s for s in (*self.scores, *self.sinks) if not math.isnan(s)], default=-math.inf)
         self.broken = self.top == math.inf or any(math.isnan(s) for s in (*self.scores, *self.sinks))
@@ -137,6 +134,14 @@ def allowed(call: Call, pair: tuple[int, int, int, int], position: int, causal: 
         or (after is not None and j > position + after)
         or (call.lengths is not None and j >= call.lengths[b])
     )
+
+
+def slope(head: int, heads: int) -> float:
+    """The slope of ALiBi for a head, as the code of its paper has it."""
+    power = 2 ** math.floor(math.log2(heads))
+    if head < power:
+        return 2.0 ** (-8 * (head + 1) / power)
+    return 2.0 ** (-4 * (2 * (head - power) + 1) / power)
 
 
 def changed(score: float, bias: float, cap: float | None, order: str) -> float:
