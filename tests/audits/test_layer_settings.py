@@ -85,18 +85,22 @@ def test_attention_that_a_model_writes_out_against_what_its_layers_declare(plant
 
 
 def test_a_scale_that_was_changed_on_the_layer_itself(models):
-    """Where the layer declares the wrong scale as well, the usual one and the other layers tell."""
+    """Where the layer declares the wrong scale as well, the one that its class builds tells, in every layer."""
     from regard.lens.look import look
 
     model, given = models("llama")
     model.set_attn_implementation("sdpa")
-    layer = model.model.layers[1].self_attn
-    right = layer.scaling
-    try:
-        layer.scaling = 2 * right
-        found = alarms(checks(look(model, inputs=given), model))
-    finally:
-        layer.scaling = right
+    layers = [layer.self_attn for layer in model.model.layers]
+    right = layers[0].scaling
+    for changed, factor, cause in ((layers[1:2], 2, "doubled"), (layers, 1 / right, "missing")):
+        try:
+            for layer in changed:
+                layer.scaling = factor * right
+            found = alarms(checks(look(model, inputs=given), model))
+        finally:
+            for layer in layers:
+                layer.scaling = right
 
-    assert [(finding.check, finding.severity, finding.call) for finding in found] == [("scale", "warning", 1)]
-    assert "doubled" in found[0].cause and found[0].numbers["factor"] == pytest.approx(2)
+        expected = [("scale", "fault", layers.index(layer)) for layer in changed]
+        assert [(finding.check, finding.severity, finding.call) for finding in found] == expected
+        assert all(cause in each.cause and each.numbers["factor"] == pytest.approx(factor) for each in found)

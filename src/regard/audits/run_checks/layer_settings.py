@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,9 @@ from ...common.arrays import read_array
 from ...common.module_settings import layer_settings, setting
 from ...lens import Call
 
-__all__ = ["Declared", "declared", "has_norms", "layer_of", "scaled_before"]
+__all__ = ["Declared", "built_scale", "declared", "has_norms", "layer_of", "scaled_before"]
 
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
-ROWS, FEWEST = 64, 4  # rows whose norms are compared, and the smallest number for which they mean anything
-STEADY = 0.005  # relative tolerance for a constant ratio of norms, which allows for 16-bit rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,54 +67,25 @@ def has_norms(layer) -> bool:
     return any(getattr(layer, name, None) is not None for name in NORMS)
 
 
-def scaled_before(call: Call, module) -> float | None:
-    """The scale applied to q·k before the call: the ratio of the norms of q and k to those of the projections of x.
+def scaled_before(call: Call) -> float | None:
+    """The scale applied to q·k before the call: the ratio of the lengths of q and k to those of the products that the
+    model computed before; None where it is unknown."""
+    found = call.notes.get("scaled_before")
+    return float(found) if isinstance(found, float) else None
 
-    The vectors of a head are D adjacent columns of a projection; rotary positions keep their norms. None where the
-    scale is unknown: x was not recorded, or q or k is normalized or not a projection of x.
-    """
-    layer = layer_of(call, module)
-    if layer is None or call.x is None or call.q is None or call.k is None:
+
+def built_scale(layer) -> float | None:
+    """The scale that a layer of transformers has when its class builds it from its configuration; None if unknown."""
+    config = setting(layer, "config")
+    given = {"config": config, "layer_idx": setting(layer, "layer_idx")}
+    needed = inspect.signature(type(layer)).parameters.values() if config is not None else ()
+    if not needed or any(each.default is each.empty and each.name not in given for each in needed):
         return None
-    if not len(call.x) == call.q.shape[1] == call.k.shape[1]:
-        return None
-    norms = list(_projected(layer, np.asarray(call.x[:ROWS], np.float64), call.q.shape[2]))
-    factors = [_ratio(_norms(np.asarray(part[0, :ROWS], np.float64)), norms) for part in (call.q, call.k)]
-    return None if None in factors else factors[0] * factors[1]  # type: ignore[operator]
+    import torch  # the layer is one of torch
 
-
-def _projected(layer, x: np.ndarray, D: int) -> Iterator[np.ndarray]:
-    """The norms (rows,) of each D adjacent columns of every projection of x."""
-    parameters = dict(layer.named_parameters())
-    for name, parameter in parameters.items():
-        if (
-            not name.endswith("weight")
-            or parameter.ndim != 2
-            or parameter.shape[1] != x.shape[1]
-            or parameter.shape[0] % D
-        ):
-            continue
-        projection = x @ read_array(parameter.detach().double().cpu(), name).T
-        bias = parameters.get(name.removesuffix("weight") + "bias")
-        if bias is not None:
-            projection += read_array(bias.detach().double().cpu(), name)
-        yield from _norms(projection.reshape(len(x), -1, D)).T
-
-
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.square(vectors).sum(-1))
-
-
-def _ratio(actual: np.ndarray, projected: Iterable[np.ndarray]) -> float | None:
-    """The constant ratio of these norms to those of a projection; None without one, and if all norms are equal."""
-    if len(actual) < FEWEST or not np.isfinite(actual).all() or np.ptp(actual) <= 4 * STEADY * actual.max():
-        return None
-    for norms in projected:
-        with np.errstate(all="ignore"):
-            ratio = actual / norms
-        if np.ptp(ratio) <= STEADY * ratio.mean():
-            return float(ratio.mean())
-    return None
+    with torch.device("meta"):
+        fresh = type(layer)(**{each.name: given[each.name] for each in needed if each.name in given})
+    return layer_settings(fresh).scale
 
 
 def _has_sinks(layer) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from ...common.module_settings import setting, settings_of
 from ...lens import Call, Run
 from ..finding import Finding
-from .layer_settings import declared, has_norms, layer_of, scaled_before
+from .layer_settings import built_scale, declared, has_norms, layer_of, scaled_before
 from .wording import path_pattern, place
 
 __all__ = ["scale"]
@@ -24,10 +24,13 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     """The effective scale of q·k, against the declared one and against common mistakes."""
     if call.q is None:
         return False
-    before = scaled_before(call, module)
+    before = scaled_before(call)
     plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
     effective = call.scale if plain or before is None else call.scale * before
     known = _declared_factor(call, module, effective)
+    built, who = built_scale(layer_of(call, module)), "the layer declares"
+    if built is not None and known is not None and not math.isclose(known, built, rel_tol=CLOSE):
+        known, who = built, "its class makes of the configuration"  # the number was changed after the layer was built
     if known is None:
         return _unusual(run, number, call, module, effective)
     if math.isclose(call.scale, known, rel_tol=CLOSE):
@@ -42,7 +45,7 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
         check="scale",
         severity="fault",
         where=place(run, number),
-        measured=f"scores are {effective:.6g} · q·k, but the layer declares {known:.6g}"
+        measured=f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
         f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
         cause=_cause(effective, known),
@@ -116,10 +119,11 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
         or (_normalized(call.q) and _normalized(call.k))
     ):
         return True
-    read = module is not None and (alone or scaled_before(call, module) is not None)
+    read = alone or scaled_before(call) is not None
+    missing = math.isclose(effective, 1, rel_tol=near) and not _is_biased(call)
     return Finding(
         check="scale",
-        severity="warning" if read else "note",
+        severity="note" if not read else "fault" if missing else "warning",
         where=place(run, number),
         measured=f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
         + (", which the other layers of the same type use" if alone else "")
@@ -130,6 +134,11 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
         call=number,
         numbers={"scale": effective, "usual": usual, "factor": effective / usual},
     )
+
+
+def _is_biased(call: Call) -> bool:
+    """Whether scores are more than scale · q·k, as in T5, whose biases go with a scale of 1."""
+    return call.score is not None and not (call.score.scored and not call.score.children)
 
 
 def _is_configured(layer, effective: float) -> bool:

@@ -18,6 +18,9 @@ from .layer import LayerProjections, Projection
 __all__ = ["Products", "Waiting"]
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
+ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything
+STEADY = 0.005  # relative tolerance for a constant ratio of lengths, which allows for 16-bit rounding
+WIDEST = 1 << 16  # columns of a product that can be one of queries or keys
 Rows = Callable[[torch.Tensor], np.ndarray | None]
 NO_PRODUCT = "{name} is not the product of the layer’s input with one matrix: it may be rotated, normalized or scaled"
 NO_INPUT = "the input of the layer was not recorded"
@@ -28,12 +31,13 @@ UNEQUAL = "the product with W_o is not what the model computed, within the round
 
 
 class Product(NamedTuple):
-    """A product with a matrix: its input, the matrix (N, M), the bias and the result."""
+    """A product with a matrix: its input, the matrix (N, M), the bias and the result; the first rows of it, if kept."""
 
     x: torch.Tensor
     w: torch.Tensor
     b: torch.Tensor | None
     y: torch.Tensor
+    first: tuple[np.ndarray, ...] = ()
 
     @property
     def unit(self) -> float:
@@ -55,8 +59,28 @@ class Products:
         found = _product(name, args, kwargs, out)
         if found is not None:
             nothing = found.y.new_empty(0)
-            self.recent.append(found._replace(x=nothing, y=nothing))
+            self.recent.append(found._replace(x=nothing, y=nothing, first=_first_rows(found.y)))
         return found
+
+    def factor(self, vectors: np.ndarray) -> float | None:
+        """How many times as long the vectors (H, Q, D) of head 0 are as those that one of the products computed.
+
+        A head is D adjacent columns of a product; rotary positions keep the lengths. None where no product explains
+        them: they are normalized, or all of one length, or of another text.
+        """
+        actual = _norms(np.asarray(vectors[0, :ROWS], np.float64))
+        if len(actual) < FEWEST or not np.isfinite(actual).all() or np.ptp(actual) <= 4 * STEADY * actual.max():
+            return None
+        D = vectors.shape[2]
+        for rows in (rows for product in self.recent for rows in product.first):
+            if rows.shape[1] % D or len(rows) != len(actual):
+                continue
+            with np.errstate(all="ignore"):
+                ratios = actual[:, None] / _norms(rows.reshape(len(rows), -1, D))
+                steady = np.ptp(ratios, axis=0) <= STEADY * ratios.mean(0)
+            if steady.any():
+                return float(ratios[:, steady.argmax()].mean())
+        return None
 
     def inputs(self, call: Call, cross: bool) -> LayerProjections:
         """W_q, W_k and W_v of a call, among the products since the previous one."""
@@ -129,6 +153,18 @@ class Waiting:
         y = self.rows(first) if isinstance(first, torch.Tensor) else None
         if y is None or expected is None or not np.array_equal(y, expected, equal_nan=True):
             self.known = self.known.without_output(CHANGED)
+
+
+def _first_rows(y: torch.Tensor) -> tuple[np.ndarray, ...]:
+    """The first rows (rows, M) of the first batch entry, whichever of the first two axes is the batch."""
+    if y.shape[-1] > WIDEST or y.ndim not in (2, 3) or not y.is_floating_point():
+        return ()
+    parts = (y[:ROWS],) if y.ndim == 2 else (y[0, :ROWS], y[:ROWS, 0])
+    return tuple(part.double().cpu().numpy() for part in parts if len(part) >= FEWEST)
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.square(vectors).sum(-1))
 
 
 def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:

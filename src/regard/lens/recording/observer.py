@@ -147,6 +147,8 @@ class Recorder(Observer):
             return f"a batch of {layout.batch} in a model with a batch of {self.batch}"
         q = layout.cut(seen.q)
         k, v = _grouped(layout.cut(keys), layout.cut(values), module)
+        factors = [None if self.entry or layout.windows > 1 else self.matrices.factor(part) for part in (q, k)]
+        scaled = {} if None in factors else {"scaled_before": float(np.prod(factors))}
         call = unmeasured(
             seen.layer,
             number,
@@ -155,7 +157,7 @@ class Recorder(Observer):
             v=v.copy(),
             out=_out(seen, layout, tuple(seen.q.shape)),
             x=self._layer_input(layout, q.shape[1]),
-            notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **_declared(module)},
+            notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)},
         )
         recorded = Recorded(call, nth, self._crosses())
         waiting = self._waiting(recorded, layout)
