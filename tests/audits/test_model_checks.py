@@ -409,6 +409,40 @@ def test_positions_that_count_padding_are_found():
     assert audit(model, inputs=words(), causal=False, checks=["padding-leak"]).healthy
 
 
+def test_nan_from_fully_masked_rows_is_named():
+    """A mask that reaches the attention and leaves rows without keys is not one that does not reach it."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.projection = torch.nn.Embedding(60, 32), torch.nn.Linear(32, 96)
+
+        def forward(self, ids, attention_mask=None):
+            x = self.table(ids)
+            for _ in range(2):
+                q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.projection(x).chunk(3, -1))
+                mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+                mask = mask if attention_mask is None else mask & attention_mask.bool()[:, None, None]
+                scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(~mask, -torch.inf)
+                x = x + (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+            return x
+
+    inputs = {"ids": words(), "attention_mask": torch.ones_like(words())}
+    finding = only(audit(Model().eval(), inputs=inputs, causal=True))
+    assert (finding.check, finding.severity) == ("padding-leak", "fault")
+    assert "NaN after the softmax" in finding.cause and "torch.finfo" in finding.fix
+
+
+def test_embeddings_are_not_generated_from():
+    """A sequence of vectors is no text that generate continues."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)).eval()
+    found = audit(model, inputs={"inputs_embeds": torch.randn(1, 12, 32)})
+    assert found.healthy and any("pass token ids" in each.reason for each in found.skipped), str(found)
+
+
 def test_a_model_that_requires_its_mask_is_audited_with_one():
     """No check calls it without its mask, and the causal mask is still judged."""
     inputs = {"ids": words(), "attention_mask": torch.ones_like(words())}

@@ -69,6 +69,16 @@ def test_wrong_options_are_explained():
         assert "Error" in result.output or "No such" in result.output
 
 
+def test_a_full_disk_is_one_sentence():
+    """Not a traceback."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "regard", "models", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("regard: the output cannot be written") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -56,9 +56,7 @@ def confirm(call: Call, adapter: Adapter, outcome: Outcome) -> None:
         wrong = ~(near | (here == there) | (np.isnan(here) & np.isnan(there)))
         if wrong.any():
             place = tuple(int(index[0]) for index in np.nonzero(wrong))
-            raise DerivationsDiffer(
-                f"{what}{[*place]} is {there[place]!r} by the law and {here[place]!r} pair by pair"
-            )
+            raise DerivationsDiffer(f"{what}{[*place]} is {there[place]!r} by the law and {here[place]!r} pair by pair")
 
 
 class Row:
@@ -82,7 +80,8 @@ class Row:
             bias = 0.0 if call.bias is None else float(at(call.bias, (b, h, i, j)))
             distance = slope(h, H) * abs(position - j) if "alibi" in adapter.always else 0.0
             self.scores.append(changed(scale * total(products) - distance, bias, call.softcap, adapter.softcap))
-            self.sizes.append(abs(scale) * math.fsum(abs(x) for x in products if math.isfinite(x)) + finite(bias) + distance)
+            size = abs(scale) * math.fsum(abs(x) for x in products if math.isfinite(x))
+            self.sizes.append(size + finite(bias) + distance)
         self.sinks = [] if call.sinks is None else [float(call.sinks[h])]
         self.top = max([s for s in (*self.scores, *self.sinks) if not math.isnan(s)], default=-math.inf)
         self.broken = self.top == math.inf or any(math.isnan(s) for s in (*self.scores, *self.sinks))

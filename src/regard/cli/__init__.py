@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -20,6 +21,7 @@ from .learn import learn
 from .look import look
 from .models import models
 from .plan import plan
+from .terminal import discard
 from .train import train
 
 __all__ = ["app", "main"]
@@ -61,7 +63,7 @@ def regard(
 def main() -> None:
     """Runs the command line.
 
-    `Refused` is printed as one line per reason on standard error, with exit status 2.
+    `Refused` is printed as one line per reason on standard error, with exit status 2; so is a full disk.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -74,4 +76,11 @@ def main() -> None:
         for reason in refused.reasons:
             message = f"regard: {reason.what}: {reason.given}; expected {reason.expected}; fix: {reason.fix}."
             print("\n".join(map(words, message.split("\n"))), file=sys.stderr)  # names in foreign files are escaped
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        discard()
+        message = f"the output cannot be written: {error.filename or 'standard output'}: {error.strerror}"
+        print(f"regard: {message}; fix: free some space, or write it elsewhere.", file=sys.stderr)
         sys.exit(2)

@@ -10,11 +10,11 @@ from typing import Any
 
 from rich import console as rich_console
 
-__all__ = ["Console", "emit", "emit_json"]
+__all__ = ["Console", "discard", "emit", "emit_json"]
 
 
-def _discard() -> None:
-    """Drops what is written to standard output from now on, because the other end of the pipe is closed."""
+def discard() -> None:
+    """Drops what is written to standard output from now on: the pipe is closed, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -27,7 +27,7 @@ class Console(rich_console.Console):
     def on_broken_pipe(self) -> None:
         """Called by rich when the other end of the pipe is closed."""
         self.quiet = True
-        _discard()
+        discard()
 
 
 def emit(text: str) -> None:
@@ -35,7 +35,7 @@ def emit(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        _discard()
+        discard()
 
 
 def emit_json(value: Any) -> None:

@@ -260,6 +260,8 @@ def _cannot_generate(subject: Subject) -> str | None:
         return "the model cannot generate"
     if subject.mask is None or subject.mask.of != subject.sequence:
         return "the model takes no padding mask for the sequence that it generates"
+    if subject.inputs[subject.sequence].is_floating_point():
+        return f"{subject.sequence} are vectors, which generate does not continue as a text: pass token ids"
     longest = getattr(subject.model.config.get_text_config(), "max_position_embeddings", None)
     needed = subject.without_padding.length + PADDING + STEPS
     if isinstance(longest, int) and longest < needed:

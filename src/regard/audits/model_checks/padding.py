@@ -58,6 +58,7 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     expected = _real_outputs(subject, subject.inputs, slice(None), for_all)
     measured = {} if subject.can_be_padded else _within(subject, for_all)
     moved: Difference | None = None  # by left padding, in a model that takes no position_ids
+    broken: list[str] = []  # the sides on which padding makes outputs NaN
     for side, left, right, more in _sides(subject, same) if subject.can_be_padded else ():
         real = slice(left, left + subject.length) if same else slice(None)
         padded = _real_outputs(subject, {**subject.padded(left, right), **more}, real, for_all)
@@ -69,6 +70,8 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
                 (difference(subject, other, padded) for other in others), key=lambda each: each.significant
             )
         between = difference(subject, padded, expected)
+        if any(bool(part.isnan().any()) for part in padded.values()) and side not in broken:
+            broken.append(side)
         if left and "position_ids" not in subject.parameters:
             moved = between
             continue
@@ -97,7 +100,16 @@ def _result(subject: Subject, for_all: bool) -> Finding | Passed:
     content = [each for way, each in leaks.items() if way.startswith("the content")]
     worst = max(content or leaks.values(), key=lambda each: each.size)
     near = same and not for_all and len(worst.rows) < subject.length // 2
-    if content and near:
+    if broken:
+        cause = (
+            f"rows that {mask.name} and the causal mask leave no key, such as those of {broken[0]}, are NaN after the "
+            "softmax, and 0 · NaN carries it to the other rows"
+        )
+        fix = (
+            f"add the smallest number of the dtype (torch.finfo(scores.dtype).min) where {mask.name} hides, instead of "
+            "−inf, or set the weights of such rows to 0"
+        )
+    elif content and near:
         cause = (
             f"{mask.name} reaches the attention, but other layers mix padding into neighboring positions: a "
             "convolution, or embeddings of neighbors"

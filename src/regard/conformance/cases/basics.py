@@ -52,11 +52,9 @@ def _inputs(limits: Limits, seed: int) -> Iterator[Case]:
     after = 2 if limits.adapter.window == "both-sides" else 0
     numbers = {"scale": 0.7, "softcap": 2.0, "causal": True, "window": (2, after)}
     for role, value in numbers.items():
-        says = f"the inputs are not changed in a call with {role}"
-        call = Draw(seed, f"inputs-{role}").call(**limits.sizes(), **{role: value})
-        yield Case(
-            name=f"inputs-{role}", law=0, level=0, says=says, call=call, check=_quiet("changed its input"), optional=True
-        )
+        name, says = f"inputs-{role}", f"the inputs are not changed in a call with {role}"
+        call, check = Draw(seed, name).call(**limits.sizes(), **{role: value}), _quiet("changed its input")
+        yield Case(name=name, law=0, level=0, says=says, call=call, check=check, optional=True)
 
 
 def _runs(case: Case, judge: Judge) -> Result:

@@ -92,11 +92,12 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
                 probe.unknown(name, "calls hung, crashed or took too long")
             break
     deviations = [*_deviations(given, start, probe), *_failing_dtypes(probe)]
+    names = [each.name for each in fields(Adapter) if each.name in probe.unmeasured]
     return Measured(
         adapter=_kept(given, probe.adapter),
         evidence=probe.evidence,
         deviations=tuple(deviations),
-        unmeasured={each.name: probe.unmeasured[each.name] for each in fields(Adapter) if each.name in probe.unmeasured},
+        unmeasured={name: probe.unmeasured[name] for name in names},
         calls=probe.calls,
     )
 

@@ -147,8 +147,9 @@ class Recorder(Observer):
             return f"a batch of {layout.batch} in a model with a batch of {self.batch}"
         q = layout.cut(seen.q)
         k, v = _grouped(layout.cut(keys), layout.cut(values), module)
-        factors = [None if self.entry or layout.windows > 1 else self.matrices.factor(part) for part in (q, k)]
-        scaled = {} if None in factors else {"scaled_before": float(np.prod(factors))}
+        alone = not self.entry and layout.windows == 1
+        of_q, of_k = (self.matrices.factor(part) if alone else None for part in (q, k))
+        scaled = {} if of_q is None or of_k is None else {"scaled_before": of_q * of_k}
         call = unmeasured(
             seen.layer,
             number,

@@ -78,8 +78,9 @@ class Probe:
     """Calls the function, and collects the conventions that are found.
 
     adapter: what is known · sizes: of the calls, with values one-hot over the keys (E ≥ K) · dtype: of the calls ·
-    evidence: words by field · unmeasured: why no call decided a field · failing_dtypes: what
-    calls with a mask raise, in dtypes in which others run · ended: whether a call was not made, because of the time limit or of too many failures
+    evidence: words by field · unmeasured: why no call decided a field · failing_dtypes: what calls with a mask raise,
+    in dtypes in which others run · ended: whether a call was not made, because of the time limit or of too many
+    failures
     """
 
     session: Session
