@@ -5,8 +5,11 @@ from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.common.errors import Refused
-from regard.learn.folder import add_note, combined, put_aside, starts
+from regard.learn.checking.check import checked
+from regard.learn.folder import CELL, add_note, combined, put_aside, starts
 from regard.learn.source import chapters
+
+from ..support.lanes import sweep
 
 THREE = next(each for each in chapters() if each.number == 3)
 
@@ -41,13 +44,17 @@ def test_files_are_put_aside(tmp_path):
     assert [path.read_text() for path in kept] == ["first", "second", "third"] and len(set(kept)) == 3
 
 
-def test_one_file_for_all_exercises_of_a_chapter(tmp_path):
-    """It has every function once."""
-    path, _ = combined(tmp_path, THREE)
-    text = path.read_text()
+@pytest.mark.parametrize("number", [4, 5, *sweep(*(each for each in range(18) if each not in (4, 5)))])
+def test_one_file_for_all_exercises_of_a_chapter(tmp_path, number):
+    """It passes no exercise as it is, and all with their solutions, even if two functions have one name."""
+    chapter = next(each for each in chapters() if each.number == number)
+    exercises = [each for each in chapter.exercises if not each.tests_of]
+    path, _ = combined(tmp_path, chapter)
+    assert path.name == f"{number:02d}_fast.py"
+    assert all(checked(chapter, each, path).problem for each in exercises)
 
-    assert path.name == "03_fast.py"
-    assert all(text.count(f"def {each.function}(") == 1 for each in THREE.exercises)
+    path.write_text("\n".join(f"{CELL}{each.name}\n{each.solution}" for each in exercises))
+    assert [each.name for each in exercises if checked(chapter, each, path).problem] == []
 
 
 def test_notes_grow(tmp_path):

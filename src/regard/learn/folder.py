@@ -11,10 +11,14 @@ from pathlib import Path
 from ..common.errors import refuse
 from .chapter import Chapter, Exercise
 
-__all__ = ["FAST", "USUAL", "add_note", "combined", "place_in", "put_aside", "starts", "writing"]
+__all__ = [
+    *("FAST", "USUAL", "add_note", "combined", "place_in", "put_aside", "starts", "starts_of_all"),
+    *("until_cell_ends", "writing"),
+]
 
 USUAL = Path("attention-course")  # the folder, if none is named
 FAST = "fast"  # the ending of the file that has all exercises of a chapter
+CELL = "# %% "  # begins a cell of such a file, as in editors that run cells
 
 
 @contextlib.contextmanager
@@ -36,8 +40,25 @@ def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> tuple[Path, bo
 
 def combined(folder: Path, chapter: Chapter) -> tuple[Path, bool]:
     """One file with all exercises of a chapter, for those who know, written if there is none."""
-    parts = [exercise.start.rstrip() for exercise in chapter.exercises if not exercise.tests_of]
-    return _new(folder / f"{chapter.number:02d}_{FAST}.py", "\n\n\n".join(parts) + "\n")
+    return _new(folder / f"{chapter.number:02d}_{FAST}.py", starts_of_all(chapter))
+
+
+def starts_of_all(chapter: Chapter) -> str:
+    """What such a file holds at first: each exercise in a cell of its own."""
+    parts = [f"{CELL}{each.name}\n{each.start.rstrip()}\n" for each in chapter.exercises if not each.tests_of]
+    return "\n\n".join(parts)
+
+
+def until_cell_ends(code: str, exercise: str) -> str:
+    """The code of a file up to the end of the cell of an exercise; all of it if the file has no such cell.
+
+    Later exercises may define a function of the same name, or import the one that is asked for here.
+    """
+    lines = code.splitlines(keepends=True)
+    cells = [number for number, line in enumerate(lines) if line.startswith(CELL)]
+    own = next((number for number in cells if lines[number].removeprefix(CELL).strip() == exercise), None)
+    following = (number for number in cells if own is not None and number > own)
+    return "".join(lines[: next(following, None)])
 
 
 def _new(path: Path, text: str) -> tuple[Path, bool]:

@@ -24,6 +24,7 @@ from ...common.errors import did_you_mean
 from ...conformance.mistakes.mistake import Mistake
 from ...conformance.process.plain_text import one_line, said
 from ..chapter import Exercise
+from ..folder import until_cell_ends
 from .calling import FLOOD, KEPT, Flood, executed, failed, printing, raised
 from .cases import Case, cases_of, filled
 from .law import computed
@@ -101,6 +102,7 @@ class Grading:
         if "\0" in code:
             what = f"{self.path.name} is not a text in UTF-8; save it with this encoding"
             return {}, self.problem("runs", what)
+        code = until_cell_ends(code, self.exercise.name)
         module = sys.modules[MODULE] = ModuleType(MODULE)  # dataclasses look their module up
         names = vars(module)
         names["__file__"] = str(self.path)

@@ -16,7 +16,7 @@ from ...common.errors import Reason, Refused
 from ..chapter import Chapter, Exercise, key_of
 from ..checking.check import check
 from ..checking.problem import Problem
-from ..folder import FAST
+from ..folder import FAST, starts_of_all
 from ..progress import NAME, Progress, read
 from ..running import installed
 
@@ -201,8 +201,7 @@ def _files(folder: Path, chapter: Chapter, exercise: Exercise) -> list[tuple[Pat
     own = [(folder / chapter.file_of(exercise), exercise.start)]
     if exercise.tests_of:
         return own
-    starts = "\n".join(each.start for each in chapter.exercises if not each.tests_of)
-    return [*own, (folder / f"{chapter.number:02d}_{FAST}.py", starts)]
+    return [*own, (folder / f"{chapter.number:02d}_{FAST}.py", starts_of_all(chapter))]
 
 
 def _same_code(code: bytes, solution: str) -> bool:
