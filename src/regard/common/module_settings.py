@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from typing import Any
 
 from .arrays import is_tensor
 
-__all__ = ["LayerSettings", "is_transformers_model", "layer_settings", "number_of_heads", "setting", "settings_of"]
+__all__ = [
+    *("LayerSettings", "is_transformers_model", "layer_settings", "number_of_heads", "path_pattern", "setting"),
+    "settings_of",
+]
 
 # Attributes of modules that hold their number of heads.
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
@@ -122,3 +126,12 @@ def _first_number(owner: Any, *names: str) -> float | None:
     """The first of these attributes that is a number."""
     values = (setting(owner, name) for name in names)
     return next((value for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)
+
+
+def path_pattern(name: str) -> str:
+    """The path of a layer without its numbers, which is the same for layers of the same type in a stack.
+
+    >>> path_pattern("layers.11.attn")
+    'layers.#.attn'
+    """
+    return re.sub(r"\d+", "#", name)

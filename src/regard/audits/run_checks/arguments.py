@@ -8,13 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...common.module_settings import path_pattern
 from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.scores import softcap as softcap_score
 from ...lens import Call, Run
 from ..finding import Finding
 from .diagnosis import matches
 from .layer_settings import declared, layer_of
-from .wording import path_pattern, place
+from .wording import place
 
 __all__ = ["bias", "groups", "sinks", "softcap"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from inspect import isroutine
 
+from ...common.module_settings import path_pattern
 from ...common.text.counted import counted
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 from .layer_settings import layer_of
-from .wording import concluded, listed, path_pattern, place
+from .wording import concluded, listed, place
 
 __all__ = ["arrived", "implementation"]
 

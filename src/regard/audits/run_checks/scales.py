@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ...common.module_settings import setting, settings_of
+from ...common.module_settings import path_pattern, setting, settings_of
 from ...lens import Call, Run
 from ..finding import Finding
 from .layer_settings import built_scale, declared, has_norms, layer_of, scaled_before
-from .wording import path_pattern, place
+from .wording import place
 
 __all__ = ["scale"]
 

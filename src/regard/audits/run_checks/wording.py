@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 
-__all__ = ["concluded", "listed", "path_pattern", "place"]
+__all__ = ["concluded", "listed", "place"]
 
 SHOWN = 8
 
@@ -29,15 +28,6 @@ def listed(things: Sequence) -> str:
     """
     more = len(things) - SHOWN
     return ", ".join(map(str, things[:SHOWN])) + (f" and {more} more" if more > 0 else "")
-
-
-def path_pattern(name: str) -> str:
-    """The path of a layer without its numbers, which is the same for layers of the same type in a stack.
-
-    >>> path_pattern("layers.11.attn")
-    'layers.#.attn'
-    """
-    return re.sub(r"\d+", "#", name)
 
 
 def concluded(check: str, findings: Iterable[Finding], read: int, measured: str, reason: str) -> Iterator[Result]:

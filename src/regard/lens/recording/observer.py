@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ...common.errors import Refused
-from ...common.module_settings import layer_settings, setting
+from ...common.module_settings import layer_settings, path_pattern, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
@@ -61,6 +61,8 @@ class Recorder(Observer):
         self.top = module_of(model)
         self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
+        self.entered: Counter[str] = Counter()  # how often each module ran in this pass
+        self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
         self.skipped = Skipped()
         self.matrices = Products()
         self.first: dict[tuple[str, int], LayerProjections] = {}  # of the first pass
@@ -88,10 +90,26 @@ class Recorder(Observer):
 
     def _begun(self, *_) -> None:
         self.pass_number += 1
+        self.entered.clear()
+        self.numbers.clear()
+
+    def _entered(self, module, args: tuple, kwargs: dict[str, Any]) -> None:
+        super()._entered(module, args, kwargs)
+        self.entered[self.layer] += 1
+
+    def _layer_number(self, module, name: str) -> int | None:
+        """The number of the layer; a module that runs again in one pass, as in ALBERT, is the next layer each time."""
+        number, run = layer_number(module, name), self.entered[name]
+        if number is None or (name, run) in self.numbers:
+            return self.numbers.get((name, run))
+        alike = {key: of for key, of in self.numbers.items() if path_pattern(key[0]) == path_pattern(name)}
+        repeats = run > 1 or (number in alike.values() and any(runs > 1 for _, runs in alike))
+        self.numbers[name, run] = found = max(alike.values(), default=-1) + 1 if repeats else number
+        return found
 
     def called(self, seen: ObservedCall) -> None:
         module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
-        number = layer_number(module, seen.layer)
+        number = self._layer_number(module, seen.layer)
         self._taken()
         if self.wanted(seen.layer, number):
             number_of_pass = max(self.pass_number, 0)
