@@ -54,7 +54,7 @@ fuzz: $(VENV)/.stamp-test ## random problems against the law, for hours if wante
 	$(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(MINUTES) $(addprefix --only ,$(ONLY))
 
 bench: $(VENV)/.stamp-bench ## measure regard beside other implementations
-	$(BIN)/regard bench
+	$(BIN)/python -m bench
 
 docs: $(VENV)/.stamp-docs ## build the documentation into build/site: make docs, make docs SERVE=1
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --clean && $(BIN)/regard learn --site build/site/course && echo "The documentation is in build/site/index.html")

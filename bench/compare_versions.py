@@ -23,12 +23,12 @@ STARTS, BURSTS, SECONDS = 5, 6, 0.15
 
 
 def works() -> dict:
-    """The timed functions by name: the cases of `regard bench`, and decoding steps with little work."""
+    """The timed functions by name: the cases of `python -m bench`, and decoding steps with little work."""
     import numpy as np
 
     import regard as rg
-    from regard.bench.cases import CASES
-    from regard.bench.engines import ENGINES
+    from bench.cases import CASES
+    from bench.engines import ENGINES
 
     def case(each):
         return lambda: ENGINES["regard"].forms(each.inputs())[0].run

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import regard as rg
-from regard.bench.interleave import Pace, interleaved, seconds
+from bench.interleave import Pace, interleaved, seconds
 
 PACE = Pace(rounds=9, burst=0.1, pause=0.02)
 DTYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}

@@ -1,4 +1,4 @@
-"""SHAPES.md and FAMILIES.md from the figures of a run: `regard bench --cases shapes --json > figures.json`, then
+"""SHAPES.md and FAMILIES.md from the figures of a run: `python -m bench --cases shapes --json > figures.json`, then
 `python bench/tables_page.py shapes "an AMD EPYC (Zen 4), 2 cores" figures.json > bench/SHAPES.md`. Of several files, a
 page has the geometric means, and the ratio of each run.
 """
@@ -11,8 +11,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from regard.bench.interleave import Timed, means
-from regard.bench.report import duration, ratio
+from bench.interleave import Timed, means
+from bench.report import duration, ratio
 
 PAGES = {
     # name: (title, what is compared, first column)
@@ -40,8 +40,8 @@ def page(name: str, machine: str, *runs: list[Timed]) -> str:
         f"# {title}",
         "",
         f"{compared}: the time of SDPA divided by that of regard, so that numbers below 1 are"
-        f" losses. Medians of 9 interleaved pairs of bursts in one run of `regard bench --cases {name}`, after a check"
-        f" that no result is less accurate than SDPA's.{_several(len(runs))}",
+        f" losses. Medians of 9 interleaved pairs of bursts in one run of `python -m bench --cases {name}`, after a"
+        f" check that no result is less accurate than SDPA's.{_several(len(runs))}",
         "",
         f"Measured on {machine}.",
         "",

@@ -1,4 +1,4 @@
-"""regard bench: every engine computes what it claims, wrong results are caught, and the figures count what they say."""
+"""Benchmarks: every engine computes what it claims, wrong results are caught, and the figures count what they say."""
 
 import json
 import math
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regard.bench import browser, interleave, lens, report, run, system
-from regard.bench import fresh_process as fresh
-from regard.bench.accuracy import Truth
-from regard.bench.cases import CASES, choose, shrunk
-from regard.bench.engines import ENGINES, Form
-from regard.cli.bench import bench
+from bench import browser, interleave, lens, report, run, system
+from bench import fresh_process as fresh
+from bench.__main__ import bench
+from bench.accuracy import Truth
+from bench.cases import CASES, choose, shrunk
+from bench.engines import ENGINES, Form
 from regard.common.errors import Refused
 from regard.engines import peak
 from regard.engines.jit.code.target import host, limited, offered
@@ -74,7 +74,7 @@ def test_engines_compute_what_they_claim(engine, kind):
 def test_flex_attention_computes_the_case(kind):
     """FlexAttention's functions say the same as regard's expressions (run without a compiler)."""
     pytest.importorskip("torch", reason="FlexAttention is part of torch")
-    from regard.bench.engines import torch_flex
+    from bench.engines import torch_flex
 
     inputs = inputs_of(kind)
     (form,) = torch_flex.forms(inputs, compiled=False)

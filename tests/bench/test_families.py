@@ -1,4 +1,4 @@
-"""`regard bench --cases families`: its table, every task on a tiny model, and that wrong results are not timed."""
+"""`python -m bench --cases families`: its table, every task on a tiny model, and that wrong results are not timed."""
 
 import io
 import json
@@ -10,10 +10,10 @@ transformers = pytest.importorskip("transformers")
 
 from rich.console import Console  # noqa: E402
 
+from bench import families, report  # noqa: E402
+from bench.families import Line, Model  # noqa: E402
+from bench.interleave import Pace, Timed, means  # noqa: E402
 from bench.tables_page import PAGES, page  # noqa: E402
-from regard.bench import families, report  # noqa: E402
-from regard.bench.families import Line, Model  # noqa: E402
-from regard.bench.interleave import Pace, Timed, means  # noqa: E402
 
 BRIEF = Pace(rounds=1, burst=0.001, pause=0.0)
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}

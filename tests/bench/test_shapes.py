@@ -1,4 +1,4 @@
-"""`regard bench --cases shapes`: its masks, its table, and that wrong results are not timed."""
+"""`python -m bench --cases shapes`: its masks, its table, and that wrong results are not timed."""
 
 import io
 
@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from rich.console import Console  # noqa: E402
 
-from regard.bench import report, shapes  # noqa: E402
-from regard.bench.interleave import Pace  # noqa: E402
+from bench import report, shapes  # noqa: E402
+from bench.interleave import Pace  # noqa: E402
 
 BRIEF = Pace(rounds=1, burst=0.001, pause=0.0)
 

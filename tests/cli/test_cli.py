@@ -45,7 +45,7 @@ def test_the_version_and_help_are_there_and_light():
     """Help lists the commands and loads no compiler; a plan, a refusal and the audits of a run load no torch."""
     assert regard("--version") == (0, f"regard {__version__}\n", "")
     status, out, _ = regard("--help")
-    assert status == 0 and "look" in out and "bench" in out
+    assert status == 0 and "look" in out and "conform" in out
     assert of_a_process(LIGHT) == "[set(), set()]\n"
 
 

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.rounding.computations import VARIANTS, results
+from bench.rounding.variants import call, spread
 from regard.common.dtypes import FLOATS
 from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
-from regard.conformance.law.computations import VARIANTS, results
 from regard.conformance.law.expected import compared_gradients
 from regard.conformance.law.expected import expected as law_of
 from regard.conformance.law.forward import forward
 from regard.conformance.law.meaning import meaning
-from regard.conformance.law.variants import call, spread
 from regard.conformance.mistakes.answers import answer_of, mistaken
 from regard.conformance.mistakes.catalog import CATALOG
 from regard.conformance.mistakes.mistake import Mistake
@@ -61,7 +61,7 @@ def test_every_legitimate_computation_is_accepted(dtype):
 def test_the_constants_are_what_is_needed():
     """Measured again on other calls, no constant is too small, and none is more than four times too large.
 
-    That of sinks is compared with 0.42, the most that any call needed (`python -m regard.conformance.law.variants`):
+    That of sinks is compared with 0.42, the most that any call needed (`python -m bench.rounding.variants`):
     few calls have sinks, and their gradient is a sum over all rows, in which errors mostly cancel.
     """
     cases = [call(seed, dtype, keys) for dtype in EVERY for keys in (4, 64) for seed in range(8000, 8020)]

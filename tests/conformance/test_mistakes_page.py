@@ -1,12 +1,12 @@
 """The page of known mistakes is the catalog."""
 
+from bench.mistakes_page import SUBJECTS, page
 from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.page import SUBJECTS, page
 from tests import ROOT
 
 
 def test_the_page_is_written_from_the_catalog():
-    """docs/reference/mistakes.md is up to date: `python -m regard.conformance.mistakes.page` writes it."""
+    """docs/reference/mistakes.md is up to date: `python -m bench.mistakes_page` writes it."""
     assert (ROOT / "docs/reference/mistakes.md").read_text(encoding="utf-8") == page()
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from bench.course_coverage import ITEMS
 from regard.learn.chapter import Chapter, Question, Reveal, Text
-from regard.learn.coverage import ITEMS
 from regard.learn.proof import proved
 from regard.learn.source import chapters
 from tests.learn.chapter_files import SCORES, TESTS, chapter

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from regard.learn import coverage
+from bench import course_coverage as coverage
 from regard.learn.chapter import Chapter, Text
 from regard.learn.source import chapters
 from tests import ROOT
@@ -50,7 +50,7 @@ def test_the_list_is_complete():
 
 
 def test_the_page_is_written_from_the_chapters():
-    """docs/explanation/course-coverage.md is up to date: `python -m regard.learn.coverage` writes it."""
+    """docs/explanation/course-coverage.md is up to date: `python -m bench.course_coverage` writes it."""
     written = (ROOT / "docs/explanation/course-coverage.md").read_text(encoding="utf-8")
 
     assert written == coverage.page(READ)

@@ -3,8 +3,8 @@
 import pytest
 import transformers as T
 
-from regard.ledger import architectures
-from regard.ledger.architectures import compare
+from bench import cost_architectures as architectures
+from bench.cost_architectures import compare
 from regard.torch.hf.tiny_models import families
 from tests import ROOT
 from tests.support.lanes import sweep

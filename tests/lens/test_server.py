@@ -16,13 +16,11 @@ import threading
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import numpy as np
 import pytest
 
 import regard as rg
-from regard.common.web import timeouts as connection
 from regard.language.measures import edges
 from regard.lens.runs import codes
 from regard.lens.viewer import routes, server
@@ -434,79 +432,6 @@ def test_half_a_request_does_no_harm(fresh, capfd):
                 pass  # it hangs up on who says too much
     assert fresh.ask("")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_who_says_too_little_is_not_waited_for(fresh, monkeypatch):
-    """More clients than are let in, none of whom ever says what it wants, byte by byte: the page is answered all the
-    while, and the server hangs up on them.
-    """
-    monkeypatch.setattr(connection, "PATIENCE", 1.5)
-    idle = [socket.create_connection(("127.0.0.1", fresh.port)) for _ in range(connection.CONNECTIONS + 6)]
-    for found in idle[1:]:
-        with suppress(OSError):
-            found.sendall(b"GET / HTTP/1.1\r\n")
-    for _ in range(8):
-        assert fresh.ask("")[0] == 200
-        time.sleep(0.2)
-        for found in idle[2:]:
-            with suppress(OSError):
-                found.sendall(b"X")
-    assert fresh.ask("")[0] == 200
-    for found in idle:
-        found.settimeout(60)
-        with suppress(ConnectionError):
-            assert found.recv(100) == b""
-        found.close()
-
-
-SAID = [
-    "",
-    "G",
-    "GET / HTTP/1.1\r\n",
-    "GET {begin} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n",  # the secret alone is no request
-    "GET /wrong/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
-    "POST /wrong/ HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 100\r\n\r\n",
-]
-
-
-@pytest.mark.spread
-@pytest.mark.parametrize("count", [10, 70, 300])
-@pytest.mark.parametrize("said", SAID)
-def test_strangers_take_no_place_of_the_page(fresh, said, count):
-    """However many connections are open, and whatever was said on them without the secret, the page is answered; a
-    connection of the page that is kept open meanwhile is not closed for them.
-    """
-    page = http.client.HTTPConnection("127.0.0.1", fresh.port, timeout=60)
-    page.request("GET", fresh.begin)
-    assert page.getresponse().read()
-    kept, others = page.sock, []
-    for _ in range(count):
-        others.append(socket.create_connection(("127.0.0.1", fresh.port)))
-        with suppress(OSError):
-            others[-1].sendall(said.format(begin=fresh.begin, port=fresh.port).encode())
-    for _ in range(3):
-        page.request("GET", fresh.begin)
-        answer = page.getresponse()
-        assert answer.status == 200 and answer.read()
-        assert fresh.ask("")[0] == 200
-    assert page.sock is kept
-    page.close()
-    for each in others:
-        each.close()
-
-
-def test_who_asks_again_is_waited_for_anew(fresh, monkeypatch):
-    """The time that a question may take to be said begins when the last answer was given, and does not run while one is
-    computed.
-    """
-    monkeypatch.setattr(connection, "PATIENCE", 2)
-    monkeypatch.setattr(routes.Responder, "_row", lambda self, **_: time.sleep(2.2) or b"late")
-    client = http.client.HTTPConnection("127.0.0.1", fresh.port, timeout=60)
-    for path in ("row/0/0/0/1", "tracks/0/0/0"):
-        client.request("GET", fresh.begin + path)
-        assert client.getresponse().read()
-        time.sleep(0.3)
-    client.close()
 
 
 def test_what_is_kept_is_bounded():

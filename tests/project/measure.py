@@ -18,7 +18,7 @@ LAYERS = (
     ("parallel",),
     ("models", "ledger"),
     ("lens",),
-    ("audits", "bench", "learn"),
+    ("audits", "learn"),
     ("cli",),
 )
 ENTRY_FILES = {"__init__", "__main__"}  # ways in, which count as no package

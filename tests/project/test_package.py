@@ -138,7 +138,6 @@ def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
     for extra, code in (
         ("torch", "import regard.torch"),
         ("torch", "import regard.torch.layers"),
-        ("torch", "import runpy; runpy.run_module('regard.bench.card')"),
         ("look", "import regard as rg; rg.audit()"),
         ("look", "import regard as rg; rg.look('a text')"),
         ("look", "import regard as rg; rg.heatmap(rg.look([[[1.0]]], k=[[[1.0]]]).calls[0])"),

@@ -12,7 +12,6 @@ import typer
 
 from ..common.errors import Refused
 from .audit import audit
-from .bench import bench
 from .classify import classify
 from .conform import conform
 from .cost import cost
@@ -26,7 +25,7 @@ from .train import train
 
 __all__ = ["app", "main"]
 
-HELP = "Exact self-attention: inspect, audit and price models, run benchmarks, train small models."
+HELP = "Exact self-attention: inspect, audit and price models, train small models."
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 app.command()(look)
 app.command()(learn)
@@ -34,7 +33,6 @@ app.command()(audit)
 app.command()(conform)
 app.command()(cost)
 app.command()(plan)
-app.command()(bench)
 app.command()(train)
 app.command()(generate)
 app.command()(classify)

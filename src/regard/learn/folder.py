@@ -52,7 +52,7 @@ def starts_of_all(chapter: Chapter) -> str:
 def until_cell_ends(code: str, exercise: str) -> str:
     """The code of a file up to the end of the cell of an exercise; all of it if the file has no such cell.
 
-    Later exercises may define a function of the same name, or import the one that is asked for here.
+    Later exercises may define a function of the same name, or import the one of this exercise.
     """
     lines = code.splitlines(keepends=True)
     cells = [number for number, line in enumerate(lines) if line.startswith(CELL)]

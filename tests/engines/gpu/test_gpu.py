@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from torch._dynamo.testing import CompileCounter
 
 import regard as rg
+from bench import card
 from regard.api.torch_operator import operator as autograd
-from regard.bench import card
 from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
 from regard.engines.gpu.block_mask import SIZE, block_mask

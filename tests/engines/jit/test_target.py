@@ -310,7 +310,7 @@ def test_bench_says_the_target():
     """In the lines on the machine, and in the JSON."""
     code = """
     from rich.console import Console
-    from regard.bench import machine, report
+    from bench import machine, report
     from regard.engines.peak import Peak
     described = machine.describe()
     Console(width=200).print(report.machine_lines(described, {}, Peak(1, 2, 4, 3, 16, 2)))

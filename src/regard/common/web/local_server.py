@@ -34,8 +34,6 @@ class LocalServer:
     ) -> None:
         import uvicorn
 
-        from .timeouts import Connection
-
         class Server(uvicorn.Server):
             async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
                 ending()
@@ -49,7 +47,7 @@ class LocalServer:
             uvicorn.Config(
                 Guard(application(begin), begin, port),
                 loop="asyncio",
-                http=Connection.of(begin),
+                http="h11",
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -20,7 +20,7 @@ __all__ = ["CONSTANTS", "Bounds", "bound", "compare", "gradient_bounds"]
 
 # How many times the errors of the formulas below are allowed: one and a half times to twice the most that
 # legitimate computations in the same dtype need, some of them equal, so that they are computed together.
-# `python -m regard.conformance.law.variants` measures them.
+# `python -m bench.rounding.variants` measures them.
 CONSTANTS: Mapping[str, float] = {
     "out": 1.7,
     "lse": 1.95,

@@ -1,26 +1,26 @@
-"""The page of the documentation that lists the catalog. `python -m regard.conformance.mistakes.page` prints it."""
+"""The page of the documentation that lists the catalog. `python -m bench.mistakes_page` prints it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .catalog import CATALOG
-from .classes import CLASSES, RIGHT
-from .entries.fills import FILLS
-from .entries.gradients import GRADIENTS
-from .entries.heads import HEADS
-from .entries.lse import LSE
-from .entries.masks import MASKS
-from .entries.outputs import OUTPUTS
-from .entries.positions import POSITIONS
-from .entries.products import PRODUCTS
-from .entries.rows import ROWS
-from .entries.scales import SCALES
-from .entries.scores import SCORES
-from .entries.sinks import SINKS
-from .entries.softmax import SOFTMAX
-from .entries.values import VALUES
-from .mistake import Mistake
+from regard.conformance.mistakes.catalog import CATALOG
+from regard.conformance.mistakes.classes import CLASSES, RIGHT
+from regard.conformance.mistakes.entries.fills import FILLS
+from regard.conformance.mistakes.entries.gradients import GRADIENTS
+from regard.conformance.mistakes.entries.heads import HEADS
+from regard.conformance.mistakes.entries.lse import LSE
+from regard.conformance.mistakes.entries.masks import MASKS
+from regard.conformance.mistakes.entries.outputs import OUTPUTS
+from regard.conformance.mistakes.entries.positions import POSITIONS
+from regard.conformance.mistakes.entries.products import PRODUCTS
+from regard.conformance.mistakes.entries.rows import ROWS
+from regard.conformance.mistakes.entries.scales import SCALES
+from regard.conformance.mistakes.entries.scores import SCORES
+from regard.conformance.mistakes.entries.sinks import SINKS
+from regard.conformance.mistakes.entries.softmax import SOFTMAX
+from regard.conformance.mistakes.entries.values import VALUES
+from regard.conformance.mistakes.mistake import Mistake
 
 __all__ = ["SUBJECTS", "page"]
 
@@ -43,7 +43,7 @@ SUBJECTS = {
 
 INTRODUCTION = """# Known mistakes
 
-<!-- Written by `python -m regard.conformance.mistakes.page > docs/reference/mistakes.md`. -->
+<!-- Written by `python -m bench.mistakes_page > docs/reference/mistakes.md`. -->
 
 These are the {count} mistakes that `regard conform` and `regard audit` know by name.
 Each is a small change of the [laws](laws.md), so the answers of a function can be compared with those of attention

@@ -103,8 +103,8 @@ def _timed(shape: Shape, dtype: str, pace: Pace) -> Iterator[Timed]:
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    from ..api.attention import attention
-    from ..language.masks import causal
+    from regard.api.attention import attention
+    from regard.language.masks import causal
 
     q, k, v, dout = _tensors(shape, getattr(torch, dtype))
     mask = MASKS[shape.mask](shape).to(q.device) if shape.mask else None

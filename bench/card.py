@@ -1,6 +1,6 @@
-"""GPU checks and benchmarks: `python -m regard.bench.card`. Accuracy, planning and speed, optionally as JSON.
+"""GPU checks and benchmarks: `python -m bench.card`. Accuracy, planning and speed, optionally as JSON.
 
-    python -m regard.bench.card --out card.json
+    python -m bench.card --out card.json
 
 right     about twenty problems on every engine that supports them: out, lse and gradients against the float64 reference
 planning  the blocks of regard against torch's create_block_mask, eager and compiled
@@ -21,28 +21,29 @@ from typing import Any
 
 import numpy as np
 
-from ..common.dtypes import FLOATS
-from ..common.errors import Refused, refuse
-from ..common.files.output import check_output, replacing
-from ..common.optional import requires_extra
-from ..engines.reference import attention as reference
-from ..language.analysis import evaluate
-from ..language.checks.arguments import Arguments
-from ..language.expr import Expr, query, table
-from ..language.masks import causal, documents, lengths, prefix, strided, window
-from ..language.problem import Problem
-from ..language.scores import alibi, bias, relative, softcap, t5_buckets
+from regard.common.dtypes import FLOATS
+from regard.common.errors import Refused, refuse
+from regard.common.files.output import check_output, replacing
+from regard.common.optional import requires_extra
+from regard.engines.reference import attention as reference
+from regard.language.analysis import evaluate
+from regard.language.checks.arguments import Arguments
+from regard.language.expr import Expr, query, table
+from regard.language.masks import causal, documents, lengths, prefix, strided, window
+from regard.language.problem import Problem
+from regard.language.scores import alibi, bias, relative, softcap, t5_buckets
+
 from .accuracy import SUMS, TOLERANCE
 
-with requires_extra("regard.bench.card", "torch"):
+with requires_extra("bench.card", "torch"):
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     from torch.nn.functional import scaled_dot_product_attention
 
-    from ..engines import gpu
-    from ..engines.gpu.block_mask import block_mask
-    from ..engines.gpu.choose import ENGINES
-    from ..engines.gpu.flex import rules
+    from regard.engines import gpu
+    from regard.engines.gpu.block_mask import block_mask
+    from regard.engines.gpu.choose import ENGINES
+    from regard.engines.gpu.flex import rules
 
 __all__ = ["main", "planning", "right", "speed"]
 
@@ -280,7 +281,7 @@ def _device() -> str:
 
 def main(arguments: list[str]) -> int:
     """Runs everything; returns 0 if all results are right."""
-    parser = argparse.ArgumentParser(prog="python -m regard.bench.card", description="Check and time regard on a GPU.")
+    parser = argparse.ArgumentParser(prog="python -m bench.card", description="Check and time regard on a GPU.")
     parser.add_argument("--out", type=Path, help="write all measurements to this file, as JSON")
     parser.add_argument("--quick", action="store_true", help="check that everything works: few rows, no usable timings")
     given = parser.parse_args(arguments)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..common.dtypes import FLOATS
-from ..common.errors import did_you_mean, refuse
-from ..language import masks, scores
-from ..language.expr import Expr
+from regard.common.dtypes import FLOATS
+from regard.common.errors import did_you_mean, refuse
+from regard.language import masks, scores
+from regard.language.expr import Expr
+
 from .interleave import Burst
 
 __all__ = ["CAP", "CASES", "CELLS", "Case", "Inputs", "Result", "choose", "shrunk"]

@@ -1,4 +1,4 @@
-"""Which part of the course holds each item of the sources. `python -m regard.learn.coverage` prints the page of it."""
+"""Which part of the course holds each item of the sources. `python -m bench.course_coverage` prints the page of it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
-from .source import chapters
+from regard.learn.chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
+from regard.learn.source import chapters
 
 __all__ = ["ITEMS", "SOURCES", "Item", "missing", "page", "superfluous", "unknown"]
 
-LIST = Path(__file__).parent / "items.toml"
+LIST = Path(__file__).parent / "course_items.toml"
 KINDS: dict[type[Part], str] = {
     Text: "text", Reveal: "reveal", Question: "question", Exercise: "exercise", Claim: "claim", Visual: "visual",
 }  # fmt: skip
 
 INTRODUCTION = """# What the course covers
 
-<!-- Written by `python -m regard.learn.coverage > docs/explanation/course-coverage.md`. -->
+<!-- Written by `python -m bench.course_coverage > docs/explanation/course-coverage.md`. -->
 
 The course is built from five documents that teach self-attention: a lesson, a long lesson, a page on its mathematics, a
 gentle guide and an article.
@@ -31,7 +31,7 @@ They teach these {count} items.
 class Item:
     """An item of a source.
 
-    id: such as "1.19" · kinds: as items.toml explains them · title: what it is · later: the planned chapter or
+    id: such as "1.19" · kinds: as course_items.toml explains them · title: what it is · later: the planned chapter or
     page, or "" · elsewhere: what holds it outside the course, or "" · path: where that is
     """
 

@@ -133,8 +133,8 @@ def _model(name: str, dtype: str, implementation: str):
     import torch
     import transformers
 
-    from ..torch.hf import attention as hf
-    from ..torch.hf.quiet import quiet
+    from regard.torch.hf import attention as hf
+    from regard.torch.hf.quiet import quiet
 
     hf.register()
     kind, config = (getattr(transformers, each) for each in (MODELS[name].kind, MODELS[name].config))
@@ -163,7 +163,7 @@ def _check(line: Line, dtype: str, models: dict[str, Any]) -> None:
     """Raises if the error next to the same weights in float64 exceeds a few times SDPA's and one rounding."""
     import torch
 
-    from ..torch.hf.comparison import ALLOWED, Doubled, difference, doubled, floats, worst
+    from regard.torch.hf.comparison import ALLOWED, Doubled, difference, doubled, floats, worst
 
     def result(model, given):
         found = TASKS[line.task](model, line, given, checked=True)()

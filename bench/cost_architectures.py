@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..common.errors import Refused, first_line, refuse
-from ..torch.hf.tiny_models import families, tiny_config
-from .cost import priced
-from .model.build import subject
-from .model.inputs import reads_tokens
-from .result import ModelCost
+from regard.common.errors import Refused, first_line, refuse
+from regard.ledger.cost import priced
+from regard.ledger.model.build import subject
+from regard.ledger.model.inputs import reads_tokens
+from regard.ledger.result import ModelCost
+from regard.torch.hf.tiny_models import families, tiny_config
 
 __all__ = ["RESULTS", "Row", "compare", "families", "page", "table"]
 
@@ -28,7 +28,7 @@ HEADINGS = {
 INTRODUCTION = """# Cost of every architecture
 
 This page lists the architectures of transformers for which `regard.cost` finds each number in two ways, and the others
-with the reason. It is written by `python -m regard.ledger.architectures docs/reference/cost-architectures.md`, which
+with the reason. It is written by `python -m bench.cost_architectures docs/reference/cost-architectures.md`, which
 builds a small model of each architecture without data, and runs one pass of training and one of inference over 2
 sequences of 12 tokens (or an image, or sound). Where the small sizes do not fit together, the model has those that its
 configuration has by default (°).

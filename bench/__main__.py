@@ -1,12 +1,10 @@
-"""`regard bench`: benchmarks regard against other installed libraries."""
+"""`python -m bench`: benchmarks regard against other installed libraries."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
-
-__all__ = ["bench"]
 
 
 def bench(
@@ -35,8 +33,8 @@ def bench(
 
     Every result is verified before it is timed. With --json the tables go to standard error.
     """
-    from ..bench.run import run
-    from .terminal import Console, emit_json
+    from bench.run import run
+    from regard.cli.terminal import Console, emit_json
 
     with Console(stderr=True).status("starting") as status:
         results = run(listed(cases), listed(engines), quick, Console(stderr=as_json), status.update)
@@ -47,3 +45,7 @@ def bench(
 def listed(text: str) -> list[str]:
     """Splits a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+if __name__ == "__main__":
+    typer.run(bench)

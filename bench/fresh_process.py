@@ -1,4 +1,4 @@
-"""Measurements that need a fresh process: `python -m regard.bench.fresh_process compile causal` prints JSON.
+"""Measurements that need a fresh process: `python -m bench.fresh_process compile causal` prints JSON.
 
 compile RULE   the first call of a kernel and the next one, after another kernel has loaded the compiler
 memory         peak memory of a call on 100,000 rows and one head, without its inputs and output
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..api.attention import attention
-from ..language import masks, scores
+from regard.api.attention import attention
+from regard.language import masks, scores
 
 __all__ = ["RULES", "compile_times", "extra_memory"]
 

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from ..api.attention import attention, attention_weights
-from ..language.masks import causal
-from ..lens import Axis, Call, Run
-from ..lens.runs.codes import FINE_ERROR, decode
-from ..lens.runs.figures import measured
-from ..lens.runs.tiles import overview, tile
-from ..lens.viewer import page
-from ..lens.viewer.queries import row
+from regard.api.attention import attention, attention_weights
+from regard.language.masks import causal
+from regard.lens import Axis, Call, Run
+from regard.lens.runs.codes import FINE_ERROR, decode
+from regard.lens.runs.figures import measured
+from regard.lens.runs.tiles import overview, tile
+from regard.lens.viewer import page
+from regard.lens.viewer.queries import row
+
 from . import browser
 from .interleave import Pace, interleaved, seconds
 from .system import Figure

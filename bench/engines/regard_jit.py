@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ...api.attention import attention, attention_with_lse
-from ...api.backward import attention_backward
-from ...api.statistics import attention_stats
-from ...language.measures import edges, pooled
+from regard.api.attention import attention, attention_with_lse
+from regard.api.backward import attention_backward
+from regard.api.statistics import attention_stats
+from regard.language.measures import edges, pooled
+
 from ..cases import CELLS, Inputs
 from . import Form
 

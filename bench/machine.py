@@ -6,8 +6,8 @@ import os
 import platform
 from typing import Any
 
-from ..engines.hardware import processor
-from ..engines.jit import description
+from regard.engines.hardware import processor
+from regard.engines.jit import description
 
 __all__ = ["cores", "describe"]
 

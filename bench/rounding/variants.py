@@ -1,5 +1,5 @@
 """How much of the bounds legitimate computations in one dtype need, measured over random calls: the constants of the
-bounds. `python -m regard.conformance.law.variants` prints them.
+bounds. `python -m bench.rounding.variants` prints them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ...common.dtypes import FLOATS
-from ..call import Call
-from ..conventions.fields import Adapter
-from .backward import backward
-from .bound import CONSTANTS, bound, compare, gradient_bounds
-from .computations import VARIANTS, results
-from .forward import forward
-from .meaning import meaning
+from bench.rounding.computations import VARIANTS, results
+from regard.common.dtypes import FLOATS
+from regard.conformance.call import Call
+from regard.conformance.conventions.fields import Adapter
+from regard.conformance.law.backward import backward
+from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
+from regard.conformance.law.forward import forward
+from regard.conformance.law.meaning import meaning
 
 __all__ = ["call", "needed", "spread"]
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from ...common.arrays import as_tensor
+from regard.common.arrays import as_tensor
+
 from ..cases import Inputs
 from ..machine import cores
 from . import Form

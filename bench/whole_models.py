@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..language.masks import causal
+from regard.language.masks import causal
+
 from .interleave import Pace, interleaved, seconds
 
 __all__ = ["STEPS", "TASKS", "Timed", "decode", "measure", "missing"]
@@ -67,7 +68,7 @@ def overhead(pace: Pace) -> float:
     """Seconds of a call of regard.torch.attention with a negligible kernel: one row, one key, depth 8."""
     import torch
 
-    from ..torch import attention
+    from regard.torch import attention
 
     q, mask = torch.zeros(1, 1, 1, 8), causal()
     return (
@@ -95,7 +96,7 @@ def _model(window: int | None, implementation: str):
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig
 
-    from ..torch.hf import attention as hf
+    from regard.torch.hf import attention as hf
 
     hf.register()
     shape = {

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...common.errors import Refused, refuse
+from regard.common.errors import Refused, refuse
+
 from ..cases import Inputs
 
 __all__ = ["ENGINES", "Engine", "Form", "unsupported"]

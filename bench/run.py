@@ -10,8 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ..common.errors import Refused, refuse
-from ..engines import peak
+from regard.common.errors import Refused, refuse
+from regard.engines import peak
+
 from . import families, learning, lens, report, shapes, system
 from . import whole_models as whole
 from .accuracy import Truth

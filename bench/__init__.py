@@ -1,4 +1,4 @@
-"""regard bench: compares regard with other installed libraries: checks results, then times interleaved runs.
+"""bench: compares regard with other installed libraries: checks results, then times interleaved runs.
 
 cases         the benchmark cases, their inputs, and the results of engines
 engines       the engines that are compared, one file each

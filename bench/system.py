@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import refuse
+import regard
+from regard.common.errors import refuse
+
 from .fresh_process import RULES
 
 __all__ = ["Figure", "measure"]
@@ -60,9 +62,7 @@ def import_time() -> Figure:
 def compile_time(rule: str) -> list[Figure]:
     """First call of a kernel minus a later call: with an empty cache, then with the disk cache that this filled."""
     with tempfile.TemporaryDirectory() as folder:
-        cold, cached = (
-            child(["-m", "regard.bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2)
-        )
+        cold, cached = (child(["-m", "bench.fresh_process", "compile", rule], XDG_CACHE_HOME=folder) for _ in range(2))
     return [
         Figure(f"compile {rule}, cold", cold["first"] - cold["again"], "s"),
         Figure(f"compile {rule}, from disk", cached["first"] - cached["again"], "s"),
@@ -77,12 +77,13 @@ def memory() -> Figure:
     name = "extra memory, causal, 100,000 rows × 1 head"
     if not Path("/proc/self/clear_refs").exists():
         return Figure(name, float("nan"), "bytes", "measured on Linux only: it needs /proc/self/clear_refs")
-    return Figure(name, child(["-m", "regard.bench.fresh_process", "memory"])["extra"], "bytes")
+    return Figure(name, child(["-m", "bench.fresh_process", "memory"])["extra"], "bytes")
 
 
 def child(arguments: list[str], **environment: str) -> Any:
-    """The JSON that a fresh interpreter prints; it imports the same regard as this one."""
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    """The JSON that a fresh interpreter prints; it imports the same regard and bench as this one."""
+    places = [str(Path(regard.__file__).parents[1]), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    path = os.pathsep.join(filter(None, places))
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": path, **environment},

@@ -41,7 +41,7 @@ class Learned:
 
 def measure(steps: int, progress: Callable[[str], None]) -> list[Learned]:
     """All three models, interleaved by step; the training loss is the mean over the last tenth of the steps."""
-    from ..models.training import run
+    from regard.models.training import run
 
     source = Path(sysconfig.get_path("stdlib")) / "*.py"
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def _on_sdpa(model) -> None:
     """Replaces the attention of every layer by torch's SDPA."""
     import torch
 
-    from ..torch.layers import Attention
+    from regard.torch.layers import Attention
 
     def attend(q, k, v, *, mask, score, sinks):
         return torch.nn.functional.scaled_dot_product_attention(

@@ -1,4 +1,4 @@
-"""Report: the tables that `regard bench` prints, and its JSON."""
+"""Report: the tables that `python -m bench` prints, and its JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..engines.peak import Peak
+from regard.engines.peak import Peak
+
 from .cases import Case, Result
 from .engines import ENGINES
 from .interleave import Timed, means

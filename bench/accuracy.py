@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..engines.reference import attention as reference
-from ..language.problem import Problem
+from regard.engines.reference import attention as reference
+from regard.language.problem import Problem
+
 from .cases import CELLS, Inputs
 
 __all__ = ["TOLERANCE", "Truth"]

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...common.dtypes import FLOATS
-from ..call import Call
-from .arguments import Arguments
-from .forward import Outcome
-from .gradient_flow import heads_of, over_shape
+from regard.common.dtypes import FLOATS
+from regard.conformance.call import Call
+from regard.conformance.law.arguments import Arguments
+from regard.conformance.law.forward import Outcome
+from regard.conformance.law.gradient_flow import heads_of, over_shape
 
 __all__ = ["VARIANTS", "Results", "Variant", "results"]
 

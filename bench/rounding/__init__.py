@@ -1,0 +1,1 @@
+"""How much of the bounds on rounding legitimate computations need."""
