@@ -38,14 +38,6 @@ NAMES = {
     "audits/auditable.py": "what a model can be audited in",
     "parallel/place.py": "what long sequences are usually computed in, if nothing is said",
     "cli/plan/command.py": "the same",
-    "bench/card.py": "one dtype is timed on a card",
-    "bench/cases.py": "what is measured",
-    "bench/shapes.py": "what is measured",
-    "bench/families.py": "what is measured",
-    "bench/accuracy.py": "how far a measured result may be off is written by hand for each dtype measured",
-    "bench/report.py": "the peak of the dot-product instruction",
-    "bench/engines/onnx_runtime.py": "what another library takes",
-    "bench/engines/open_vino.py": "what another library takes",
 }
 WORD = re.compile(r"\b(?:b?float16|BF16|F16)\b")
 

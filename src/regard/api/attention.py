@@ -15,8 +15,6 @@ from ..engines import direct, dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
-__all__ = ["attention", "attention_weights", "attention_with_lse"]
-
 
 @without_unknown
 def attention(

@@ -15,8 +15,6 @@ from ..language.callables import Mask, Score
 from ..language.expr import Table, tables_of
 from ..language.problem import Gradients, Problem
 
-__all__ = ["attention_backward", "fitted", "learned"]
-
 
 @outside_programs
 def attention_backward(

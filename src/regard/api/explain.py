@@ -15,8 +15,6 @@ from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 from ..language.problem import Problem
 
-__all__ = ["Explanation", "explain"]
-
 
 @printable
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,6 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.types import ArrayT
 from .part import Part, merged
 
-__all__ = ["merge"]
-
 
 @overload
 def merge(parts: Iterable[Part[ArrayT]]) -> Part[ArrayT]: ...

@@ -19,8 +19,6 @@ from ..language.checks.arguments import Arguments, checked_sinks
 from ..language.checks.arrays import refuse_gradients
 from ..language.problem import Problem
 
-__all__ = ["Part", "attention_part", "merged"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part(Generic[ArrayT]):

@@ -13,8 +13,6 @@ from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 from ..language.measures import Measure
 
-__all__ = ["Statistics", "attention_stats"]
-
 
 class Statistics:
     """The results of `attention_stats`, by name (`stats.entropy`, `stats["entropy"]`) or by measure (`stats[first]`).

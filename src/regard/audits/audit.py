@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["Audit", "audit"]
-
 
 @printable
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ import torch
 from ..common.errors import Refused, refuse
 from .subject import Raised, Subject, floats
 
-__all__ = ["refuse_model", "refuse_outputs"]
-
 COMPARED = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

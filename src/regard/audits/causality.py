@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["BY_CALLER", "causality"]
-
 BY_CALLER = "the caller (causal=)"
 
 # Model types that have a generation head but attend in both directions within the prompt, each with the reason.

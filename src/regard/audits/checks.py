@@ -25,17 +25,6 @@ from .run_checks.scales import scale
 from .run_checks.weights import weights
 from .subject import Subject
 
-__all__ = [
-    "CHECKS",
-    "Check",
-    "ModelCheck",
-    "RuleCheck",
-    "RunCheck",
-    "names",
-    "select_model_checks",
-    "select_run_checks",
-]
-
 
 @dataclass(frozen=True)
 class ModelCheck:

@@ -11,8 +11,6 @@ from typing import Any
 from ..common.text.terminal_text import printable
 from .subject import Outputs, Subject
 
-__all__ = ["ALLOWED", "Difference", "Incomparable", "difference", "listed", "positions"]
-
 ALLOWED = 8  # times the measured effect of rounding; real faults are typically thousands of times larger
 
 

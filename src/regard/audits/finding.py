@@ -8,8 +8,6 @@ from typing import Any
 
 from ..common.text.terminal_text import printable
 
-__all__ = ["SEVERITIES", "Finding", "Passed", "Result", "Skipped"]
-
 SEVERITIES = ("fault", "warning", "note")
 
 

@@ -13,8 +13,6 @@ from .causality import causality
 from .padding_masks import PADDING_MASKS, argument, is_mask_or_bias, of_module, of_transformers
 from .subject import Subject, positions_first, seeded
 
-__all__ = ["from_module", "from_name", "from_transformers"]
-
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.
 # Both are prime, so that no other axis has the same length.
 TOKENS, DECODER_TOKENS = 23, 19

@@ -7,8 +7,6 @@ from typing import Any
 
 from .subject import PaddingMask
 
-__all__ = ["PADDING_MASKS", "argument", "is_mask_or_bias", "of_module", "of_transformers"]
-
 # Arguments that are padding masks, by name: (value of a real token, value of padding).
 PADDING_MASKS: dict[str, tuple[bool | int, bool | int]] = {
     "attention_mask": (1, 0),

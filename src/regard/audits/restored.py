@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["restored"]
-
 CONTAINERS = (dict, OrderedDict, list, set, deque)
 
 

@@ -11,8 +11,6 @@ import torch
 from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-__all__ = ["measure"]
-
 PERTURBED = (
     "mm",
     "mv",

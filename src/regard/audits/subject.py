@@ -12,19 +12,6 @@ from typing import Any
 from ..common.errors import first_line
 from .output_shapes import OutputShapes, Shapes
 
-__all__ = [
-    "ADDED",
-    "ONE_TOKEN",
-    "Outputs",
-    "PaddingMask",
-    "Raised",
-    "Subject",
-    "floats",
-    "positions_first",
-    "raising",
-    "seeded",
-]
-
 Outputs = dict[str, Any]  # floating-point tensors by name
 
 # Outputs that models read again in the next step.

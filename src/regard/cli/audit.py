@@ -12,8 +12,6 @@ from .text_argument import read_text
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
 
-__all__ = ["audit"]
-
 COLORS = {"fault": "bold red", "warning": "yellow", "note": "cyan"}
 
 

@@ -9,8 +9,6 @@ from rich.table import Table
 
 from ..models.training.report import Report
 
-__all__ = ["show"]
-
 SQUARE = 12  # maximum number of classes in a confusion matrix; for more, the most frequent errors are listed
 
 

@@ -14,8 +14,6 @@ from ..common.text.counted import counted
 from .progress import bar, interruptible
 from .train.command import option
 
-__all__ = ["classify"]
-
 
 def classify(
     source: Annotated[

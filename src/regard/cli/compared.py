@@ -11,8 +11,6 @@ from .text_argument import read_text
 if TYPE_CHECKING:
     from ..lens import Run
 
-__all__ = ["Other"]
-
 
 class Other:
     """What a run is compared with. Refused: a folder without a recorded run or a model, or no text."""

@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from ..conformance import Finding, Report
 
-__all__ = ["conform"]
-
 ENDS = {"convention": "cyan", "law": "bold red", "unexpected-pass": "yellow"}
 
 

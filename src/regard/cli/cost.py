@@ -10,8 +10,6 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import requires_extra
 
-__all__ = ["cost"]
-
 
 def cost(
     model: Annotated[

@@ -11,8 +11,6 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import needs
 
-__all__ = ["generate"]
-
 
 def generate(
     folder: Annotated[Path, typer.Argument(help="Folder of a model trained with regard train.", show_default=False)],

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..audits import Audit
     from ..lens import Run
 
-__all__ = ["look"]
-
 PAGE = Path("attention.html")
 LIMIT = "2GB"
 

@@ -13,8 +13,6 @@ from ..lens.text_or_path import exists
 from ..lens.trained import is_trained
 from .text_argument import read_text
 
-__all__ = ["Several", "detect", "several"]
-
 TEXTS = "*.txt"  # the files of a folder that are texts
 
 

@@ -14,8 +14,6 @@ from ..language.expr import Expr, Op, Var, lift
 from ..lens.runs.detectors import checked, token
 from ..lens.runs.row_figures import ROWS
 
-__all__ = ["EXAMPLE", "Option", "parse_measures", "parse_rule"]
-
 EXAMPLE = "after_same=(key > 0) & (token[query] == token[key - 1])"
 NAMES = {name: Var(name) for name in ("query", "key", "head")}
 TOKEN = "token"

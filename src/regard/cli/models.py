@@ -11,8 +11,6 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import requires_extra
 
-__all__ = ["models"]
-
 
 def models(
     names: Annotated[

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Interrupt", "bar", "interruptible"]
-
 
 class Interrupt:
     """Whether the user has requested a stop."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from rich import console as rich_console
 
-__all__ = ["Console", "discard", "emit", "emit_json"]
-
 
 def discard() -> None:
     """Drops what is written to standard output from now on: the pipe is closed, or the disk is full."""

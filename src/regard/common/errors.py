@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 
-__all__ = ["SITE", "Reason", "Refused", "alike", "did_you_mean", "first_line", "page", "refuse"]
-
 # The address of the documentation, a placeholder until there is one; pyproject.toml and README.md have it, too.
 SITE = "https://regard.example"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["compiling", "intercepted", "torch_if_imported"]
-
 _torch: Any = None
 
 

@@ -11,11 +11,6 @@ from typing import Any
 
 from .arrays import is_tensor
 
-__all__ = [
-    *("LayerSettings", "is_transformers_model", "layer_settings", "number_of_heads", "path_pattern", "setting"),
-    "settings_of",
-]
-
 # Attributes of modules that hold their number of heads.
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "nhead", "heads")
 SCALES = ("scaling", "scale", "softmax_scale")

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 from .errors import Reason, Refused
 
-__all__ = ["MissingPackage", "needs", "requires_extra"]
-
 # The optional packages that regard itself imports. A model that misses a package of its own raises its own error.
 PACKAGES = {
     "markdown_it",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import sys
 
-__all__ = ["belong", "belongs", "no_attribute"]
-
 
 def belong(package: str) -> None:
     """Sets the module of every loaded class in the `__all__` of a package of regard to the package."""

@@ -14,8 +14,6 @@ from typing import Self
 from .caching import lock
 from .errors import refuse
 
-__all__ = ["VARIABLE", "count", "limit", "quota", "threads"]
-
 VARIABLE = "REGARD_NUM_THREADS"
 MOST = 1024
 CGROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")

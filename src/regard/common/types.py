@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ArrayLike", "ArrayT", "Engine", "Function", "Index", "SupportsArray"]
-
 # A NumPy array or a torch tensor: a function that takes one of them returns the same type.
 ArrayT = TypeVar("ArrayT", np.ndarray, "torch.Tensor")
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Answer"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:

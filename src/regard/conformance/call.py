@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Call"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Call:

@@ -17,9 +17,6 @@ from .conventions.parameters import Parameter
 from .conventions.translate import prepare
 from .law.expected import expected, expected_gradients
 
-__all__ = ["script"]
-
-
 BEHAVIOR = ("inputs", "twice", "dtype")  # what a script can show besides a wrong number
 
 

@@ -27,8 +27,6 @@ from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
 from .shrink import shrunk
 
-__all__ = ["findings_of"]
-
 # The laws in one sentence each, for counterexamples, whose readers may not know regard.
 SENTENCES = (
     "a call returns numbers of the right shape and dtype, and changes nothing else",

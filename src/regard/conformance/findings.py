@@ -7,8 +7,6 @@ from typing import Any
 
 from ..common.text.terminal_text import printable
 
-__all__ = ["Finding"]
-
 
 @printable
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,6 @@ from .judge import Asks, Judge
 from .process.opened import open_session
 from .run import limits_of
 
-__all__ = ["Inferred", "infer"]
-
 TRIED = 3  # calls with an argument, before it is given up
 
 

@@ -12,8 +12,6 @@ from .conventions.fields import Adapter
 from .conventions.translate import Absent
 from .law.expected import Comparison, Expected, compared_gradients, expected
 
-__all__ = ["Asks", "Judge", "agrees", "unanswered"]
-
 
 class Asks(Protocol):
     """What calls the function: a `Session` in a process of its own, or `InProcess`."""

@@ -22,8 +22,6 @@ from .process.opened import open_session
 from .report import Report
 from .run import LOST, cases, conform, judged, limits_of
 
-__all__ = ["Plugin", "keeps_the_laws"]
-
 
 class Broken(Exception):
     """A case that does not hold; the message is the whole report of it."""

@@ -11,8 +11,6 @@ from .cases.case import LEVELS, Result
 from .conventions.fields import Adapter
 from .findings import Finding
 
-__all__ = ["SCHEMA", "Report"]
-
 SCHEMA = 1
 
 

@@ -27,8 +27,6 @@ from .process.opened import name_of, open_session
 from .report import Report
 from .watched import Watched
 
-__all__ = ["LOST", "cases", "conform", "limits_of"]
-
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
 

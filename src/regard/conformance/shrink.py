@@ -9,8 +9,6 @@ import numpy as np
 
 from .call import Call
 
-__all__ = ["shrunk"]
-
 Fails = Callable[[Call], bool]
 CALLS, SECONDS = 400, 6.0  # at most, for one counterexample
 

@@ -10,8 +10,6 @@ from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .judge import Asks
 
-__all__ = ["Watched"]
-
 SHOWN = 5  # side effects, at most
 ENDS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")  # exceptions that end a program, and are not errors
 

@@ -14,8 +14,6 @@ import numpy as np
 from ..common.arrays import address, is_float, is_tensor, read_array
 from ..common.dtypes import row_of
 
-__all__ = ["contents", "equal", "few", "in_rows", "places", "plain", "usable"]
-
 LARGEST = 1 << 20  # bytes of a mask that is kept to be compared
 COPIED = 1 << 28  # bytes beyond which a copy is not worth its memory
 

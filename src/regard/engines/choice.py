@@ -9,8 +9,6 @@ from typing import NamedTuple
 from ..common.errors import Reason, Refused, did_you_mean, refuse
 from ..language.problem import Problem
 
-__all__ = ["ENGINES", "Explained", "choose", "known", "possible", "why_not"]
-
 ENGINES = ("jit", "reference", "sdpa")
 
 

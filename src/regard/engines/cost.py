@@ -11,8 +11,6 @@ from ..language.analysis import evaluate
 from ..language.problem import Problem
 from .plan import Plan
 
-__all__ = ["Cost", "cost", "read_of"]
-
 CAP = 200_000_000  # up to this many pairs in mixed tiles are counted exactly; beyond, only an upper bound is computed
 CHUNK = 1 << 18  # pairs evaluated per step
 

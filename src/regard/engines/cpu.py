@@ -19,21 +19,6 @@ from . import array_rules, fast_path
 from .choice import Explained, choose, why_not
 from .interruptible import interruptible
 
-__all__ = [
-    "Saved",
-    "attend",
-    "attend_partly",
-    "divide",
-    "explained",
-    "keep",
-    "merge_states",
-    "pull_back",
-    "push_forward",
-    "solve",
-    "statistics",
-    "weights",
-]
-
 LONG = 1 << 25  # pairs, or numbers of keys and values, with which the reference takes a tenth of a second
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 

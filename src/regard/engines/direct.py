@@ -21,8 +21,6 @@ import numpy as np
 if TYPE_CHECKING:
     from .jit.direct.table import Table
 
-__all__ = ["attend", "attend_arrays", "keep", "layout", "least", "pull_back", "remember", "remember_backward"]
-
 _tables: list[Table] = []
 
 

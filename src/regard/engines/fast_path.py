@@ -24,8 +24,6 @@ from ..language.problem import Problem
 from . import array_rules, direct
 from .choice import choose
 
-__all__ = ["ROWS_FIRST", "Autograd", "Kind", "attend", "keep", "known", "learn", "pull_back"]
-
 
 class Kind(NamedTuple):
     """A kind of call: its recipe (None if it cannot use the fast path), the bytes from the first element of each array

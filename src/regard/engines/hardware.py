@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["cache_bytes", "memory_bytes", "processor"]
-
 CACHES = Path("/sys/devices/system/cpu")
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))  # of a container
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

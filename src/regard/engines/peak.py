@@ -21,8 +21,6 @@ from ..common.dtypes import FLOATS
 from .jit.code.target import Target, host
 from .jit.run.threads import count
 
-__all__ = ["Peak", "measure"]
-
 STEPS = 4_000_000  # of the multiply-add loop: some 20 to 50 ms
 BYTES = 512 << 20  # read by all threads together: far larger than any cache
 TRIES = 5  # the best counts, because a peak is a limit

@@ -21,8 +21,6 @@ from ..language.intervals import Interval, RangeTable
 from ..language.masks import LIMIT as POSITIONS
 from ..language.problem import Problem
 
-__all__ = ["Plan", "Summaries", "plan", "plan_step"]
-
 FINE = 4096  # up to this many finest boxes are evaluated in one step: the cost of a step is mostly overhead
 COARSE = 64  # otherwise the search begins with at most this many boxes
 LIMIT = 1 << 23  # the search stops before a level has more boxes than this, and calls the remaining ones mixed

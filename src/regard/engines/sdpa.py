@@ -14,8 +14,6 @@ from ..language.analysis import evaluate
 from ..language.expr import Expr, Op, score, walk
 from ..language.problem import Problem
 
-__all__ = ["forward", "why_not"]
-
 
 def why_not(problem: Problem) -> list[str]:
     """Every reason why SDPA cannot solve the problem; empty if it can."""

@@ -32,8 +32,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NOTHING", "ORDINARY", "hidden_beside", "hides", "range_of", "how_to_pass"]
-
 NOTHING = 104  # exp(−104) is less than half of the smallest number of float32, so that it rounds to 0
 ORDINARY = 4940.0  # scores of models are smaller than this by magnitude
 

@@ -12,8 +12,6 @@ from . import intervals
 from .expr import Const, Expr, Op, Read, Table, fold, fold_all, score, walk
 from .operators import OPERATORS
 
-__all__ = ["adjoints", "affine", "bounds", "clamped", "deciding", "evaluate", "in_range", "ranges_of", "substituted"]
-
 ONE = Const(1.0)
 WRAPPING = ("add", "sub", "mul", "neg", "abs", "floordiv")  # integer operators that can leave 64 bits
 STEPS = ("floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "to_int", "lt", "le", "gt", "ge", "eq", "ne")

@@ -23,8 +23,6 @@ from .expr import Expr, Table, table
 from .rule_text import read
 from .tree.traced import Traced
 
-__all__ = ["Mask", "Score", "as_mask", "as_score"]
-
 Mask = Expr | Callable[..., Any] | bool | ArrayLike  # an expression, mask(b, h, q, kv), or booleans
 Score = Expr | Callable[..., Any] | float | ArrayLike  # an expression, score(s, b, h, q, kv), or floats that are added
 

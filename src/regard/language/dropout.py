@@ -23,8 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["MULTIPLIERS", "ROUNDS", "STEPS", "Dropout", "philox"]
-
 ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57  # of the first and of the third word
 STEPS = 0x9E3779B9, 0xBB67AE85  # the increments of the two halves of the key per round: the golden ratio, √3 - 1

@@ -6,31 +6,6 @@ from typing import SupportsFloat
 
 from .expr import Expr, applied
 
-__all__ = [
-    "Number",
-    "atan",
-    "ceil",
-    "cos",
-    "erf",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "log",
-    "log1p",
-    "log2",
-    "round_even",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sqrt",
-    "tan",
-    "tanh",
-    "to_float",
-    "to_int",
-    "trunc",
-]
-
 Number = Expr | SupportsFloat  # an expression, or a number of Python, NumPy or torch
 
 

@@ -28,29 +28,6 @@ from .tree.traced import Traced, called, operated, read, tracing
 from .tree.traced import text as text_of
 from .tree.writing import evaluable
 
-__all__ = [
-    "Const",
-    "Expr",
-    "Op",
-    "Read",
-    "Table",
-    "Var",
-    "applied",
-    "batch",
-    "fold",
-    "fold_all",
-    "frozen_table",
-    "head",
-    "key",
-    "lift",
-    "query",
-    "score",
-    "table",
-    "tables_of",
-    "text",
-    "walk",
-]
-
 SHOWN = 4000  # characters of an expression in a message: with shared nodes, the text can be much larger than the tree
 
 _lock = lock()

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "RangeTable", "point", "truth"]
-
 EXACT = 2.0**53
 
 

@@ -17,24 +17,6 @@ from .expr import Expr
 from .masks import everything
 from .problem import Problem
 
-__all__ = [
-    "Counts",
-    "Distance",
-    "Mass",
-    "Maximum",
-    "Measure",
-    "Pooled",
-    "PooledMap",
-    "Range",
-    "Request",
-    "Top",
-    "checked_request",
-    "edges",
-    "mass",
-    "pooled",
-    "top",
-]
-
 LARGEST_TOP = 1024  # keys per row
 
 

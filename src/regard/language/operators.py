@@ -14,8 +14,6 @@ import numpy as np
 
 from . import intervals as i
 
-__all__ = ["OPERATORS", "Operator"]
-
 # Precedence as in Python: a comparison binds weakest, so it needs parentheses inside `&`.
 COMPARE, OR, XOR, AND, SUM, PRODUCT, UNARY, CALL = range(8)
 

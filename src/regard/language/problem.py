@@ -37,8 +37,6 @@ from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score
 
-__all__ = ["Gradients", "Problem", "Tangents"]
-
 
 class Gradients(NamedTuple, Generic[ArrayT]):
     """The result of a backward pass: one gradient per input, and `tables` with one for each requested table."""

@@ -15,8 +15,6 @@ from .expr import Expr, Table, Var, lift, table
 from .tree.syntax import METHODS, SPELLINGS, spelled
 from .tree.writing import frozen_at
 
-__all__ = ["read"]
-
 SAFE = (
     ast.Module,
     ast.Assign,

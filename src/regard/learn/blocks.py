@@ -11,8 +11,6 @@ from typing import Any
 
 from ..common.errors import Reason, did_you_mean
 
-__all__ = ["Block", "Problems", "blocks", "head", "toml"]
-
 KINDS = {
     "toml prediction", "toml question", "toml exercise",
     "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Chapter", "Claim", "Exercise", "Part", "Question", "Reveal", "Text", "Visual", "WrongAnswer", "key_of"]
-
 
 @dataclass(frozen=True)
 class Part:

@@ -16,8 +16,6 @@ from .progress import changing, read
 from .screen import Screen, Stopped
 from .source import chapter_of, chapters, read_chapter
 
-__all__ = ["Course"]
-
 
 class _Screen(Screen, Protocol):
     def table(self, rows: list[list[Any]]) -> None: ...

@@ -15,8 +15,6 @@ from .running import installed
 from .screen import Screen
 from .source import chapter_of
 
-__all__ = ["Exercises", "command", "files", "note_check", "note_shown", "saved"]
-
 
 def command(folder: Path) -> str:
     """What to type for this folder."""

@@ -11,11 +11,6 @@ from pathlib import Path
 from ..common.errors import refuse
 from .chapter import Chapter, Exercise
 
-__all__ = [
-    *("FAST", "USUAL", "add_note", "combined", "place_in", "put_aside", "starts", "starts_of_all"),
-    *("until_cell_ends", "writing"),
-]
-
 USUAL = Path("attention-course")  # the folder, if none is named
 FAST = "fast"  # the ending of the file that has all exercises of a chapter
 CELL = "# %% "  # begins a cell of such a file, as in editors that run cells

@@ -10,8 +10,6 @@ from typing import Any
 
 from .typed_number import typed_number
 
-__all__ = ["FORMS", "Form", "Judged", "Unreadable"]
-
 
 class Unreadable(ValueError):
     """What was typed is not an answer of this form; the message says what is."""

@@ -16,8 +16,6 @@ from .running import installed, outcome, reveal
 from .screen import Screen, Stopped
 from .source import chapter_of
 
-__all__ = ["Lesson"]
-
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 

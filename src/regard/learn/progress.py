@@ -15,8 +15,6 @@ from ..common.errors import refuse
 from ..common.files.system import lock
 from .folder import writing
 
-__all__ = ["NAME", "Progress", "changing", "read"]
-
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
 ENTRIES: dict[str, Any] = {
     "own": str,

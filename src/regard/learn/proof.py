@@ -23,8 +23,6 @@ from .pages.formula import checked
 from .running import installed, outcome, reveal, visual_data
 from .source import CHAPTERS, read_chapter
 
-__all__ = ["proved"]
-
 COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
 LINES = 25  # of a section of text
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..common.web.visuals import given
 from .chapter import Claim, Reveal, Visual
 
-__all__ = ["Shown", "Outcome", "installed", "outcome", "reveal", "visual_data"]
-
 # What a block may need: the packages, and what installs them.
 NEEDS = {
     "": ((), ""),

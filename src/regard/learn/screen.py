@@ -7,8 +7,6 @@ from typing import Protocol
 from .chapter import Exercise
 from .checking.check import Checked
 
-__all__ = ["Screen", "Stopped"]
-
 
 class Stopped(Exception):
     """The learner stops here; the next `regard learn` goes on from here."""

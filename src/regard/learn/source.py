@@ -19,8 +19,6 @@ from .blocks import Block, Problems, blocks, head, toml
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
 from .forms import FORMS
 
-__all__ = ["chapter_of", "CHAPTERS", "chapters", "read_chapter"]
-
 CHAPTERS = Path(__file__).parent / "chapters"
 WHERE = "chapter"
 EXERCISE: dict[str, type] = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["typed_number"]
-
 SIGNS = {"−": "-", "–": "-", "**": "^", "·": "*", "×": "*", " x ": "*", "∞": "inf", "infinity": "inf", "π": "pi"}
 NAMED = {"inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e}
 GROUPED = re.compile(r"[1-9]\d{0,2}(,\d{3})+(\.\d+)?")

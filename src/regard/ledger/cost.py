@@ -25,8 +25,6 @@ from .result import Columns, Line, Memory, ModelCost
 from .roofline import bound
 from .stand_ins.attention import AttentionCall
 
-__all__ = ["PHASES", "built", "cost", "longest", "passed", "priced"]
-
 PHASES = ("prefill", "decode", "train")
 MOST = 10**9  # tokens, and sequences: more is a typing error
 CROSS = re.compile(r"cross|encoder_attn|encdec", re.I)

@@ -13,8 +13,6 @@ from .model.build import Subject
 from .model.inputs import reads_tokens
 from .report import unit
 
-__all__ = ["Fit", "fit", "size"]
-
 MOST = 1 << 30  # tokens or sequences
 UNITS = {"": 1, "B": 1, **{f"{prefix}{name}": base**power for power, prefix in enumerate("kMGTP", 1)
                            for name, base in (("B", 1000), ("iB", 1024), ("", 1000))}}  # fmt: skip

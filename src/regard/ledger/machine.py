@@ -15,8 +15,6 @@ from typing import Any
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
 from ..engines.hardware import cache_bytes, memory_bytes, processor
 
-__all__ = ["DTYPES", "Machine"]
-
 PAGE = page("reference/machine-files")
 SHIPPED = Path(__file__).parent / "machines"
 DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")

@@ -25,8 +25,6 @@ from .model.build import Subject
 from .result import ModelCost
 from .stand_ins.experts import set_on
 
-__all__ = ["measured"]
-
 PASSES = 5
 LONGEST = 60.0  # seconds, after which no other pass begins
 

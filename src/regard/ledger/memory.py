@@ -13,8 +13,6 @@ from .counting.passes import Pass
 from .result import Columns, Memory
 from .stand_ins.attention import AttentionCall
 
-__all__ = ["by_layer", "cached", "kept", "memory"]
-
 
 def memory(model: nn.Module, config: Any, found: Pass, phase: str) -> Memory:
     """Bytes of a pass."""

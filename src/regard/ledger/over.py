@@ -8,8 +8,6 @@ from typing import Any
 from ..common.errors import refuse
 from .report import aligned, seconds, unit
 
-__all__ = ["attention_operations", "lengths", "over"]
-
 BAR = 20  # characters of a whole bar
 
 

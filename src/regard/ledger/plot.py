@@ -11,8 +11,6 @@ from ..common.files.output import FIGURE, check_output, replacing
 from ..common.optional import needs
 from .over import attention_operations
 
-__all__ = ["check_plot", "draw"]
-
 
 def check_plot(path: Path, lengths: Sequence[int]) -> None:
     """Raises `Refused` before the work if the plot could not be drawn or written."""

@@ -7,8 +7,6 @@ from typing import Any
 from ..common.text.units import seconds, unit
 from .columns import Columns
 
-__all__ = ["aligned", "report", "seconds", "unit"]
-
 BAR = 24  # characters of a whole bar
 ORDER = ("embedding", "projections", "attention", "feed-forward", "experts", "states", "norms", "other", "head")
 

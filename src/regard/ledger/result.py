@@ -11,8 +11,6 @@ from ..common.text.terminal_text import printable
 from .columns import ZERO, Columns
 from .report import report
 
-__all__ = ["Columns", "Layer", "Line", "Memory", "ModelCost", "Time"]
-
 
 @dataclass(frozen=True)
 class Line:

@@ -19,8 +19,6 @@ from .machine import Machine
 from .report import unit
 from .result import Time
 
-__all__ = ["bound", "weights_read"]
-
 
 def bound(machine: Machine, model: nn.Module, found: Pass, phase: str, dtype: str) -> Time:
     """The bound of a pass, and how much of it is due to operations and to memory."""

@@ -23,8 +23,6 @@ from .storage.reader import is_run, open_run
 from .text_or_path import is_text
 from .trained import TrainedModel, is_trained
 
-__all__ = ["layer_selection", "look", "of_arrays", "of_weights"]
-
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
 RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")

@@ -14,8 +14,6 @@ from .trained import TrainedModel, is_trained
 if TYPE_CHECKING:
     from ..torch.hf.load_model import Opened
 
-__all__ = ["OpenModel"]
-
 NAMES = {"what", "text", "generate", "layers", "values", "limit"}  # the arguments of `look` that it repeats
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from ..common.errors import refuse
 
-__all__ = ["exists", "is_path", "is_text"]
-
 BEGINS = r"(\.{0,2}|~)/"
 PATH = rf"{BEGINS}\S*|\S+\.(txt|md|json|html|csv|py)"
 

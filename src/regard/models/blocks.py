@@ -20,8 +20,6 @@ from ..torch.layers.attention import Attention
 from ..torch.positions import Position
 from .config import BlockConfig
 
-__all__ = ["Block", "FeedForward", "Residual", "Stack", "SwiGLU", "feed_forward", "initialise", "stack"]
-
 Mask: TypeAlias = Expr | np.ndarray | torch.Tensor
 Memory: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # rows, or their keys and values
 

@@ -16,8 +16,6 @@ from ..language.masks import documents
 from .config import TextConfig
 from .encoder import Encoder, real_lengths
 
-__all__ = ["ClassifierConfig", "SequenceClassifier"]
-
 POOLINGS = ("mean", "first")
 
 

@@ -12,8 +12,6 @@ from ..common.errors import Reason, Refused, did_you_mean
 from ..common.text.keywords import known_arguments
 from ..language.masks import count
 
-__all__ = ["BlockConfig", "Config", "TextConfig"]
-
 NORMS = ("layer", "rms")
 FEED_FORWARDS = ("gelu", "gelu_tanh", "swiglu")
 POSITIONS = ("rotary", "learned", "alibi", "sinusoidal", "none")

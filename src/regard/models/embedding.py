@@ -13,8 +13,6 @@ from ..common.errors import Reason
 from ..torch.positions import ALiBi, Learned, Position, Rotary, Sinusoidal
 from .config import TextConfig
 
-__all__ = ["Embedding", "attention_positions", "token_positions", "token_problems"]
-
 
 class Embedding(nn.Module):
     """Embeds tokens, and adds their positions if they are learned or sinusoidal.

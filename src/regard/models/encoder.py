@@ -16,8 +16,6 @@ from . import blocks
 from .config import TextConfig
 from .embedding import Embedding, attention_positions, token_positions, token_problems
 
-__all__ = ["Encoder", "real_lengths"]
-
 
 class Encoder(nn.Module):
     """Encodes texts: tokens (B, n) -> rows (B, n, d_model).

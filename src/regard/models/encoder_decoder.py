@@ -20,8 +20,6 @@ from .config import Config, TextConfig
 from .encoder import Encoder
 from .language_model import LanguageModel
 
-__all__ = ["EncoderDecoder", "Reading", "TranslationConfig"]
-
 
 @known_arguments
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,6 @@ from . import blocks
 from .config import Config
 from .embedding import Embedding, attention_positions, token_positions, token_problems
 
-__all__ = ["Config", "LanguageModel"]
-
 
 @known_arguments
 class LanguageModel(nn.Module):

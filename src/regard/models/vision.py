@@ -13,8 +13,6 @@ from ..torch.positions import Learned
 from . import blocks
 from .config import BlockConfig
 
-__all__ = ["VisionConfig", "VisionTransformer", "patches"]
-
 
 @known_arguments
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,6 @@ import heapq
 
 import numpy as np
 
-__all__ = ["LIMITS", "moved"]
-
 # By the name of the candidate: the pairs, as a multiple of the mean, up to which a rank keeps and takes blocks. A rank
 # that gives up much sends its pages to many others, so that moving less can take less time.
 LIMITS = {"excess": 1.01, "excess-1.1": 1.1, "excess-1.3": 1.3, "excess-1.6": 1.6}

@@ -17,8 +17,6 @@ from .plot import plot
 from .traffic import Flow, lent_bytes
 from .work import stripe_of, sums
 
-__all__ = ["Explanation", "explain"]
-
 LISTED = 16  # ranks that are listed one by one; of more, the busiest
 BUSIEST = 8
 BAR = 40  # characters of the longest bar

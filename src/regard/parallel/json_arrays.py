@@ -8,8 +8,6 @@ import zlib
 
 import numpy as np
 
-__all__ = ["FORM", "packed", "unpacked"]
-
 FORM = {"dtype": str, "length": int, "deflated": str}
 
 

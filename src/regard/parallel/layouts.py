@@ -6,8 +6,6 @@ import heapq
 
 import numpy as np
 
-__all__ = ["balanced", "contiguous", "striped", "zigzag"]
-
 CHUNK = 8  # pages that `balanced` moves together, where every rank gets at least one such chunk
 
 

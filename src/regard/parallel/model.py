@@ -9,8 +9,6 @@ import numpy as np
 from .traffic import Flow, flow
 from .work import Sizes, Work, sums
 
-__all__ = ["BANDWIDTH", "PEAK", "Candidate", "best", "candidate", "seconds_of"]
-
 PEAK = 400e12  # operations per second of a rank: attention in bfloat16 on a data-center GPU
 BANDWIDTH = 50e9  # bytes per second of a rank in each direction: a network of 400 Gbit/s
 EQUAL = 1.02  # times closer than this are equal: the model is not more exact

@@ -21,8 +21,6 @@ from .placement import Placement
 from .traffic import routes
 from .work import PAGE, Sizes, Work
 
-__all__ = ["place"]
-
 MOST = 1024  # ranks
 LARGEST = 1 << 62  # pairs of query and key, and bytes: sums are 64-bit integers
 LAYOUTS: dict[str, Callable[[Work, int], np.ndarray]] = {

@@ -22,8 +22,6 @@ from .json_arrays import FORM, packed, unpacked
 from .model import Candidate
 from .work import PAGE, Sizes
 
-__all__ = ["Placement"]
-
 VERSION = 1  # of the file
 MOST_PARTS = 1 << 16
 ARRAYS = {"owner": "<i4", "worker": "<i4", "pairs": "<i8", "offsets": "<i8", "pages": "<i4"}

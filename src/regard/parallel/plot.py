@@ -12,8 +12,6 @@ from ..common.files.output import FIGURE, replacing
 from ..common.optional import requires_extra
 from .placement import Placement
 
-__all__ = ["ending_of", "plot"]
-
 COLUMNS = 512  # of the upper part: each shows the middle page of its part of the sequence
 ENDINGS = ("pdf", "png", "svg")
 

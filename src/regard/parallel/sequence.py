@@ -21,8 +21,6 @@ from .placement import Placement
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["sequence"]
-
 WHERE = "parallel.sequence"
 
 

@@ -15,8 +15,6 @@ from .exchange.transport import Transport
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["add", "sum_over_ranks"]
-
 WHERE = "parallel.sum_over_ranks"
 FIX = "pass the same tensors on every rank, such as [each.grad for each in model.parameters()]"
 

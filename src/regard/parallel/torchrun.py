@@ -18,8 +18,6 @@ from ..common.optional import requires_extra
 from .exchange.processes import processes
 from .exchange.transport import Transport
 
-__all__ = ["joined", "run_as_ranks", "stop_requested", "under_torchrun"]
-
 STOP = "REGARD_STOP_FILE"  # names a file; it exists once the user has requested a stop
 # Older versions of torch lack these: there, Ctrl-C sends SIGINT to each rank, which has 30 seconds to save and end.
 NEWER = {"signals_to_handle": "SIGHUP,SIGQUIT", "shutdown_timeout": 60}

@@ -10,8 +10,6 @@ import numpy as np
 
 from .work import PAGE, Sizes, Work, sums
 
-__all__ = ["Flow", "Marks", "flow", "lent_bytes", "marks_of", "routes"]
-
 CELLS = 1 << 22  # ranks × pages that are marked at a time
 
 

@@ -16,8 +16,6 @@ from .exchange.processes import SECONDS, processes
 from .exchange.transport import Transport, as_bytes
 from .placement import Placement
 
-__all__ = ["gathered", "whole"]
-
 WHERE = "parallel.whole"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-__all__ = ["recorded"]
-
 
 def recorded(part: torch.Tensor, result: torch.Tensor, positions: np.ndarray, axis: int) -> torch.Tensor:
     """The whole array as a function of the part of this rank, whose tokens are at these positions along the axis."""

@@ -11,8 +11,6 @@ from ..common.dtypes import FLOATS
 from ..engines.plan import plan
 from ..language.problem import Problem
 
-__all__ = ["PAGE", "Sizes", "Work", "stripe_of", "sums"]
-
 PAGE = 128  # tokens of a page, and rows of a block
 LOW = 26  # bits of the lower part of a number that is summed
 

@@ -13,8 +13,6 @@ from ..common.errors import Reason, Refused
 from ..language.masks import lengths, window
 from .functional import attention
 
-__all__ = ["Taking", "TensorCache", "cache_for"]
-
 
 class Held(NamedTuple):
     """Everything that the methods of a `TensorCache` change.

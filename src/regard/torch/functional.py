@@ -14,8 +14,6 @@ from ..common.types import ArrayLike, Engine
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 
-__all__ = ["attention", "attention_with_lse"]
-
 
 @without_unknown
 def attention(

@@ -31,8 +31,6 @@ from .state import (
 )
 from .storage import Rows, Rows8, Stores
 
-__all__ = ["KVCache"]
-
 
 @methods_outside_programs
 class KVCache:

@@ -15,17 +15,6 @@ from ...language.checks.numbers import count
 from .pages import PAGE
 from .state import Appended, State
 
-__all__ = [
-    "checked_append",
-    "checked_cache",
-    "checked_choice",
-    "checked_lengths",
-    "checked_sequences",
-    "first_positions",
-    "requires_gradients",
-    "rows_taken",
-]
-
 SHOWN = 4  # sequences that a reason lists
 
 

@@ -26,8 +26,6 @@ from .pages import PAGE, Pages, columns
 from .state import State
 from .storage import Stores
 
-__all__ = ["load", "save", "state_of"]
-
 NAME, VERSION = "regard cache", "1"
 FORM = {
     "kind": str,

@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["PAGE", "Change", "Pages", "columns"]
-
 PAGE = 128  # a multiple of the number of keys that kernels read together, so that these are in one page
 SHIFT = PAGE.bit_length() - 1
 

@@ -23,8 +23,6 @@ from .pages import PAGE
 from .state import State, shown
 from .storage import Rows
 
-__all__ = ["Checked", "Reader", "Ready"]
-
 # Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1
 FEW = 16  # with more rows it is a prefill, and the next call has other arguments

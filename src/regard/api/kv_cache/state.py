@@ -19,21 +19,6 @@ from ...language.checks.numbers import LIMIT
 from .pages import PAGE, Pages
 from .storage import Rows, Stores
 
-__all__ = [
-    "Appended",
-    "Room",
-    "State",
-    "added",
-    "appended",
-    "held",
-    "selected",
-    "settled",
-    "shown",
-    "stored_rows",
-    "truncated",
-    "write",
-]
-
 FEW = 16  # up to this many rows are scattered over pages together; more are copied page by page
 
 

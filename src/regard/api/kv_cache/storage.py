@@ -13,8 +13,6 @@ import numpy as np
 
 from .pages import PAGE
 
-__all__ = ["Rows", "Rows8", "Stores"]
-
 
 class Rows:
     """Rows in their own dtype: a row takes depth · itemsize bytes. scales: of integers, (pages, heads, PAGE)."""

@@ -13,8 +13,6 @@ from ...engines.fast_path import Kind
 from .operator import Forward, gradients
 from .transforms import once
 
-__all__ = ["again"]
-
 
 class _Again(torch.autograd.Function):
     """A call of a known kind; autograd keeps its tensors, as in eager.py."""

@@ -22,8 +22,6 @@ from ...language.tree.writing import operand, write
 from .operator import Forward, forward_of, gradients
 from .transforms import once
 
-__all__ = ["attend"]
-
 
 class Call(NamedTuple):
     """A checked call without its tensors; a rule that reads arrays is their text."""

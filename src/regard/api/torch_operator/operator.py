@@ -21,8 +21,6 @@ from ...language.problem import Problem, Tangents
 from ...language.rule_text import read
 from ..backward import fitted, learned
 
-__all__ = ["Forward", "Operands", "forward_of", "gradients", "library"]
-
 library = torch.library.Library("regard", "DEF")
 _ARGUMENTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor[] tables, Tensor? start, Tensor? batch_start, "

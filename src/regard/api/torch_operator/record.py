@@ -19,8 +19,6 @@ from ...language.tree.writing import write
 from .operator import Operands
 from .transforms import run
 
-__all__ = ["recorded"]
-
 
 def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, lse) of the operator."""

@@ -12,8 +12,6 @@ from torch.autograd import forward_ad
 from ...common.errors import refuse
 from .operator import Operands, library
 
-__all__ = ["once", "run"]
-
 
 def run(call: Operands):
     """(out, sums, lost) of the operator as one operation of torch.func."""

@@ -9,8 +9,6 @@ from ..difference import difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import ONE_TOKEN, Outputs, Subject, positions_first
 
-__all__ = ["batch_dependence"]
-
 
 def batch_dependence(subject: Subject) -> Iterator[Result]:
     """The outputs of an entry are the same alone, in a batch with two others, and with two different others."""

@@ -12,8 +12,6 @@ from ..difference import Difference, Incomparable, difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import Outputs, Raised, Subject, floats, raising, seeded
 
-__all__ = ["cache", "position_offset"]
-
 STEPS = 8
 PADDING = 3
 SHIFTS = (1, -1, 2, -2)

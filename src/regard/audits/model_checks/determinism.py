@@ -8,8 +8,6 @@ from ..difference import difference
 from ..finding import Finding, Passed, Result
 from ..subject import Subject
 
-__all__ = ["determinism", "training"]
-
 NORMS = ("BatchNorm", "SyncBatchNorm")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from ..finding import Finding, Passed, Result
 from ..subject import Subject, floats
 
-__all__ = ["finite"]
-
 
 def finite(subject: Subject) -> Iterator[Result]:
     """Every output is finite; otherwise the first module with finite inputs and a non-finite output is reported."""

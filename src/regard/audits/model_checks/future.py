@@ -9,8 +9,6 @@ from ..difference import Difference, difference, listed, positions
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import ADDED, ONE_TOKEN, Subject
 
-__all__ = ["future_leak"]
-
 PROBES = 6
 
 

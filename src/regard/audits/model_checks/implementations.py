@@ -9,8 +9,6 @@ from ..difference import Difference, difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import ADDED, Raised, Subject
 
-__all__ = ["implementation_difference"]
-
 KNOWN = ("eager", "sdpa")
 
 

@@ -10,8 +10,6 @@ from ..difference import Difference, Incomparable, difference, positions
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import ADDED, ONE_TOKEN, Outputs, Subject
 
-__all__ = ["padding_leak"]
-
 FEW = 4  # positions, of which two are masked, neither the first nor the last
 
 

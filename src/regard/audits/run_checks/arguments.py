@@ -17,8 +17,6 @@ from .diagnosis import matches
 from .layer_settings import declared, layer_of
 from .wording import place
 
-__all__ = ["bias", "groups", "sinks", "softcap"]
-
 
 def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
     """Grouped-query attention: keys and values repeated before the call are interleaved, or tiled by mistake."""

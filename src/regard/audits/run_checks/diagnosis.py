@@ -18,8 +18,6 @@ from ...conformance.mistakes.mistake import Mistake
 from ...lens import Call
 from .expected_output import Expected, expected_output, rows_to_read
 
-__all__ = ["REPORTED", "SEEN", "Cause", "Diagnosis", "arguments_of", "diagnose", "matches"]
-
 MARGIN = 1  # times the noise, within which an output matches
 REPORTED = 4  # times the noise, beyond which a difference is reported
 CHUNK = 1 << 21  # weights computed together, which limits the memory for long texts

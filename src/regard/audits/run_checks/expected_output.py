@@ -11,8 +11,6 @@ import numpy as np
 from ...conformance.law.steps import ToWeights, masked_softmax
 from ...lens import Call
 
-__all__ = ["Expected", "expected_output", "roundoff", "rows_to_read", "unit"]
-
 ELEMENTS = 1 << 18  # weights computed together
 FLOAT32 = 2.0**-24  # the rounding error of sums, which are computed in float32 for 16-bit numbers too
 FIRST_ROWS = 8  # always read: a mask that is off by one has the largest effect there

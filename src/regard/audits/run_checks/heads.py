@@ -16,8 +16,6 @@ from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read
 from .wording import concluded, listed, place
 
-__all__ = ["dead", "duplicate", "saturated", "sink", "uniform"]
-
 SEVERAL = 8  # keys that a row must attend to for its pattern to count
 SURE, MOST = 0.99, 0.9  # a weight that leaves almost nothing for other keys · the share of rows with such a weight
 LARGE = 20.0  # nats between the smallest and the largest score; e⁻²⁰ is below the resolution of float32 at 1

@@ -12,8 +12,6 @@ from ..finding import Finding, Passed, Result, Skipped
 from .layer_settings import layer_of
 from .wording import concluded, listed, place
 
-__all__ = ["arrived", "implementation"]
-
 # Words in the recorded kind of a call, by the attention implementation of transformers that makes such calls.
 KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex",), "regard": ("regard",)}
 

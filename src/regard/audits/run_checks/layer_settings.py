@@ -12,8 +12,6 @@ from ...common.arrays import read_array
 from ...common.module_settings import layer_settings, setting
 from ...lens import Call
 
-__all__ = ["Declared", "built_scale", "declared", "has_norms", "layer_of", "scaled_before"]
-
 NORMS = ("q_norm", "q_layernorm", "query_norm", "query_layernorm")
 
 

@@ -16,8 +16,6 @@ from .expected_output import rows_to_read
 from .layer_settings import declared
 from .wording import place
 
-__all__ = ["alignment", "mask"]
-
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # tolerance within which an added score counts as 0 or 1
 

@@ -12,8 +12,6 @@ from ..finding import Finding, Passed, Result
 from .expected_output import roundoff, rows_to_read
 from .wording import concluded, place
 
-__all__ = ["empty_rows", "numbers", "overflow"]
-
 LARGEST = 65504.0  # of float16
 COARSE = 0.25  # spacing of scores, in nats; a step of that size changes a weight by about a quarter
 HALF = 2.0**-11

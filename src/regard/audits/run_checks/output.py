@@ -14,8 +14,6 @@ from .diagnosis import REPORTED, diagnose
 from .layer_settings import declared
 from .wording import concluded, place
 
-__all__ = ["Compare", "output", "rule"]
-
 # Compares an argument with what the layer declares: (run, number of the call, call, module) -> a finding, or whether
 # they could be compared.
 Compare = Callable[[Run, int, Call, Any], Finding | bool]

@@ -12,8 +12,6 @@ from ..finding import Finding
 from .layer_settings import built_scale, declared, has_norms, layer_of, scaled_before
 from .wording import place
 
-__all__ = ["scale"]
-
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
 BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling")  # settings

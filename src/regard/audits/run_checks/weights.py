@@ -16,8 +16,6 @@ from .expected_output import roundoff, rows_to_read, unit
 from .layer_settings import declared
 from .wording import concluded, place
 
-__all__ = ["weights"]
-
 
 class Fault(NamedTuple):
     """A possible fault of weights. amount (H, R): its size in each row · limit: how much rounding explains."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 
-__all__ = ["concluded", "listed", "place"]
-
 SHOWN = 8
 
 

@@ -16,8 +16,6 @@ from ...learn.checking.message import message
 from ...learn.screen import Stopped
 from ..terminal import Console
 
-__all__ = ["Terminal"]
-
 WIDTH = 88  # columns of prose, at most; lines of code may be longer
 INDENT = (0, 0, 0, 4)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...learn.chapter import Chapter
     from .screen import Terminal
 
-__all__ = ["printed_grades", "selected", "written", "written_site", "written_slides"]
-
 
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
     """The chapters of the course and of a teacher's folder, or those of them that are named."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["Said", "parsed", "ranges"]
-
 ASK = "ask"
 # What has no use for a learner's folder.
 PLACELESS = ("--claim", "--read", "--notebooks", "--scripts", "--site", "--slides")

@@ -12,8 +12,6 @@ from ...common.errors import refuse
 from ...common.files.output import FIGURE, check_output
 from ..measure_text import Option, parse_rule
 
-__all__ = ["plan", "size"]
-
 EXAMPLE = "(key <= query) & (query - key < 4096)"
 MASK = Option("plan", "--mask", "mask", more=("head",), tokens=False, example=EXAMPLE)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}

@@ -8,8 +8,6 @@ import numpy as np
 
 from ...common.errors import refuse
 
-__all__ = ["SPREAD", "log_normal", "parse_documents"]
-
 SPREAD = 1.3  # standard deviation of the logarithm of a length
 EXPECTED = "lengths, such as 4096,8192,2048, or random ones: log-normal:188, or log-normal:188:7 with a seed"
 

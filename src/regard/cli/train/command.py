@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...models.training.over_ranks import Alone
     from ...models.training.run import Run
 
-__all__ = ["option", "train"]
-
 APART = ("files", "out", "resume", "ranks", "divide", "as_json")  # arguments that are not settings of a run
 
 

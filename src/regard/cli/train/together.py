@@ -14,8 +14,6 @@ from ...common.errors import Reason, Refused
 if TYPE_CHECKING:
     from ...models.training.over_ranks import Alone
 
-__all__ = ["together"]
-
 SECONDS = 300.0  # that a rank waits for the others; one that ends is noticed at once
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ..errors import refuse
 
-__all__ = ["FIGURE", "GENERATOR", "check_folder", "check_output", "replacing", "written_by_regard"]
-
 GENERATOR = 'name="generator" content="regard"'  # in the head of every page
 FIGURE = "drawn by regard"  # in the metadata of every figure
 ENDS = 4000  # bytes that are read at the beginning and at the end of a file: a PDF names its program at its end

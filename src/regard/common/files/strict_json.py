@@ -12,8 +12,6 @@ from typing import Any
 
 from ..errors import Reason, refuse
 
-__all__ = ["FIX", "Each", "dumps", "loads", "wrong"]
-
 NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 EXACT = 1 << 53  # integers up to here are exact as floats
 FIX = "use the unchanged files of the run, or record it again"  # of a recorded run, unless another is passed

@@ -27,8 +27,6 @@ from ..errors import Reason, Refused
 from . import system
 from .strict_json import FIX, loads, wrong
 
-__all__ = ["dtype_name", "header_of", "mapped", "opened", "read", "system_error", "write"]
-
 PLAIN = {
     "BOOL": "?",
     "U8": "u1",

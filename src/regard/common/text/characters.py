@@ -9,8 +9,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["characters", "clipped", "fitting", "joins"]
-
 ZWNJ, ZWJ = "\u200c", "\u200d"
 SELECTORS = "\ufe0e\ufe0f"  # choose the text form or the emoji form of the character before
 TONES = "".join(map(chr, range(0x1F3FB, 0x1F400)))  # of skin

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["counted"]
-
 
 def counted(count: int, one: str, several: str = "") -> str:
     """The number and the noun in singular or plural.

@@ -12,8 +12,6 @@ from ..types import Function
 
 Class = TypeVar("Class", bound=type)
 
-__all__ = ["known_arguments", "known_keywords", "explained", "reject_unknown", "unknown_keyword", "without_unknown"]
-
 _MASK = "mask=; booleans are true where a row may attend, and floats that are added are score="
 _SCALE = "scale="
 _CAUSAL = "mask=regard.causal()"

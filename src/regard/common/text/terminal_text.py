@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["encodable", "printable"]
-
 Class = TypeVar("Class", bound=type)
 
 # Signs of figures, tables and formulas in ASCII; accents are dropped, and anything else becomes "?".

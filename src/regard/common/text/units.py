@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["seconds", "unit"]
-
 
 def unit(number: float, name: str) -> str:
     """A number with three digits and its unit: 1.23 GFLOP, 4 kB."""

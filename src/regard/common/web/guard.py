@@ -5,8 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 
-__all__ = ["NOT_FOUND", "Guard"]
-
 NOT_FOUND = "there is nothing at this address"
 HEADERS = {
     b"cache-control": b"no-store",

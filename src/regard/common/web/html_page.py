@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["filled", "hashed", "json_for_html", "stripped"]
-
 COMMENT = re.compile(r"""\s+// [^"'`]*$""")  # after code
 BLOCK = re.compile(r"^\s*/\*((?!\*/).)*\*/[ \t]*$", re.MULTILINE | re.DOTALL)  # on lines of its own
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["LocalServer", "body_of", "sentence", "unless_left"]
-
 BACKLOG = 128  # connections that the system keeps until the server accepts them
 
 

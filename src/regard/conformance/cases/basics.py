@@ -15,8 +15,6 @@ from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
-__all__ = ["basics"]
-
 
 def basics(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 0."""

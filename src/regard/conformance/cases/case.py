@@ -9,8 +9,6 @@ from typing import Any
 from ..answer import Answer
 from ..call import Call
 
-__all__ = ["LEVELS", "Case", "Result"]
-
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ..call import Call
 
-__all__ = ["Draw", "resized"]
-
 
 class Draw:
     """Draws calls for the case with a name. Scores have a deviation of about 2, so that weights differ."""

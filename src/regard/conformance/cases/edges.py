@@ -13,8 +13,6 @@ from .case import Case
 from .draw import Draw, resized
 from .limits import Limits
 
-__all__ = ["edges"]
-
 
 def edges(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 2."""

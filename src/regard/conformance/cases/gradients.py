@@ -13,8 +13,6 @@ from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
-__all__ = ["gradients", "leaking_gradients"]
-
 SAYS = "gradients are those of Σ out · dout"
 
 

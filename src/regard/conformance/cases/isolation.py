@@ -20,8 +20,6 @@ from .draw import Draw, resized
 from .gradients import leaking_gradients
 from .limits import Limits
 
-__all__ = ["isolation"]
-
 Place = tuple[slice, ...]
 Made = tuple[tuple[Call, Answer], tuple[Call, Answer]]  # the part and the whole
 Cut = Callable[[Call], tuple[Call, Place]]  # a part of a call, and where its results are in the whole

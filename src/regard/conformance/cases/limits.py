@@ -7,8 +7,6 @@ from typing import Any
 
 from ..conventions.fields import Adapter
 
-__all__ = ["Limits"]
-
 
 @dataclass(frozen=True)
 class Limits:

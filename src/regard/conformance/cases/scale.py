@@ -13,8 +13,6 @@ from .case import Case, Result
 from .draw import Draw
 from .limits import Limits
 
-__all__ = ["scale"]
-
 MANY = 8192  # rows of the case that measures memory: its matrix of weights has 256 MiB in float32
 RATE = 0.3
 

@@ -10,8 +10,6 @@ from .case import Case, Result
 from .draw import Draw, resized
 from .limits import Limits
 
-__all__ = ["textbook"]
-
 SIZES = (
     ("one-row", {"Q": 1, "K": 1}),
     ("one-row-of-many", {"Q": 1, "K": 9}),

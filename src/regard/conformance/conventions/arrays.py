@@ -9,8 +9,6 @@ import numpy as np
 
 from ...common.dtypes import row_of
 
-__all__ = ["NAMES", "array_kind", "dtype_name", "float64", "is_float", "on_call", "repeats", "type_words"]
-
 NAMES = {"numpy": "numpy.ndarray", "torch": "torch.Tensor", "jax": "jax.Array"}
 
 

@@ -11,8 +11,6 @@ from .parameters import parameters_of
 from .schema import VERSION
 from .validation import WHERE, missing_parameters
 
-__all__ = ["ATTRIBUTE", "adapter"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 ATTRIBUTE = "__regard_adapter__"
 LISTS = ("always", "mask_shapes", "dtypes")

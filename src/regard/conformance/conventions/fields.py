@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CHOICES", "ROLES", "Adapter"]
-
 # What a parameter of the function can be.
 ROLES = (
     *("q", "k", "v", "mask", "bias", "causal", "window", "window_before", "window_after", "lengths", "start"),

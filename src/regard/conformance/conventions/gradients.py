@@ -14,8 +14,6 @@ from .layouts import fitting, pack, unpack
 from .read import Result, Unreadable, entries, lse_shape, read
 from .translate import Absent, Prepared
 
-__all__ = ["gradients"]
-
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["batch_axis", "fitting", "in_words", "merged", "pack", "packed_shape", "reduced", "shown", "unpack"]
-
 Array = np.ndarray
 Lengths = Sequence[int] | None  # how many rows of each batch entry exist; None for all
 

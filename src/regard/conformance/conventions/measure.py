@@ -16,8 +16,6 @@ from .measuring.probe import Probe, Session
 from .parameters import Parameter
 from .roles import completed
 
-__all__ = ["Described", "Deviation", "Measured", "measure"]
-
 # Facts of a function that no law prescribes. The others are conventions, and those of the laws count if none is
 # declared.
 FACTS = (

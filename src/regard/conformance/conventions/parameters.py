@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Parameter", "parameters_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:

@@ -16,8 +16,6 @@ from .fields import Adapter
 from .layouts import packed_shape, reduced, shown, unpack
 from .structure import structure
 
-__all__ = ["Result", "Unreadable", "entries", "lse_shape", "read"]
-
 
 class Unreadable(Exception):
     """The result is not what the adapter says. Its text says what came, and what was expected. returned: what came, as

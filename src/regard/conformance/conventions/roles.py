@@ -11,8 +11,6 @@ from .fields import ROLES, Adapter
 from .parameters import Parameter
 from .validation import missing_parameters
 
-__all__ = ["NAMES", "completed", "roles_by_name"]
-
 # The names of each role, the most usual first; case and leading underscores do not matter.
 NAMES: dict[str, str] = {
     "q": "q query queries query_states query_layer xq qs q_states",

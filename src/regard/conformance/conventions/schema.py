@@ -8,8 +8,6 @@ from typing import Any
 from ...common.dtypes import FLOATS
 from .fields import CHOICES, ROLES
 
-__all__ = ["DTYPES", "RETURNED", "VERSION", "properties", "schema"]
-
 VERSION = 1
 DTYPES = tuple(FLOATS)
 RETURNED = ("out", "lse", "weights")

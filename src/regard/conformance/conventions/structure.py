@@ -8,8 +8,6 @@ from typing import Any
 
 from .arrays import NAMES, array_kind, dtype_name, type_words
 
-__all__ = ["checked", "structure"]
-
 MOST = 16  # entries of a container that are described
 
 

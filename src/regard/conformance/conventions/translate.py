@@ -17,8 +17,6 @@ from .parameters import Parameter
 from .roles import completed
 from .windows import counted
 
-__all__ = ["Absent", "Prepared", "prepare"]
-
 
 class Absent(Exception):
     """The function cannot be given such a call. role: what it lacks; words: why."""
@@ -238,8 +236,8 @@ def _neutral(role: str, call: Call, adapter: Adapter) -> Any:
 
 def _high_cap(dtype: np.dtype) -> float:
     """A cap far above any score of a case, whose quotients the dtype still holds."""
-    bits = FLOATS[dtype.name].bits
-    return 2.0**40 if bits > 32 else 2.0**13 if dtype == np.float16 else 2.0**24
+    row = FLOATS[dtype.name]
+    return 2.0**13 if row.small_range else 2.0**24 if row.bits <= 32 else 2.0**40
 
 
 def _bound(values: Mapping[str, Any], call: Call, adapter: Adapter, listed: Sequence[Parameter]) -> tuple[tuple, dict]:

@@ -11,8 +11,6 @@ from ...common.errors import Reason, did_you_mean, page
 from .parameters import Parameter
 from .schema import properties
 
-__all__ = ["WHERE", "missing_parameters", "problems"]
-
 WHERE = "adapter"
 PAGE = page("reference/adapters")
 # Roles that one parameter may have together.

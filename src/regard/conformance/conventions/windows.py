@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Counted", "counted"]
-
 
 class Counted(NamedTuple):
     """value: one number or a pair · causal: whether the call must be causal to mean this window."""

@@ -6,8 +6,6 @@ from html import escape
 
 from ..report import Report
 
-__all__ = ["badge"]
-
 COLORS = ("#9f3a38", "#9f3a38", "#b7791f", "#97762c", "#4c7a34", "#2f7d4f", "#1f7a6d")  # none, then level 0 to 5
 WIDTH = 6.6  # of a character, on average
 LABEL = "attention laws"

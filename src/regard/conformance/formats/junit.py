@@ -8,8 +8,6 @@ from xml.etree import ElementTree
 from ..cases.case import Result
 from ..report import Report
 
-__all__ = ["junit"]
-
 # What XML 1.0 cannot hold, such as control characters in the message of an exception.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..cases.case import LEVELS
 from ..report import Report
 
-__all__ = ["markdown"]
-
 
 def markdown(report: Report) -> str:
     """The report as Markdown: the level, the findings with their counterexamples, conventions, and counts by level."""

@@ -32,8 +32,6 @@ from .steps import (
     weighted_sum,
 )
 
-__all__ = ["Arguments"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Arguments:

@@ -15,8 +15,6 @@ from .arguments import Arguments
 from .backward_steps import only_allowed
 from .forward import forward, on_heads, variables
 
-__all__ = ["along", "backward", "derived", "finite_differences"]
-
 STEP = 1e-5  # of finite differences: their error is about its square
 
 Array = np.ndarray

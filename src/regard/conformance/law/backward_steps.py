@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BackwardSteps"]
-
 Array = np.ndarray
 
 

@@ -16,8 +16,6 @@ from .forward import Outcome
 from .gradient_errors import GradientErrors
 from .rounding import Rounding, finite, units_of
 
-__all__ = ["CONSTANTS", "Bounds", "bound", "compare", "gradient_bounds"]
-
 # How many times the errors of the formulas below are allowed: one and a half times to twice the most that
 # legitimate computations in the same dtype need, some of them equal, so that they are computed together.
 # `python -m bench.rounding.variants` measures them.

@@ -14,8 +14,6 @@ from .bound import Bounds, bound, compare, gradient_bounds
 from .forward import Outcome, forward
 from .meaning import meaning
 
-__all__ = ["Expected", "Comparison", "expected", "expected_gradients", "compared_gradients"]
-
 
 @dataclass(frozen=True, eq=False)
 class Comparison:

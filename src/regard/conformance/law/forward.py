@@ -9,8 +9,6 @@ import numpy as np
 from ...language.analysis import evaluate
 from .arguments import Arguments
 
-__all__ = ["Outcome", "forward", "on_heads", "variables"]
-
 
 class Outcome(NamedTuple):
     """out (B, H, Q, E) · lse (B, H, Q) in nats · weights, scores, allowed (B, H, Q, K): the steps between."""

@@ -9,8 +9,6 @@ import numpy as np
 from .gradient_flow import flow, over_shape, summed_to
 from .rounding import Rounding, Units, finite
 
-__all__ = ["GradientErrors"]
-
 
 class GradientErrors:
     """The errors of the gradients of one call.

@@ -10,8 +10,6 @@ from ..call import Call
 from .arguments import Arguments
 from .forward import Outcome
 
-__all__ = ["Flow", "flow", "heads_of", "over_shape", "summed_to"]
-
 
 class Flow(NamedTuple):
     """What reaches the scores. dweights (B, H, Q, K): dout·v · delta (B, H, Q): Σ weights · dweights · rest (B, H, Q):

@@ -12,8 +12,6 @@ from ..call import Call
 from ..conventions.fields import Adapter
 from .arguments import Arguments
 
-__all__ = ["meaning"]
-
 
 def meaning(call: Call, adapter: Adapter) -> Arguments:
     """The arguments of the law for a call of a function with these conventions."""

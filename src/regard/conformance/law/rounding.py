@@ -15,8 +15,6 @@ from ..call import Call
 from .arguments import Arguments
 from .forward import Outcome
 
-__all__ = ["Rounding", "Units", "units_of"]
-
 
 @dataclass(frozen=True)
 class Units:

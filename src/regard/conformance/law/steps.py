@@ -9,23 +9,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = [
-    "Added",
-    "Finish",
-    "Inputs",
-    "Product",
-    "ToLse",
-    "ToOutput",
-    "ToWeights",
-    "as_it_is",
-    "lse",
-    "masked_softmax",
-    "nothing",
-    "product",
-    "same_inputs",
-    "weighted_sum",
-]
-
 Array = np.ndarray
 Inputs = Callable[[Array, Array, Array], tuple[Array, Array, Array]]  # q, k, v -> those that are used
 Product = Callable[[Array, Array], Array]  # q, k of each query head -> the product at every pair

@@ -15,8 +15,6 @@ from ..law.meaning import meaning
 from .mistake import Mistake
 from .probes import Probe
 
-__all__ = ["Function", "answer_of", "mistaken"]
-
 Function = Callable[[Probe], Arguments]
 
 

@@ -18,8 +18,6 @@ from .entries.softmax import SOFTMAX
 from .entries.values import VALUES
 from .mistake import Mistake
 
-__all__ = ["CATALOG", "of_name"]
-
 CATALOG: tuple[Mistake, ...] = (
     *SCORES[:2],
     *SINKS[:1],

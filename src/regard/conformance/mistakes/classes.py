@@ -11,8 +11,6 @@ from .answers import Function, answer_of, mistaken
 from .catalog import CATALOG
 from .probes import Probe, probes
 
-__all__ = ["CLASSES", "EVERYTHING", "RIGHT", "classes"]
-
 RIGHT = "(right)"  # the law itself
 EVERYTHING, OUTPUT = "in all results", "in the output"
 ORDINARY = "in the output, on ordinary numbers and without sinks"

@@ -10,8 +10,6 @@ from .catalog import CATALOG
 from .mistake import Mistake
 from .trial import Observed, Trial
 
-__all__ = ["Explanation", "Observed", "explain"]
-
 STARTS = 8  # failing cases from which single mistakes are searched, the smallest of those that are left each time
 MANY = 64  # keys, from which an implementation may take another path
 PAIRED = 2  # failing cases from which pairs are searched

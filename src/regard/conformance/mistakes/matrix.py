@@ -17,8 +17,6 @@ from .mistake import Mistake
 from .probes import CONVENTIONS, Probe, probes
 from .trial import Observed
 
-__all__ = ["Row", "lines", "matrix", "pairs"]
-
 
 @dataclass(frozen=True, eq=False)
 class Row:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..law.arguments import Arguments
 
-__all__ = ["Mistake"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mistake:

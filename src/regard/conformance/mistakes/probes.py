@@ -11,8 +11,6 @@ import numpy as np
 from ..call import Call
 from ..conventions.fields import Adapter
 
-__all__ = ["CONVENTIONS", "Probe", "probes"]
-
 TEXTBOOK, OTHER = Adapter(), Adapter(causal="top-left", groups="tile")
 CONVENTIONS = (TEXTBOOK, OTHER)
 

@@ -13,8 +13,6 @@ from ..law.arguments import Arguments
 from ..law.forward import Outcome, on_heads
 from ..law.steps import product
 
-__all__ = ["tolerance"]
-
 
 def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
     """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""

@@ -20,8 +20,6 @@ from ..law.meaning import meaning
 from .mistake import Mistake
 from .tolerance import tolerance
 
-__all__ = ["Observed", "Trial"]
-
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 SHARE = 0.1  # of the difference from the right law that a mistake may leave, besides half of the bound
 GRADIENT = 2.0**-16  # of the largest number of a gradient, where no bound is given

@@ -18,8 +18,6 @@ from ...common.errors import refuse
 from .frames import HEAD, framed
 from .plain_text import last_lines
 
-__all__ = ["Child", "Lost"]
-
 KEPT = 2048  # bytes of the text that it printed
 GLANCE = 0.1  # seconds between two looks whether the process still exists
 LONGEST = 4  # times the limit: how long a process may take that computes on a machine where it has to wait for a core

@@ -12,8 +12,6 @@ from ..conventions.fields import Adapter
 from ..conventions.parameters import Parameter, parameters_of
 from .plain_text import one_line
 
-__all__ = ["Description", "describe"]
-
 DECLARED = "__regard_adapter__"  # the attribute in which the decorator keeps the adapter
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HEAD", "framed", "read_frame", "unpacked", "packed", "write_frame"]
-
 HEAD = struct.Struct(">Q")
 
 

@@ -7,8 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["limit_memory", "peak", "restart_peak"]
-
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 

@@ -20,8 +20,6 @@ from .memory import peak, restart_peak
 from .plain_text import one_line, said
 from .side_effects import Contents, EarlierResult, changed_state, process_state
 
-__all__ = ["Callee", "Events"]
-
 Failure = tuple[str, str, Any] | None  # a status, words, and the structure of what was returned instead
 
 

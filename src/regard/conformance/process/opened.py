@@ -10,8 +10,6 @@ from ...common.errors import refuse
 from .session import InProcess, Session
 from .target import WHERE, Target
 
-__all__ = ["name_of", "open_session"]
-
 
 def open_session(function: Callable[..., Any] | str, seconds: float) -> Session | InProcess:
     """The session for a function, or for its name `module:function` or `FILE.py:function`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["last_lines", "one_line", "said"]
-
 LONGEST = 300  # characters of one message
 
 

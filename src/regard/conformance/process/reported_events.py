@@ -11,8 +11,6 @@ from typing import Any
 
 from .plain_text import one_line
 
-__all__ = ["ReportedEvents"]
-
 MOST = 3  # events of one kind and call
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 

@@ -22,8 +22,6 @@ from .one_call import Callee
 from .plain_text import one_line
 from .target import WHERE, Target
 
-__all__ = ["InProcess", "Session"]
-
 MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays
 
 

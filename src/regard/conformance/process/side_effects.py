@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Contents", "EarlierResult", "changed_state", "process_state"]
-
 
 def _module(name: str) -> Any:
     """A module that is loaded already; the judge imports none."""

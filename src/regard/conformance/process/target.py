@@ -18,8 +18,6 @@ from typing import Any
 from ...common.errors import Reason, Refused, did_you_mean, refuse
 from .plain_text import one_line, said
 
-__all__ = ["WHERE", "Target"]
-
 WHERE = "conform"
 FORMS = "module:function or FILE.py:function"
 

@@ -30,8 +30,6 @@ from .plain_text import said
 from .reported_events import ReportedEvents
 from .target import WHERE
 
-__all__ = ["main"]
-
 
 def main(connection: int, lifeline: int) -> None:
     """Answers requests until the parent closes the connection."""

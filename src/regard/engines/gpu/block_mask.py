@@ -17,8 +17,6 @@ from ...language.problem import Problem
 from ..plan import Plan, plan
 from .device_call import on_device
 
-__all__ = ["SIZE", "block_mask"]
-
 SIZE = 128  # rows and keys of a block: what FlexAttention's kernels are tuned for
 
 Lists = tuple[torch.Tensor, torch.Tensor]

@@ -9,8 +9,6 @@ from ..choice import known, possible
 from . import flex, sdpa
 from .device_call import DeviceCall, capturing
 
-__all__ = ["ENGINES", "choose", "why_not"]
-
 ENGINES = ("sdpa", "flex", "tiles")
 REASONS = {
     "sdpa": "plain or causal: torch's fused kernels compute it",

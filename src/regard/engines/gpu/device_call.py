@@ -16,8 +16,6 @@ from ...common.errors import Reason, Refused, refuse
 from ...language.expr import Expr, Table, tables_of
 from ...language.problem import Problem
 
-__all__ = ["DeviceCall", "capturing", "on_device", "tables_on"]
-
 Tables = dict[Table, torch.Tensor]
 
 _copies: weakref.WeakKeyDictionary[Table, dict[torch.device, torch.Tensor]] = weakref.WeakKeyDictionary()

@@ -6,8 +6,6 @@ import torch
 
 from ...language.dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
 
-__all__ = ["factors"]
-
 WORD = 0xFFFFFFFF
 
 

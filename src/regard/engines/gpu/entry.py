@@ -20,8 +20,6 @@ from .device_call import DeviceCall
 from .statistics import statistics as answers
 from .statistics import weights as weights_of
 
-__all__ = ["attend", "explained", "statistics", "weights"]
-
 
 def attend(
     q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None

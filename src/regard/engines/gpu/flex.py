@@ -15,8 +15,6 @@ from .block_mask import block_mask
 from .device_call import DeviceCall, on_device
 from .lowering import mask_of, score_of, whole_of
 
-__all__ = ["attend", "compiled", "rules", "why_not"]
-
 DEVICES = ("cuda", "xpu")
 LEAST_DEPTH = 16  # of the compiled kernels: queries and values of a smaller depth are padded with zeros
 SHAPES = 64  # how often the kernels of one pair of rules are compiled: for other depths and dtypes, gradients, autocast

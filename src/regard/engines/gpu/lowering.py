@@ -22,8 +22,6 @@ from ...language.problem import Problem
 from ...language.tree.interning import known
 from .device_call import Tables
 
-__all__ = ["LOWERED", "lower", "mask_of", "score_of", "whole_of"]
-
 POSITIONS = ("batch", "head", "query", "key")
 LEAST, MOST = -(2.0**31), 2.0**31
 

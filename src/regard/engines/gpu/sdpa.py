@@ -10,8 +10,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from ...language.masks import causal
 from .device_call import DeviceCall
 
-__all__ = ["attend", "why_not"]
-
 FUSED = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 
 

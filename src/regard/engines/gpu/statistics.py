@@ -28,8 +28,6 @@ from .tile_softmax import (
     with_sinks,
 )
 
-__all__ = ["statistics", "weights"]
-
 
 def weights(call: DeviceCall, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """The weights of selected rows and keys (indices from 0) -> (B, H, rows, keys), in the dtype of sums, after

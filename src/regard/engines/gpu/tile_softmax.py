@@ -17,27 +17,6 @@ from .device_call import DeviceCall, capturing
 from .dropout import factors
 from .lowering import mask_of, score_of, whole_of
 
-__all__ = [
-    "INFINITY",
-    "ROWS",
-    "WIDE",
-    "Block",
-    "Denominator",
-    "Rows",
-    "Rules",
-    "Sum",
-    "block",
-    "denominator",
-    "hostile",
-    "left_over",
-    "positions",
-    "rows_at_once",
-    "shares",
-    "summed",
-    "tiles",
-    "with_sinks",
-]
-
 ROWS, KEYS = 256, 256  # of a tile of the plan
 WIDE = 2048  # keys of a run per step
 ROOM = 1 << 26  # scores in memory at a time, unless a single row has more

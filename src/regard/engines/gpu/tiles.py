@@ -14,8 +14,6 @@ from .device_call import DeviceCall
 from .lowering import lower
 from .tile_softmax import Block, Denominator, Rules, Sum, block, hostile, left_over, shares, summed, tiles
 
-__all__ = ["attend"]
-
 
 def attend(call: DeviceCall) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (B, H, Q, E), lse (B, H, Q)), differentiable with respect to q, k, v, sinks and the tables."""

@@ -27,8 +27,6 @@ from .run import threads
 from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, splits, tiling
 
-__all__ = ["Decoder"]
-
 PLACE = {name: number for number, name in enumerate(FIXED)}
 # Slots that differ from step to step, in the order of the arrays in `Decoder.__call__`.
 ADDRESSES = [PLACE[name] for name in ("start", "offsets", "runs", "pages", "parts", "next")]

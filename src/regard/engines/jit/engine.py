@@ -30,30 +30,6 @@ from .run import threads
 from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
 
-__all__ = [
-    "Prepared",
-    "Saved",
-    "aligned",
-    "block_of",
-    "fill",
-    "LARGEST",
-    "keep",
-    "least_work",
-    "needs_64_bits",
-    "parts_of",
-    "prepare",
-    "recipe_of",
-    "rules",
-    "run",
-    "solve",
-    "table_places",
-    "too_large",
-    "specify",
-    "tile_shape",
-    "why_not",
-    "work",
-]
-
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache
 SMALL = 4_000_000  # multiply-adds (about 30 µs) below which a single thread is faster

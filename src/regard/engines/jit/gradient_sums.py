@@ -16,8 +16,6 @@ from ...language.problem import Problem
 from .engine import Saved
 from .kernels.backward_parts.partial_sums import BLOCK
 
-__all__ = ["Grid", "from_tile", "grid", "merged", "sinks"]
-
 
 class Grid(NamedTuple):
     """The tiles and blocks of a call.

@@ -43,8 +43,6 @@ from .run.launch import launch
 from .table_gradients import all_direct, partials_of, reads_of
 from .tiling import PLAN_KEYS
 
-__all__ = ["backward_table_places", "kept", "pull_back", "recipe_of", "run", "zeros"]
-
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
 
 LINE, CROWDED = 64, 128  # bytes of a cache line; rows of float64 a multiple of CROWDED apart collide in the cache

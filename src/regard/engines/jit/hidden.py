@@ -19,8 +19,6 @@ from ...language.expr import key as the_key
 from ...language.expr import score as the_score
 from ...language.problem import Problem
 
-__all__ = ["as_planned", "hides"]
-
 ROWS = 64  # with fewer rows, checking the keys takes longer than tiles save
 SAMPLED = 64, 16  # every 64th row and every 16th key are looked at first
 WORTH = 0.1  # the share of these that must be hidden

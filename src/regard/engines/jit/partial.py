@@ -16,8 +16,6 @@ from .kernels import merge
 from .run import threads
 from .run.launch import launch
 
-__all__ = ["State", "attend_partly", "divide", "merge_states"]
-
 SMALL = 1 << 16  # numbers to merge below which a single thread is faster
 
 

@@ -47,9 +47,6 @@ from .run import threads
 from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
-__all__ = ["Cells", "Runner", "pooled_by_lse", "statistics"]
-
-
 _frames: Memo[Frame] = Memo(64)
 
 

@@ -8,8 +8,6 @@ from ...language.expr import score as the_score
 from ...language.problem import Problem
 from .engine import rules
 
-__all__ = ["all_direct", "partials_of", "reads_of"]
-
 
 def partials_of(score: Expr | None, wanted: list[Table]) -> dict[Expr, Expr]:
     """∂s'/∂leaf for the score and for the reads of tables that need a gradient."""

@@ -11,8 +11,6 @@ from .code.formats import Format
 from .code.target import TALL, host
 from .kernels.forward import PIECE
 
-__all__ = ["PLAN_KEYS", "Tiling", "splits", "tiling", "visited"]
-
 PLAN_KEYS = 16  # keys per tile of the plan: small, so that little is wasted at the edges of windows and documents
 NARROW = 8  # a tile that visits fewer keys than this times the usual rows is narrow
 PATIENT = 1 << 16  # rows beyond which planning narrow tiles would take longer than they save

@@ -23,8 +23,6 @@ from ...language.expr import Expr, Read, tables_of
 from ...language.expr import score as the_score
 from ...language.problem import Gradients, Problem
 
-__all__ = ["Gradients", "backward", "forward", "weights"]
-
 ROWS, KEYS = 64, 2048  # of a block in `weights`: half a megabyte per head, and enough work per NumPy call
 
 

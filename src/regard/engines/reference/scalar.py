@@ -21,18 +21,6 @@ from collections.abc import Sequence
 
 from ...common.errors import refuse
 
-__all__ = [
-    "SelfAttention",
-    "Value",
-    "apply_attention",
-    "attention_scores",
-    "causal_mask",
-    "dot",
-    "dropout_factors",
-    "matmul",
-    "softmax",
-]
-
 
 class Value:
     """A number, its children, and the local derivative with respect to each child; `grad` is filled by `backward`."""

@@ -35,8 +35,6 @@ from ...language.measures import (
 from ...language.problem import Problem
 from .attention import ROWS, Denominator, blocks, denominator, logits, shares, with_sinks
 
-__all__ = ["statistics"]
-
 
 class Rows:
     """A block of rows of the matrix: logits s, the variables they were computed from, denominators, weights p."""

@@ -27,8 +27,6 @@ from .attention import (
     with_sinks,
 )
 
-__all__ = ["push_forward"]
-
 
 def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.ndarray]:
     """dlse = Σ P ∘ dS,  dout = (P ∘ (dS − dlse)) v + P dv,  where dS is the change of the scores.

@@ -21,19 +21,6 @@ from .axes import how_to_fit
 from .numbers import LIMIT, shortly, small
 from .starts import Starts
 
-__all__ = [
-    "Arguments",
-    "check_reads",
-    "checked_dropout",
-    "checked_rule",
-    "checked_scale",
-    "checked_sinks",
-    "checked_start",
-    "follow_tensors",
-    "is_bare",
-    "picked",
-]
-
 
 class Arguments(NamedTuple):
     """The unchecked arguments of a call besides q, k and v, as in `regard.attention`."""

@@ -14,8 +14,6 @@ from ...common.dtypes import LISTED, row_of, torch_dtypes
 from ...common.errors import Reason, Refused
 from .numbers import LIMIT
 
-__all__ = ["checked_array", "disagreements", "four_axes", "refuse_gradients", "shape_text"]
-
 Sizes = tuple[int, ...]
 
 

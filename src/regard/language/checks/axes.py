@@ -6,8 +6,6 @@ import numpy as np
 
 from ..added_masks import how_to_pass
 
-__all__ = ["how_to_fit"]
-
 
 def how_to_fit(array: np.ndarray, name: str, shape: tuple[int, int, int, int]) -> str:
     """The fix for a mask or a score of the wrong axes: what people pass most often has a name or an index.

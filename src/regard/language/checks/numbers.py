@@ -10,8 +10,6 @@ from ...common.arrays import read_array
 from ...common.errors import Refused, refuse
 from ..expr import Expr, Table, batch, frozen_table, lift
 
-__all__ = ["LIMIT", "count", "frozen", "integers", "not_negative", "per_batch", "shortly", "small", "whole"]
-
 LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
 

@@ -14,8 +14,6 @@ from ..analysis import substituted
 from ..expr import Expr, Op, batch, head, walk
 from .numbers import LIMIT, shortly, small
 
-__all__ = ["Starts", "checked_starts", "counted"]
-
 
 class Starts(NamedTuple):
     """The numbers of the first batch entry and the first query head; None means 0, in a call that is the whole."""

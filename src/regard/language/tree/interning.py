@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from ...common.caching import lock
 
-__all__ = ["known", "name_of_array", "share", "walk"]
-
 HASHED = 1 << 16  # the most bytes of an array that is identified by its content
 
 # By identity: class, words, and the ids of the parts.

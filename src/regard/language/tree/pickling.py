@@ -6,8 +6,6 @@ from typing import Any
 
 from .interning import walk
 
-__all__ = ["reduced"]
-
 
 def reduced(root: Any) -> tuple[Any, ...]:
     """What `__reduce__` returns for an operator or a read: each node below it once, children before parents."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from ..operators import CALL, COMPARE, OPERATORS, UNARY
 
-__all__ = ["rank", "written"]
-
 
 def written(root: Any, names: dict[int, str], limit: float) -> str:
     """The text of an expression, with the names of its tables, and of parts that have one, by id; text beyond the limit

@@ -18,8 +18,6 @@ from types import ModuleType
 from ...common.interception import torch_if_imported
 from .syntax import Syntax
 
-__all__ = ["teach_dynamo"]
-
 MODULE = "torch._dynamo.variables.builtin"
 MIRRORED = {
     operator.eq: "__eq__",

@@ -10,8 +10,6 @@ import numpy as np
 
 from ...common.errors import did_you_mean, page, refuse
 
-__all__ = ["METHODS", "SPELLINGS", "Syntax", "spelled"]
-
 # The functions of the language by their names in NumPy and torch, and methods of arrays; `spellings` fills them in.
 SPELLINGS: dict[str, Callable] = {}
 METHODS: dict[str, Callable] = {}

@@ -10,8 +10,6 @@ from ...common.arrays import is_float, is_tensor, outline
 from ...common.errors import refuse
 from .interning import name_of_array
 
-__all__ = ["Array", "number_of", "readable"]
-
 
 class Array:
     """An array with a name. source: the caller's array or tensor; array: its numbers, in the same memory.

@@ -21,8 +21,6 @@ from .syntax import Syntax
 from .tables import Array
 from .writing import operand, pieces
 
-__all__ = ["Traced", "called", "recorded", "tracing"]
-
 TEXTS = {row.name: row.text for row in OPERATORS.values()}
 TRUTH = "regard: a rule over positions has no truth value. Use & | ~ instead of and, or, not, and where instead of if."
 INFIX = tuple(row.name for row in OPERATORS.values() if row.precedence != CALL)

@@ -20,8 +20,6 @@ from .interning import walk
 from .printing import written
 from .tables import Array
 
-__all__ = ["evaluable", "frozen_at", "operand", "pieces", "write"]
-
 DEEP = 20  # levels of an expression in one statement: Python cannot parse parentheses that are nested too deeply
 DEEPEST = 90  # nested parentheses in the text of a whole expression
 EACH = 200  # characters per node beyond which shared nodes are written once

@@ -13,8 +13,6 @@ import numpy as np
 
 from ...conformance.process.plain_text import said
 
-__all__ = ["Failed", "Flood", "executed", "failed", "printing", "raised"]
-
 KEPT = 4000  # characters that a step prints and that are shown
 FLOOD = 10 << 20  # characters that a step may print
 

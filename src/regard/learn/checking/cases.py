@@ -11,8 +11,6 @@ import numpy as np
 
 from ..chapter import Exercise
 
-__all__ = ["Case", "cases_of", "filled"]
-
 Case = dict[str, Any]
 
 

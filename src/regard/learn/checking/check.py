@@ -18,8 +18,6 @@ from ..chapter import Chapter, Exercise
 from ..folder import until_cell_ends
 from .problem import Problem
 
-__all__ = ["Checked", "Checker", "check", "checked"]
-
 OPENING = 60.0  # seconds: importing torch takes most of them
 LOADING = 5.0  # seconds to run the learner's file
 IMPORTING = 30.0  # seconds to run a file that imports torch

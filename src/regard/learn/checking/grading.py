@@ -31,8 +31,6 @@ from .law import computed
 from .problem import Problem
 from .values import agree, difference, plain, shape_of, shown, single
 
-__all__ = ["Broken", "Grading"]
-
 MODULE = "exercise"  # the name of the learner's file while it is checked
 FINE, COARSE = 2.0**-26, 2.0**-12  # the roots of the roundoff of float64 and float32
 

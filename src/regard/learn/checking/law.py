@@ -17,8 +17,6 @@ from ...conformance.law.forward import forward
 from ...conformance.law.meaning import meaning
 from ...conformance.mistakes.mistake import Mistake
 
-__all__ = ["computed"]
-
 LAWS = Adapter()
 
 

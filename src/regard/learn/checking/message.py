@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from ..chapter import Exercise
 from .check import Checked
 
-__all__ = ["Message", "message"]
-
 
 @dataclass(frozen=True)
 class Message:

@@ -19,8 +19,6 @@ from .law import computed
 from .problem import Problem
 from .values import agree
 
-__all__ = ["explained", "known_mistake"]
-
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet
 PAIRING = 1.0  # seconds in which pairs of mistakes are tried
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["agree", "difference", "plain", "shape_of", "shown", "single"]
-
 MOST = 24  # numbers that are shown of one array
 LARGEST = 10_000_000  # numbers of an array that is compared
 

@@ -18,8 +18,6 @@ from ...conformance.process.memory import limit_memory
 from ...conformance.process.worker import end_with, flush, leave
 from .calling import KEPT
 
-__all__ = ["main"]
-
 MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
 
 

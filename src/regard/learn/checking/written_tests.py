@@ -13,8 +13,6 @@ from .grading import Grading
 from .naming import known_mistake
 from .problem import Problem
 
-__all__ = ["TestGrading"]
-
 NAMED = 5  # accepted wrong answers that are described
 
 

@@ -21,8 +21,6 @@ from ..forms import FORMS
 from ..running import NEEDS
 from .question_text import given, whys
 
-__all__ = ["FOLDER", "notebook", "write_notebooks"]
-
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
 STEPS = re.compile(r"^steps = \d+", re.M)  # how long a reveal trains
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from ..chapter import Question
 
-__all__ = ["given", "whys"]
-
 
 def given(question: Question) -> str:
     """What a question shows to choose from."""

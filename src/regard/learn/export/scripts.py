@@ -12,8 +12,6 @@ from ..chapter import Chapter, Claim, Question, Reveal
 from ..folder import writing
 from ..running import installed, outcome, reveal
 
-__all__ = ["scripts", "write_scripts"]
-
 
 def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     """Writes `03-scores/NAME.py` for each reveal and claim, and yields its path; each runs once, for its output.

@@ -11,8 +11,6 @@ from ..forms import FORMS
 from .prose import code, inline, prose
 from .recorded import Recorded
 
-__all__ = ["Results", "again", "body", "code_and_output", "data", "printed", "question_data"]
-
 OUTCOMES = ("It holds.", "It holds on a condition.", "It fails.")
 BUTTONS = (
     '<p class="buttons"><button type="submit">Answer</button> '

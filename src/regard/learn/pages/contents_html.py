@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from ..chapter import Chapter
 
-__all__ = ["contents"]
-
 
 def contents(chapters: Sequence[Chapter]) -> str:
     """The list of chapters; the script fills in the progress."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from ...common.errors import Refused, page, refuse
 from .formula_lines import Cell, grids
 
-__all__ = ["checked", "formula"]
-
 CHARACTER = "A-Za-zα-ωΑ-ΟΡΤ-Ωϕℓ"  # Π and Σ are signs
 TOKEN = re.compile(
     rf"""(?P<space>\s+)|(?P<number>\d+(?:,\d{{3}})*(?:\.\d+)?)|(?P<word>[{CHARACTER}]+(?:[-’'][{CHARACTER}]+)*)"""

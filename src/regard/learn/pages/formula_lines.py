@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-__all__ = ["Cell", "grids"]
-
 RELATIONS = "=→≈"
 RELATION = re.compile(rf"(?<!\S)[{RELATIONS}](?!\S)")
 JOINS = f"{RELATIONS}+−·/@"  # wide spaces beside these are there for alignment

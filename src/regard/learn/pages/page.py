@@ -11,8 +11,6 @@ from typing import Any
 from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
 
-__all__ = ["FILES", "page", "policy"]
-
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
     "following", "chapter",

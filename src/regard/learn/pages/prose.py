@@ -13,8 +13,6 @@ from .formula import formula
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-__all__ = ["code", "inline", "prose"]
-
 COMMENT = re.compile(r"^<!--.*?-->\s*$", re.M)
 TITLE = re.compile(r"^# .*\n", re.M)
 

@@ -11,8 +11,6 @@ from typing import Any
 from ..chapter import Chapter, Claim, Part, Question, Reveal, Visual
 from ..running import installed, outcome, reveal, visual_data
 
-__all__ = ["Recorded", "record", "run"]
-
 
 @dataclass(frozen=True)
 class Recorded:

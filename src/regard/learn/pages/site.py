@@ -17,9 +17,6 @@ from .contents_html import contents
 from .page import FILES, page
 from .recorded import record
 
-__all__ = ["TITLE", "chapter_page", "name_of", "write_site"]
-
-
 TITLE = "Self-attention: a course"
 
 

@@ -24,8 +24,6 @@ from .chapter_html import Results, code_and_output, printed
 from .prose import code, inline, prose
 from .recorded import Recorded, record
 
-__all__ = ["Slide", "slides", "slides_page", "write_slides"]
-
 HEADING = re.compile(r"^## +(.*)$", re.M)
 FORMULAS = re.compile(r"^```math\n.*?^```$", re.M | re.S)
 MARK = '<meta name="generator" content="regard slides">'

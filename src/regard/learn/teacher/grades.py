@@ -20,8 +20,6 @@ from ..folder import FAST, starts_of_all
 from ..progress import NAME, Progress, read
 from ..running import installed
 
-__all__ = ["Grade", "Learner", "Predictions", "grades", "of_folder"]
-
 FILES = "[0-9][0-9]_*.py"  # names of a learner's files
 PASSED, WRONG, NOT_BEGUN, NOT_CHECKED = "passed", "not right", "not begun", "not checked"
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from .grades import NOT_BEGUN, PASSED, Grade, Learner
 
-__all__ = ["as_csv", "as_data", "of_chapters", "summary"]
-
 COLUMNS = (
     "learner", "chapter", "exercise", "result", "mistakes", "problem", "tries", "hints", "shown", "is_solution",
     "questions_right", "questions_answered", "questions",

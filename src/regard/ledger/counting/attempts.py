@@ -22,8 +22,6 @@ from ..stand_ins.routed import replace_routed
 from .confirm import confirm
 from .passes import Pass, run
 
-__all__ = ["ran"]
-
 WAYS = (("meta", True), ("meta", False), ("cpu", False))  # where new tensors are, whether modules are in training mode
 
 

@@ -21,8 +21,6 @@ from ..stand_ins.attention import NAME
 from ..stand_ins.routed import replace_routed
 from .passes import run
 
-__all__ = ["confirm"]
-
 SIZES = ((12, 2), (20, 3))  # tokens and sequences
 
 

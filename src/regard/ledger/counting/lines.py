@@ -16,8 +16,6 @@ from .pairs import counted, pairs
 from .parts import Key, Places
 from .passes import Pass
 
-__all__ = ["attention_work", "lines", "more_experts"]
-
 _pairs, _counted = functools.lru_cache(512)(pairs), functools.lru_cache(512)(counted)
 
 

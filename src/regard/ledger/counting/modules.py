@@ -16,16 +16,6 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
-__all__ = [
-    "chosen_experts",
-    "flops",
-    "is_experts",
-    "is_known",
-    "matrices",
-    "multiplies_once",
-    "parameters",
-]
-
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.MultiheadAttention)
 # Parameters with several axes that are added, multiplied number by number, or looked up.

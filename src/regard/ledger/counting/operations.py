@@ -15,8 +15,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Counter", "Product"]
-
 aten = torch.ops.aten
 # Operations whose result is still the weight that they are given: rows chosen from it, a copy, another dtype.
 KEEPS = {

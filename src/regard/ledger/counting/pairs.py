@@ -17,8 +17,6 @@ from ...language.analysis import evaluate
 from ...language.expr import Const, Expr, Op, Var, walk
 from ...language.problem import Problem
 
-__all__ = ["Band", "band", "counted", "pairs"]
-
 LONGEST = 1 << 20  # rows and keys up to which a plan is made
 FEW = 1 << 18  # pairs that are tried one by one
 TILE = 64

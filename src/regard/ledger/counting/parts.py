@@ -8,8 +8,6 @@ from torch import nn
 
 from .modules import is_experts
 
-__all__ = ["Key", "Places"]
-
 Key = tuple[str, int | None, str]  # stack, number of the layer, part
 STATE = re.compile(r"mamba|deltanet|rwkv|recurrent|linear_?attention|short_?conv|lightning|xlstm", re.I)
 ATTENTION = re.compile(r"attention|attn", re.I)

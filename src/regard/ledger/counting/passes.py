@@ -23,9 +23,6 @@ from ..stand_ins.values import Unanswered
 from .modules import chosen_experts, flops, is_experts, is_known
 from .operations import Counter, Product
 
-__all__ = ["CACHES", "ModuleCall", "Pass", "cache_of", "held", "loss_of", "next_step", "run"]
-
-
 CACHES = ("past_key_values", "cache_params", "state")  # what models call what they keep for the next token
 
 

@@ -17,8 +17,6 @@ from ...torch.hf.quiet import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
 from ..stand_ins import attention, experts
 
-__all__ = ["Subject", "subject"]
-
 MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would not end
 
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from ...common.files.tensors import header_of, opened
 
-__all__ = ["Held", "held_in"]
-
 
 class Held(NamedTuple):
     """Numbers and bytes of all tensors in a folder."""

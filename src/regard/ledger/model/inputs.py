@@ -15,8 +15,6 @@ from torch import nn
 
 from ...common.errors import refuse
 
-__all__ = ["candidates", "reads_tokens", "unread"]
-
 TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 MEDIA = ("pixel_values", "pixel_values_videos", "input_features", "input_values")
 SECOND = 16_000  # samples of sound

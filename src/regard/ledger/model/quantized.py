@@ -14,8 +14,6 @@ from torch import nn
 
 from ..counting.modules import is_experts, matrices
 
-__all__ = ["Format", "quantization", "weight_bytes"]
-
 
 class Format(NamedTuple):
     """How a configuration stores weights. name: for messages · bytes_of: of a matrix (rows, columns) · experts, linear:

@@ -20,8 +20,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...language.expr import Expr
 from ...torch.hf.lazy_mask import LazyMask, lazy_mask
 
-__all__ = ["NAME", "AttentionCall", "noted", "register", "streaming"]
-
 NAME = "regard-ledger"
 _calls: ContextVar[list[tuple[torch.nn.Module, AttentionCall]] | None] = ContextVar("attention calls", default=None)
 

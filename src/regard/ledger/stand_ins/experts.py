@@ -12,8 +12,6 @@ import torch
 
 from .attention import NAME
 
-__all__ = ["register", "set_on"]
-
 
 def register() -> None:
     """Registers the function with transformers."""

@@ -13,8 +13,6 @@ from ...common.call_hooks import without_data
 from ...language.callables import as_mask
 from .attention import AttentionCall, streaming
 
-__all__ = ["own_calls"]
-
 
 @contextmanager
 def own_calls(note: Callable[[AttentionCall], None]) -> Iterator[None]:

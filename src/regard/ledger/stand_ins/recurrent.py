@@ -27,8 +27,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["Noted", "Recurrence", "noted"]
-
 
 @dataclass(frozen=True)
 class Recurrence:

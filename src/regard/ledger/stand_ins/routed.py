@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["replace_routed"]
-
 
 def replace_routed(model: nn.Module) -> bool:
     """Replaces the functions of such modules in a model. Whether there are any.

@@ -11,8 +11,6 @@ from torch.overrides import TorchFunctionMode
 from ...language.masks import causal
 from .attention import AttentionCall, streaming
 
-__all__ = ["Sdpa"]
-
 FUNCTION = torch.nn.functional.scaled_dot_product_attention
 
 

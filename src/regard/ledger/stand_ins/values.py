@@ -14,8 +14,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-__all__ = ["Unanswered"]
-
 aten = torch.ops.aten
 MIXES = {aten.copy_.default, aten._to_copy.default, aten.index.Tensor}  # these take tensors of two devices
 

@@ -11,8 +11,6 @@ from ..runs.run import Run
 from .head_scores import HeadScore, HeadScores
 from .running import Running
 
-__all__ = ["Collected", "LeftOut"]
-
 LeftOut: TypeAlias = Sequence[tuple[str, Sequence[Reason]]]
 
 

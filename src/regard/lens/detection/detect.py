@@ -24,8 +24,6 @@ from .collected import Collected
 from .given_texts import named
 from .head_scores import KINDS, HeadScores
 
-__all__ = ["detect_heads"]
-
 SHOWN = 200  # characters of an own measure in the result
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from ...common.errors import refuse
 
-__all__ = ["named", "read_file"]
-
 NAMED = 60  # characters of a text that are its name
 
 

@@ -11,8 +11,6 @@ import numpy as np
 from ...common.errors import refuse
 from ...common.text.counted import counted
 
-__all__ = ["KINDS", "HeadScore", "HeadScores"]
-
 # The detectors by the names of their figures, and the keys that they measure the weight on.
 KINDS = {
     "previous": "the previous token",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["LARGEST", "Running"]
-
 LARGEST = 3  # how many of the largest values are kept
 
 

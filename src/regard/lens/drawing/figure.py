@@ -11,8 +11,6 @@ from ..runs.call import Call
 from ..runs.codes import encode
 from ..runs.tiles import region
 
-__all__ = ["MatrixFigure", "matrix_figure"]
-
 
 @dataclass(frozen=True, eq=False)
 class MatrixFigure:

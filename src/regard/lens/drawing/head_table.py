@@ -10,8 +10,6 @@ from rich.text import Text
 from ..detection.head_scores import HeadScore, HeadScores
 from ..runs.labels import words
 
-__all__ = ["head_table"]
-
 BEST = 3  # heads for each detector
 CELL = 9  # columns of the terminal for the score of a head
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-__all__ = ["heatmap"]
-
 DECADES = {"near": 3, "log": 6}  # the decades of the logarithmic scales
 SHORT = 256  # keys: up to here, three decades are enough
 NOTHING = "#c6d6ea"  # the color of exactly 0, which is not part of a color map

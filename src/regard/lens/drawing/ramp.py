@@ -10,8 +10,6 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["ramp"]
-
 # Lightness, chroma, hue in degrees: from the background to the strongest color.
 PATHS = {
     "light": [(0.975, 0.008, 100), (0.86, 0.085, 105), (0.70, 0.125, 165), (0.50, 0.105, 225), (0.22, 0.105, 290)],

@@ -30,8 +30,6 @@ from .ramp import ramp
 if TYPE_CHECKING:
     from ..runs.first_view import Choice
 
-__all__ = ["matrix", "summary"]
-
 BLOCKS = {
     "spread": "entropy, % of the maximum possible",
     "special": "weight on special tokens, %",

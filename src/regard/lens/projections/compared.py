@@ -6,8 +6,6 @@ import numpy as np
 
 from .layer import Projection
 
-__all__ = ["ROWS", "equal", "heads_from", "rounding"]
-
 ROWS = 64  # the most rows that are compared
 WIDE = 2.0**-24  # 16-bit products are summed in float32
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["NAMES", "LayerProjections", "Projection"]
-
 NAMES = ("q", "k", "v", "o")
 LATER = "a later pass of generation does not multiply the outputs of all heads by it"
 

@@ -15,8 +15,6 @@ from ..runs.call import Call
 from .compared import equal, heads_from
 from .layer import LayerProjections, Projection
 
-__all__ = ["Products", "Waiting"]
-
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything
 STEADY = 0.005  # relative tolerance for a constant ratio of lengths, which allows for 16-bit rounding

@@ -10,8 +10,6 @@ from ...common.text.counted import counted
 from ..runs.axis import Axis
 from .recorded_call import Recorded
 
-__all__ = ["Axes", "PatchGrid"]
-
 BEFORE = 16  # the most tokens, such as a class token and registers, that a model puts before the patches
 VISION = ("vision", "visual", "image", "vit", "pixel")
 

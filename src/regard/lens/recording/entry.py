@@ -16,8 +16,6 @@ from .keeper import RecordingOptions
 from .run_model import record_model
 from .session import record_module
 
-__all__ = ["of_model", "of_module"]
-
 
 def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOptions) -> Run:
     """The run of any torch module, method or function."""

@@ -18,8 +18,6 @@ from ..runs.figures import with_figures
 from ..runs.run import Run
 from .provenance import facts
 
-__all__ = ["of_arrays", "of_weights"]
-
 
 def of_arrays(
     q,

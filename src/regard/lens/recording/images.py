@@ -11,8 +11,6 @@ import numpy as np
 
 from ...common.errors import first_line, refuse
 
-__all__ = ["patches_of", "pixels", "png"]
-
 LARGEST = 200_000  # bytes of a PNG
 
 

@@ -17,8 +17,6 @@ from .axes import PatchGrid
 from .images import patches_of, pixels
 from .token_text import fit, spelled, unknown
 
-__all__ = ["Given", "given_inputs", "given_image", "given_text"]
-
 
 @dataclass(eq=False)
 class Given:

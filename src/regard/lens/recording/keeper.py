@@ -23,8 +23,6 @@ from .axes import Axes
 from .passes import Growing
 from .recorded_call import UNKNOWN, Recorded, completed
 
-__all__ = ["Keeper", "RecordingOptions", "Skipped", "keeping"]
-
 VALUES = 64_000_000  # bytes: up to this size v, x and out are stored unless `values` is set
 MATRICES = 256_000_000  # bytes: the matrices of the layers stay with the run up to this size
 

@@ -33,8 +33,6 @@ from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled, unknown
 
-__all__ = ["DefaultModel", "record_text"]
-
 SMALL = 1 << 18  # weights of a call: below this, NumPy is faster than compiling a kernel
 # Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
 ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)

@@ -31,8 +31,6 @@ from .rules.handwritten import read_steps
 from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .tensor_layout import Layout
 
-__all__ = ["Recorder"]
-
 # Arguments through which transformers layers receive the hidden states of another text.
 CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 

@@ -17,8 +17,6 @@ from ..runs.call import Call
 from .recorded_call import Recorded
 from .rules.one_entry import CELLS, added, mask_of, reads
 
-__all__ = ["Growing"]
-
 TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["facts", "hash_of"]
-
 
 def facts() -> dict[str, Any]:
     """The versions of the imported libraries, the date, and how exact the numbers are."""

@@ -15,8 +15,6 @@ from ..runs import figures
 from ..runs.call import UNMEASURED, Call
 from ..runs.row_figures import ROWS
 
-__all__ = ["COMPARED", "UNKNOWN", "Recorded", "checked", "completed", "unmeasured"]
-
 UNKNOWN = "unknown_output_projection"  # the note that says why W_o is not known
 COMPARED = 1 << 18  # weights: larger calls are compared with the model in some rows only
 ROUNDING = 0.02  # the largest change of a weight that rounding of 16-bit scores may cause

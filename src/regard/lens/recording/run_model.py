@@ -18,8 +18,6 @@ from .keeper import UNSEEN, Keeper, RecordingOptions
 from .session import accepts, on_regard, record_module
 from .token_text import spelled
 
-__all__ = ["record_model"]
-
 LIKELIEST = 8  # candidates that are stored for every generated token
 
 

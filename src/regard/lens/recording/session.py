@@ -19,8 +19,6 @@ from .observer import Recorder
 from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
-__all__ = ["accepts", "on_regard", "record_module"]
-
 After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
 

@@ -13,8 +13,6 @@ import torch
 from ...common.arrays import is_tensor, read_array
 from ...common.module_settings import number_of_heads
 
-__all__ = ["Layout", "numbers", "weights_of"]
-
 PLAIN = (
     torch.float32,
     torch.float64,

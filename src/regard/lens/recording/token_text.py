@@ -9,8 +9,6 @@ from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...common.text.counted import counted
 
-__all__ = ["fit", "spelled", "unknown"]
-
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in SentencePiece
 
 

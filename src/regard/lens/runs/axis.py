@@ -12,8 +12,6 @@ from ...common.errors import Reason, Refused
 from ...common.text.counted import counted
 from ...language.expr import Table, frozen_table
 
-__all__ = ["Axis", "Segment"]
-
 
 @dataclass(frozen=True)
 class Segment:

@@ -23,8 +23,6 @@ from .detectors import reads_token
 from .readers import readers
 from .row_figures import means
 
-__all__ = ["UNMEASURED", "Call", "Overview"]
-
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
 
 Part = slice | Sequence[int] | np.ndarray | int | None

@@ -23,8 +23,6 @@ from .detectors import of_tokens
 from .figures import moved, with_figures
 from .readers import SMALL
 
-__all__ = ["RECORDED", "changed"]
-
 RECORDED = "recorded"  # the mask of the model
 COMPARED = ("compared", "difference", "empty")  # notes that compare the call with the model's output
 

@@ -14,23 +14,6 @@ import zlib
 
 import numpy as np
 
-__all__ = [
-    "COARSE_ERROR",
-    "FINE_ERROR",
-    "FIRST",
-    "LEAK",
-    "MASKED",
-    "NAN",
-    "OUT",
-    "TINY",
-    "ZERO",
-    "decode",
-    "encode",
-    "packed",
-    "percent",
-    "wrong",
-]
-
 MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST = range(7)
 DECADES, STEPS = 6, 249
 COARSE_ERROR = 10 ** (DECADES / STEPS * (0.5 + 1 / 512)) - 1  # relative: 2.8 %

@@ -22,8 +22,6 @@ from ...language.masks import everything
 from ...language.tree.interning import walk
 from .axis import Axis
 
-__all__ = ["DETECTORS", "checked", "of_tokens", "reads_token", "token"]
-
 token = frozen_table(np.array([-(2**62)]), "token")
 
 DETECTORS = {

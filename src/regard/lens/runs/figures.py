@@ -21,8 +21,6 @@ from .readers import SMALL, keys_of
 from .row_figures import OF_VALUES, ROWS
 from .tiles import overview
 
-__all__ = ["CELLS", "measured", "moved", "of_weights", "with_figures"]
-
 BLOCK = 1 << 20  # given weights that are processed at a time
 CELLS = 128  # along the side of the overview
 

@@ -17,8 +17,6 @@ from .figures import with_figures
 from .labels import named, visible
 from .run import Run
 
-__all__ = ["Choice", "choose"]
-
 TIMES = 2  # how much more weight than in the other rows
 # A head in which more of the rows have the same strongest key, or of those whose strongest key is an ordinary token, is
 # shown first only if all heads are so.

@@ -12,8 +12,6 @@ from ...common.text.characters import joins
 if TYPE_CHECKING:
     from .axis import Axis
 
-__all__ = ["named", "visible", "words"]
-
 SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Categories without a visible glyph: control, format (joiners, directions), separator, surrogate, private use and
 # unassigned characters.

@@ -10,8 +10,6 @@ from ...language.analysis import bounds, evaluate
 from ...language.expr import Expr
 from ...language.intervals import Interval
 
-__all__ = ["reach"]
-
 BOXES = 1 << 16  # the most boxes at a time; for masks that need more, some cells stay unknown
 
 

@@ -11,8 +11,6 @@ from ...common.errors import Reason, Refused, refuse
 from .axis import Axis
 from .call import Call
 
-__all__ = ["to_bertviz", "to_circuitsvis"]
-
 MOST = 100_000_000  # weights: the viewers write all of them into a page
 
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from .codes import FINE_ERROR
 
-__all__ = ["too_large"]
-
 # A weight is exp(score − lse): a relative error ε of either moves it by ε · |score|.
 LARGE = FINE_ERROR / 2 / float(np.finfo(np.float32).eps)  # about 450
 

@@ -11,8 +11,6 @@ from ...language.analysis import substituted
 from ...language.expr import Expr, head, key, query
 from ...language.tree.interning import walk
 
-__all__ = ["SMALL", "keys_of", "readers"]
-
 SMALL = 1 << 18  # pairs: below this, NumPy is faster than compiling a kernel
 
 _counts: Memo[np.ndarray] = Memo(8)

@@ -9,8 +9,6 @@ import numpy as np
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 
-__all__ = ["OF_VALUES", "ROWS", "means"]
-
 # The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
 # rows of a head.
 ROWS = {

@@ -12,8 +12,6 @@ from ...common.text.counted import counted
 from .axis import Axis
 from .call import Call
 
-__all__ = ["Run", "Step"]
-
 
 @dataclass(frozen=True)
 class Step:

@@ -26,8 +26,6 @@ from .codes import encode, wrong
 from .mask_reach import reach
 from .precision import too_large
 
-__all__ = ["Tile", "Weights", "coded", "overview", "region", "tile"]
-
 SMALL = 1 << 18  # pairs: below this, NumPy is faster than planning a kernel
 BLOCK = 1 << 20  # pairs that NumPy processes at a time
 PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; larger tiles are sampled

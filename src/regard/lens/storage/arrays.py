@@ -11,8 +11,6 @@ from ...common.errors import Reason
 from ...common.files.strict_json import FIX
 from ..runs.call import Call, Overview
 
-__all__ = ["arrays_of", "faults", "fields_of"]
-
 # One character per axis; the same character means the same size in all arrays of a call.
 AXES = {
     "q": "HQD",

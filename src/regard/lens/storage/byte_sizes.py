@@ -7,8 +7,6 @@ import re
 
 from ...common.errors import refuse
 
-__all__ = ["shown", "size_of"]
-
 UNITS = (
     {"": 1, "b": 1}
     | {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}

@@ -15,18 +15,6 @@ from ..runs.call import Call
 from ..runs.run import Step
 from .byte_sizes import shown
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "axis_of",
-    "described_axis",
-    "described_call",
-    "fields_of",
-    "parse",
-    "steps_of",
-    "text",
-]
-
 FORMAT, VERSION = "regard run", 1
 LARGEST = 1 << 26  # bytes: sixty times the size of a manifest with 100,000 tokens
 SUM = b', "sum": '  # the file ends with the CRC-32 of everything before this

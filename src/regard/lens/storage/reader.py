@@ -24,19 +24,6 @@ from . import manifest
 from . import rules_json as rules
 from .byte_sizes import shown
 
-__all__ = [
-    "DRAFT",
-    "FOLDER",
-    "MANIFEST",
-    "file_of",
-    "generation_of",
-    "is_run",
-    "open_run",
-    "run_of",
-    "sha256",
-    "state_of",
-]
-
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
 OURS = re.compile(r"call-[0-9]{3,6}(\.[0-9]{1,9})?\.safetensors")

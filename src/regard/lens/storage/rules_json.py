@@ -15,8 +15,6 @@ from ...common.errors import Reason, Refused, did_you_mean, page
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold_all
 from ...language.operators import OPERATORS
 
-__all__ = ["pack", "unpack"]
-
 SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
 
 

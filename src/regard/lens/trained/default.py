@@ -14,8 +14,6 @@ from ...models.generation import generate as continued
 if TYPE_CHECKING:
     from ...models.training.checkpoint import Saved
 
-__all__ = ["default_text"]
-
 TOKENS = 128  # of the beginning of a text
 MISSING = "the files of its training are missing, have changed, or have no validation text"
 

@@ -13,8 +13,6 @@ from ..recording.keeper import Keeper
 from ..runs.run import Step
 from .tokens import axis_of
 
-__all__ = ["Generation"]
-
 LIKELIEST = 8  # candidates that are stored for every generated token
 
 Generated = tuple[list[int], list[torch.Tensor]]  # the tokens, and the logits of each

@@ -19,8 +19,6 @@ from .tokens import axis_of
 if TYPE_CHECKING:
     from ...models.training.checkpoint import Saved
 
-__all__ = ["TrainedModel", "is_trained", "trained_facts"]
-
 WEIGHTS = "model.safetensors"
 OTHERS = ("config.json", "run.json")  # of a transformers model, and of a recorded run
 GENERATES, CLASSIFIES = "LanguageModel", "SequenceClassifier"

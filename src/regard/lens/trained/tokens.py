@@ -9,8 +9,6 @@ from ..runs.axis import Axis
 if TYPE_CHECKING:
     from ...models.data.vocabulary import Vocabulary
 
-__all__ = ["axis_of"]
-
 
 def axis_of(vocabulary: Vocabulary, ids: list[int]) -> Axis:
     """The axis of these tokens: bytes of an incomplete character as ⟨C3⟩, the end-of-document token as ⟨end⟩.

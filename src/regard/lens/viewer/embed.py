@@ -17,8 +17,6 @@ from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
 from .frames import frame
 
-__all__ = ["LARGEST", "MOST", "THUMBNAIL", "blocks", "fits", "kept", "walked"]
-
 WHOLE = 2_500_000  # weights: below this all are stored, with two bytes each before compression
 MOST = 60_000_000  # weights: below this they are stored in part; more take too long to compute
 LARGEST = 1 << 22  # the most weights of one head, which the browser unpacks as a whole

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["frame", "unframed"]
-
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
     """The header and the arrays as bytes.

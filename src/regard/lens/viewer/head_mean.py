@@ -11,8 +11,6 @@ from ..runs.codes import ABOVE
 from ..runs.run import Run
 from .queries import tracks
 
-__all__ = ["MEANS", "HeadMean", "mean_of"]
-
 MEANS = ("mean", "all")  # of the heads of a call; of those of all calls between the same axes
 PAIRS = 1 << 20  # weights of single heads that are computed at a time
 COUNTED = 1 << 28  # weights of single heads: with more, the figures that need every weight are left out

@@ -10,8 +10,6 @@ from typing import Any
 from ...common.errors import refuse
 from ..runs.run import Run
 
-__all__ = ["HELD", "HeldRuns"]
-
 HELD = 16  # runs that were made on request; those that were not used for the longest time are forgotten
 
 

@@ -24,8 +24,6 @@ from . import embed, matrices
 from .live import described
 from .views import SCRIPTS, STYLES, VISUALS, sections
 
-__all__ = ["page", "policy"]
-
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
 

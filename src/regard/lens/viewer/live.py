@@ -18,8 +18,6 @@ from .python_source import origin
 from .queries import about, calls_of, plain
 from .routes import ROUTES, Responder
 
-__all__ = ["LONGEST", "Live", "described"]
-
 LONGEST = 1 << 20  # bytes of a request
 AHEAD = 64  # requests that are answered with a new run
 FRAMES = ("tile", "row", "tracks", "overview")

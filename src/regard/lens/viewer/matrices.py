@@ -17,8 +17,6 @@ from ..projections.layer import NAMES, LayerProjections
 from ..runs.call import Call
 from .frames import frame
 
-__all__ = ["about", "kept", "matrices", "products"]
-
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
 OUTPUTS = 16  # elements of the layer's output in a page
 

@@ -8,8 +8,6 @@ from ..runs.run import Run
 from . import embed
 from .html import page
 
-__all__ = ["frame_of"]
-
 HEIGHT = 860  # pixels
 
 

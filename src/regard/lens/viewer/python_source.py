@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from ..runs.run import Run
 
-__all__ = ["origin"]
-
 # The arguments of `look` that can be written as literals.
 NAMES = ("text", "target", "picture", "generate", "layers", "entry", "values", "limit")
 LONGEST = 2000  # the most characters of the expression

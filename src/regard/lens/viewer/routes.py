@@ -29,8 +29,6 @@ from .head_mean import MEANS, HeadMean, mean_of
 from .held_runs import HeldRuns
 from .matrices import matrices, products
 
-__all__ = ["ROUTES", "Responder"]
-
 ROUTES = {
     "tile": ("n", "call", "head", "pool", "level", "row", "column"),
     "row": ("n", "call", "head", "i"),

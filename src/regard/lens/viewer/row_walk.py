@@ -8,8 +8,6 @@ import numpy as np
 
 from ..runs.call import Call
 
-__all__ = ["walk"]
-
 KEYS = 64  # the most keys that are shown
 BEFORE, AFTER = 7, 1  # always shown around the row's own position
 DIGITS = 6

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["Server", "application", "serve"]
-
 EXPENSIVE = ("tile", "overview")  # routes with a concurrency limit of their own, so that others never wait for them
 EXPENSIVE_LIMIT, CHEAP_LIMIT = 2, 4
 LIVE = (["live", "text"], ["live", "rules"])  # the addresses of new runs

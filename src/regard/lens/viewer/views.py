@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["SCRIPTS", "STYLES", "VIEWS", "VISUALS", "sections"]
-
 
 class View(NamedTuple):
     """A section of the page.

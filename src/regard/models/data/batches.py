@@ -12,8 +12,6 @@ import torch
 from .text import Document
 from .vocabulary import Vocabulary
 
-__all__ = ["Windows", "tokens_of"]
-
 
 def tokens_of(documents: Iterable[Document], vocabulary: Vocabulary) -> torch.Tensor:
     """Encodes documents into one sequence of tokens, with the end-of-document token after each.

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ...common.errors import Reason, Refused, refuse
 
-__all__ = ["KINDS", "Table", "read"]
-
 KINDS = (".csv", ".tsv", ".jsonl")
 TEXTS = ("text", "sentence", "review", "message", "content", "comment", "document", "question", "body", "title")
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "topic", "rating", "y")

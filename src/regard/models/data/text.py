@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ...common.errors import Reason, Refused
 
-__all__ = ["Document", "read", "split"]
-
 WHOLE = 10  # with at least this many documents, whole documents are held out
 HELD = 0.1  # held-out fraction of the text
 MOST = 1_000_000  # maximum number of held-out characters: limits the time of an evaluation

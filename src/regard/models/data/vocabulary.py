@@ -12,8 +12,6 @@ import numpy as np
 from ...common.errors import refuse
 from ...common.optional import requires_extra
 
-__all__ = ["Bytes", "Decoder", "Pairs", "Vocabulary", "from_dict"]
-
 
 class Vocabulary(Protocol):
     """The interface of vocabularies. `size` is the number of tokens, `end` the end-of-document token."""

@@ -14,9 +14,6 @@ from ..language_model import LanguageModel
 from .sampling import Sampling
 from .stops import Stops
 
-__all__ = ["generate", "stream"]
-
-
 Model: TypeAlias = LanguageModel | Reading
 Prompt: TypeAlias = bytes | Sequence[int] | torch.Tensor
 

@@ -10,8 +10,6 @@ import torch
 from ...common.errors import Reason, Refused, refuse
 from ...language.masks import count
 
-__all__ = ["Sampling", "draw", "min_p", "top_k", "top_p"]
-
 
 def top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
     """Keeps the k largest logits of each row (and ties with the k-th), and sets the others to −inf.

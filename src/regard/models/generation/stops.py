@@ -7,8 +7,6 @@ from typing import Any
 
 from ...common.errors import Reason, Refused
 
-__all__ = ["Stops"]
-
 
 class Stops:
     """Decides whether a generated text ends after its last token.

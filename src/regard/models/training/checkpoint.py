@@ -28,21 +28,6 @@ from ..encoder_decoder import EncoderDecoder, TranslationConfig
 from ..language_model import LanguageModel
 from ..vision import VisionConfig, VisionTransformer
 
-__all__ = [
-    "NAME",
-    "Saved",
-    "build",
-    "check_free",
-    "claim",
-    "find",
-    "load",
-    "read",
-    "restore",
-    "save",
-    "tensors_of",
-    "write",
-]
-
 NAME = "model.safetensors"
 LOCK = ".lock"
 MARK = "regard"  # metadata key of files that regard wrote; its value is the version of the format

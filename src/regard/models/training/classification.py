@@ -19,8 +19,6 @@ from . import checkpoint
 from .loop import Recipe, Step, Training, check_device, precision_of
 from .report import Report
 
-__all__ = ["Classification", "Settings", "judge", "predict", "split"]
-
 HELD = 0.2  # held-out fraction of the rows of each class
 FEWEST = 10  # minimum number of rows to split
 

@@ -14,8 +14,6 @@ from ...parallel.placement import Placement
 from ...torch.functional import attention, in_autocast
 from ...torch.layers.attention import Attention
 
-__all__ = ["Division", "Rows", "Tokens", "divided"]
-
 
 class Division(Protocol):
     """The part of a batch (B, n, …) that this rank computes."""

@@ -11,8 +11,6 @@ from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
 
-__all__ = ["Recipe", "Step", "Training", "check_device", "precision_of"]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from .curve import Point
 
-__all__ = ["plot"]
-
 
 def plot(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> None:
     """Plots the training loss of every step, its running mean, and the held-out loss.

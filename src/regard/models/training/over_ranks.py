@@ -19,8 +19,6 @@ from ..language_model import LanguageModel
 from .divisions import Division, Rows, Tokens, divided
 from .settings import Settings
 
-__all__ = ["Alone", "Ranks", "checksum"]
-
 T = TypeVar("T")
 DIVIDED = ("batch", "tokens")
 

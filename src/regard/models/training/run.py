@@ -27,8 +27,6 @@ from .loop import Training, check_device, precision_of
 from .over_ranks import Alone, checksum
 from .settings import Settings
 
-__all__ = ["LOG", "Run", "Settings", "begin", "resume"]
-
 LOG = "metrics.jsonl"
 EVALUATED = 128  # windows per evaluation: cheap compared with a hundred steps
 ALONE = Alone()

@@ -14,8 +14,6 @@ from ..data.vocabulary import Bytes, Vocabulary
 from ..language_model import LanguageModel
 from .loop import Recipe
 
-__all__ = ["Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

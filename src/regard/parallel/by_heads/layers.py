@@ -15,8 +15,6 @@ from ..exchange.agreement import agreed
 from .split import Heads
 from .sums import Ranks, entered, summed
 
-__all__ = ["DividedAttention", "DividedDifferentialAttention", "DividedMultiHeadAttention", "SummedLinear"]
-
 WHERE = "HeadParallel"
 PROJECTIONS = ("q", "k", "v", "o")
 

@@ -9,8 +9,6 @@ from ...common.errors import Reason, Refused
 from ...common.text.terminal_text import printable
 from ...language.checks.numbers import whole
 
-__all__ = ["Heads", "heads"]
-
 MOST = 1 << 16  # heads and ranks
 
 

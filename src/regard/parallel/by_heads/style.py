@@ -27,8 +27,6 @@ from .layers import (
 from .split import Heads, heads
 from .sums import Ranks
 
-__all__ = ["HeadParallel"]
-
 DIVIDED = {Attention: DividedAttention, DifferentialAttention: DividedDifferentialAttention}
 
 

@@ -12,8 +12,6 @@ from torch.autograd.function import once_differentiable
 from ...common.errors import refuse
 from ..exchange.transport import Transport
 
-__all__ = ["Ranks", "entered", "summed"]
-
 
 class Ranks:
     """The ranks that divide the heads of layers. Copies of a layer share it; it cannot be saved."""

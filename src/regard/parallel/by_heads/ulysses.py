@@ -15,8 +15,6 @@ from ..exchange.moves import Move
 from ..exchange.transport import Transport
 from .split import Heads, heads
 
-__all__ = ["Division", "division", "parts"]
-
 
 class Division(NamedTuple):
     """shares: the heads of each rank. queries, keys: moves from tokens to heads."""

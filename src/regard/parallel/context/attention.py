@@ -24,8 +24,6 @@ from .forward import attend
 from .prepare import Prepared, prepared
 from .shards import check_place, check_tokens
 
-__all__ = ["attention", "attention_with_lse", "over", "over_heads"]
-
 WHERE = "parallel.attention"
 
 

@@ -11,8 +11,6 @@ from .backward import pull_back
 from .forward import attend
 from .prepare import Prepared
 
-__all__ = ["recorded"]
-
 
 def recorded(found: Prepared, tensors, sinks) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, lse) of a prepared call, differentiable with respect to q, k, v, sinks, and tables that the score reads."""

@@ -20,8 +20,6 @@ from .forward import Here, Kept, each_stripe, lent, padded, returned
 from .pages import sparse
 from .tree import Pages, Segment, add_pages, merged
 
-__all__ = ["Found", "pull_back"]
-
 
 class Found(NamedTuple):
     """Gradients of the tokens held here, and of tables and sinks (float64, the same on every rank)."""

@@ -11,8 +11,6 @@ from ...language.checks.starts import Starts, counted
 from ...language.problem import Problem
 from ..work import Sizes
 
-__all__ = ["Call", "part_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Call:

@@ -16,8 +16,6 @@ from ..exchange.transport import Transport
 from ..placement import Placement
 from .shards import check_place, check_tokens
 
-__all__ = ["chunked", "given_dtensors", "local_of", "whole_of"]
-
 
 def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
     """Whether these are DTensors; refused: some are, or their tokens are not divided over one dimension of a mesh."""

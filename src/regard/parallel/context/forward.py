@@ -19,8 +19,6 @@ from .call import Call, part_of
 from .pages import Rows, sparse
 from .routes import Routes
 
-__all__ = ["Here", "Kept", "attend", "each_stripe", "lent", "returned"]
-
 
 class Here(NamedTuple):
     """What this rank does in a call: the tokens that it holds, and the rows that it computes."""

@@ -22,8 +22,6 @@ from ..placement import Placement
 from ..traffic import routes
 from ..work import Sizes, Work
 
-__all__ = ["attend", "checked"]
-
 
 class Prepared(NamedTuple):
     """whole: the problem over all tokens. positions: of the tokens of each rank. sent, received: of the tokens that go

@@ -12,8 +12,6 @@ import numpy as np
 from ..exchange.transport import room
 from ..work import PAGE
 
-__all__ = ["Rows", "sparse"]
-
 
 def sparse(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Zeros that take no memory until they are written to."""

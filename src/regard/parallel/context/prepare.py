@@ -22,9 +22,6 @@ from .forward import Here
 from .routes import routes_of
 from .shards import shards
 
-__all__ = ["Prepared", "compiled_only", "prepared", "terms"]
-
-
 SAMPLE = 1 << 16  # numbers of a table that are compared between ranks
 
 

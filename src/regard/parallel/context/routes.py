@@ -17,8 +17,6 @@ from ..work import PAGE, Work
 from .call import Call
 from .tree import Segment, segments
 
-__all__ = ["BLOCK", "Routes", "routes_of"]
-
 BLOCK = 1024 // PAGE  # pages whose rows are one partial sum of the backward kernel
 
 

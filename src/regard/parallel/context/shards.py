@@ -11,8 +11,6 @@ from ...language.checks.arrays import four_axes
 from ..exchange.transport import Transport
 from ..placement import Placement
 
-__all__ = ["check_place", "check_tokens", "shards"]
-
 
 def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...]) -> Any:
     """q, k and v (or q and k) with four axes, and the axes of the result before its depth."""

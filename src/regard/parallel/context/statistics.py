@@ -30,8 +30,6 @@ from .prepare import compiled_only, terms
 from .routes import routes_of
 from .shards import shards
 
-__all__ = ["attention_stats", "statistics_over"]
-
 WHERE = "parallel.attention_stats"
 
 

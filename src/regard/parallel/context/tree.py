@@ -11,8 +11,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["Pages", "Segment", "add_pages", "merged", "segments"]
-
 T = TypeVar("T")
 
 

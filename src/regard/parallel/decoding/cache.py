@@ -25,8 +25,6 @@ from ..exchange.transport import Transport, as_bytes
 from .reader import Reader
 from .shares import Shares
 
-__all__ = ["KVCache", "over"]
-
 T = TypeVar("T")
 NAME = "parallel.KVCache"
 ENDLESS = 1 << 62  # rows for which the state needs no pages: the pages are those of the local cache

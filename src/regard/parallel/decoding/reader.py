@@ -20,8 +20,6 @@ from ..context.tree import Segment, merged
 from ..exchange.transport import Transport, as_bytes
 from .shares import BLOCK, Shares
 
-__all__ = ["Reader"]
-
 FEW = 16  # up to this many rows, every rank merges all of them; of more rows, each merges some, and sends the results
 Partial = tuple[np.ndarray, ...]  # maximum (B, H, Q), total (B, H, Q), values (B, H, Q, E)
 

@@ -15,8 +15,6 @@ from ...api.kv_cache.pages import PAGE
 from ...api.kv_cache.state import Appended
 from ..context.tree import Segment, segments
 
-__all__ = ["BLOCK", "Shares"]
-
 BLOCK = 1024  # positions: a piece of the kernel, of which the tree of law 11 is made
 
 

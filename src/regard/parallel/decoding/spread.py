@@ -13,8 +13,6 @@ from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport
 from .cache import KVCache, over
 
-__all__ = ["spread", "spread_over"]
-
 NAME = "parallel.spread"
 
 

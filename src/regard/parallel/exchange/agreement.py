@@ -15,8 +15,6 @@ from ...common.errors import Reason, Refused, first_line
 from .lost import Lost
 from .transport import Transport
 
-__all__ = ["agreed"]
-
 T = TypeVar("T")
 READY, REFUSES, FAILS = b"=", b"?", b"!"
 LENGTH = 8  # bytes of a length

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-__all__ = ["Alone"]
-
 
 class Alone:
     """A `Transport` without other ranks."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Lost"]
-
 
 class Lost(RuntimeError):
     """An exchange between ranks failed; the process group cannot be used afterwards.

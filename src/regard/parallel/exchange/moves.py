@@ -14,8 +14,6 @@ import numpy as np
 from ...common.arrays import as_tensor, is_tensor, read_array
 from .transport import Transport, as_bytes
 
-__all__ = ["Move", "run"]
-
 
 class Move(NamedTuple):
     """For arrays (B, heads, tokens, depth): take[t] is what rank t gets of this rank's array, put[s] where what comes

@@ -9,8 +9,6 @@ from torch.autograd.function import once_differentiable
 
 from .moves import Move, run
 
-__all__ = ["recorded"]
-
 
 def recorded(move: Move, value: torch.Tensor, back: bool) -> torch.Tensor:
     """A tensor after a move, or before it; its gradient takes the other way."""

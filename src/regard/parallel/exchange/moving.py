@@ -7,8 +7,6 @@ from typing import Any
 from ...common.arrays import is_tensor
 from .moves import Move, run
 
-__all__ = ["moved"]
-
 
 def moved(move: Move, value: Any, *, back: bool = False) -> Any:
     """An array or tensor (…, heads, tokens, depth) after a move, or before it (`back`); autograd moves gradients."""

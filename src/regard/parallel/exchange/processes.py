@@ -20,8 +20,6 @@ from ...common.optional import requires_extra
 from .lost import Lost
 from .transport import joined, room
 
-__all__ = ["Processes", "processes"]
-
 SECONDS = 60.0  # that a rank waits for the others
 GRACE = 1.5  # seconds in which the ranks that are left say that they have failed too
 _known: weakref.WeakKeyDictionary[Any, dict[float, Processes]] = weakref.WeakKeyDictionary()

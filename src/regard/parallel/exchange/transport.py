@@ -11,8 +11,6 @@ import numpy as np
 
 from ...common.arrays import address
 
-__all__ = ["Transport", "as_bytes", "joined", "parts_of", "room"]
-
 
 class Transport(Protocol):
     """A way to send bytes between ranks, numbered from 0."""

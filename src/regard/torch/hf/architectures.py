@@ -25,20 +25,6 @@ from .readiness import assigned, check
 from .recorder import NAME, record
 from .tiny_models import accepted, families, model_class, tiny_model
 
-__all__ = [
-    "FIRST",
-    "LAST",
-    "RESULTS",
-    "Counted",
-    "Row",
-    "check_names",
-    "compare",
-    "families",
-    "marked",
-    "placed",
-    "table",
-]
-
 RESULTS = ("matches", "differs", "refused", "not tried")
 FIRST, LAST = "<!-- regard models: from here -->", "<!-- regard models: to here -->"
 

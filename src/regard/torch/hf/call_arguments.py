@@ -12,8 +12,6 @@ from typing import Any
 
 from ...common.errors import Reason
 
-__all__ = ["IGNORED", "REFUSED", "unsupported"]
-
 # Arguments that do not affect the result of attention, by what they belong to.
 IGNORED: dict[str, tuple[str, ...]] = {
     "the loss": ("ignore_index", "labels", "num_items_in_batch", "shift_labels"),

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["wanted"]
-
 # The modules for which it was decided last that weights are wanted. Gradient checkpointing repeats a call during the
 # backward, where no model collects, and the repetition must save the same tensors.
 _decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["ALLOWED", "Doubled", "difference", "doubled", "floats", "perturbed", "worst"]
-
 ALLOWED = 4  # times the error of the model's own attention
 
 

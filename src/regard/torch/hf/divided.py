@@ -19,8 +19,6 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Expr
 from .lazy_mask import EVERYTHING, OWN, LazyMask, between_graphs, lazy_mask
 
-__all__ = ["DividedMask", "Sequence", "current", "divided_reasons", "mask_for"]
-
 PACKED = "packed_sequence_mask_function.<locals>.inner_mask", "remap_positions_for_packed_sequence.<locals>.inner_mask"
 
 

@@ -24,8 +24,6 @@ OWN = "transformers.masking_utils"  # the module of transformers' own mask funct
 CAUSAL, EVERYTHING = causal(), expr.lift(True)
 LARGEST = 2**31 - 1  # more batch entries, rows and keys than there are
 
-__all__ = ["LazyMask", "between_graphs", "lazy_mask"]
-
 
 def between_graphs(function):
     """Decorates a function so that torch.compile breaks the graph and calls it between two graphs."""

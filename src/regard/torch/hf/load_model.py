@@ -11,8 +11,6 @@ from ...common.errors import Refused, first_line, refuse
 from .near_names import near_model
 from .quiet import quiet
 
-__all__ = ["Opened", "opened"]
-
 NETWORK = "check the name; a hub id needs the network or transformers' cache"
 
 

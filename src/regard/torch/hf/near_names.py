@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ...common.default_model import DEFAULT
 
-__all__ = ["near_model"]
-
 
 def near_model(name: str, otherwise: str) -> str:
     """How to fix a model's name: the nearest folder beside it, downloaded model or architecture, or `otherwise`.

@@ -16,8 +16,6 @@ from ...language.expr import Expr
 from ...language.masks import documents
 from .lazy_mask import LazyMask
 
-__all__ = ["packed"]
-
 NOT_SEPARATED = (
     "regard: the position ids are smaller than the number of earlier keys, as of packed documents, but the keys in the "
     "cache do not say to which document they belong: all are attended to. Decode one text per sequence."

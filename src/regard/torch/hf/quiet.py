@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["quiet"]
-
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:

@@ -16,8 +16,6 @@ from .quiet import quiet
 from .recorder import NAME, implementations, listening
 from .tiny_models import accepted, random_model, tiny_config
 
-__all__ = ["assigned", "check"]
-
 EAGER = 'load it with attn_implementation="eager"'
 
 

@@ -23,8 +23,6 @@ from ...language.checks.arguments import Arguments
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ...language.problem import Problem
 
-__all__ = ["NAME", "RecordedCall", "implementations", "layer_number", "listened", "listening", "note", "record"]
-
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
 
 

@@ -14,8 +14,6 @@ import torch
 from ...common.errors import Reason, refuse
 from ...language.expr import Expr, head, walk
 
-__all__ = ["divided", "head_start", "problems"]
-
 WHERE = "regard, for transformers"
 AXIS = "tp"  # the axis of transformers' device mesh over which heads are divided
 

@@ -17,19 +17,6 @@ import torch
 
 from ...common.errors import refuse
 
-__all__ = [
-    "FAMILIES",
-    "accepted",
-    "config_class",
-    "families",
-    "inputs",
-    "mappings",
-    "model_class",
-    "random_model",
-    "tiny_config",
-    "tiny_model",
-]
-
 LARGEST = 8_000_000  # parameters
 
 # The first pattern that matches a field's name limits its size.

@@ -16,8 +16,6 @@ from ..positions import Position
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
 from .positioned import Placed
 
-__all__ = ["Attention"]
-
 
 @known_arguments
 class Attention(Placed):

@@ -17,8 +17,6 @@ from ..positions import Position
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
 from .positioned import Placed
 
-__all__ = ["DifferentialAttention"]
-
 
 @known_arguments
 class DifferentialAttention(Placed):

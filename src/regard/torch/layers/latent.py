@@ -20,8 +20,6 @@ from ..positions import Position, Rotary
 from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
 from .positioned import Placed
 
-__all__ = ["LatentAttention", "LatentCache"]
-
 
 @known_arguments
 class LatentAttention(Placed):

@@ -15,8 +15,6 @@ from ..functional import attention
 from .parts import Checks, dropped, join_heads, split_heads, weights
 from .torch_masks import TorchMasks
 
-__all__ = ["MultiHeadAttention"]
-
 
 @known_arguments
 class MultiHeadAttention(torch.nn.MultiheadAttention):

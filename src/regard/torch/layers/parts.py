@@ -14,8 +14,6 @@ from ...language.analysis import evaluate
 from ...language.expr import Expr
 from ...language.masks import count
 
-__all__ = ["Checks", "RMSNorm", "allowed_pairs", "dropped", "join_heads", "split_heads", "weights"]
-
 
 class Checks:
     """Collects the problems of a constructor or call named `where`; `done` raises `Refused` with all of them."""

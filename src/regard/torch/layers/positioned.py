@@ -16,8 +16,6 @@ from ..positions import Position
 from ..positions.position import fitting
 from .parts import Checks
 
-__all__ = ["Placed"]
-
 
 class Placed(torch.nn.Module):
     """Base class of layers with a position encoding.

@@ -13,8 +13,6 @@ from ..functional import attention
 from ..positions.sinusoidal import waves
 from .parts import Checks, dropped, join_heads, split_heads
 
-__all__ = ["SegmentMemory", "TransformerXL"]
-
 
 @known_arguments
 class SegmentMemory:

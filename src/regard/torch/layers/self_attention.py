@@ -11,8 +11,6 @@ from ...language.tree.syntax import Syntax
 from ..functional import attention
 from .parts import Checks, allowed_pairs, dropped, weights
 
-__all__ = ["SelfAttention"]
-
 
 @known_arguments
 class SelfAttention(torch.nn.Module):

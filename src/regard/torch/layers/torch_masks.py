@@ -16,8 +16,6 @@ from ...language.masks import dense
 from ...language.scores import bias
 from .parts import allowed_pairs
 
-__all__ = ["TorchMasks"]
-
 ANY = math.inf  # as in torch, only −inf masks a key: finite values are added, however low
 SMALL = 1 << 18  # masks with at most so many elements are compared by content
 

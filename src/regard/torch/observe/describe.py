@@ -22,8 +22,6 @@ from ...language.masks import causal, lengths, window
 from ...language.problem import Problem
 from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, ObservedCall
 
-__all__ = ["describe", "engine_of", "outline_of", "problem_of"]
-
 
 def describe(call: ObservedCall) -> None:
     """Sets the rules, the engine and the cost of a call; no attention is computed."""

@@ -17,8 +17,6 @@ from ...language.expr import tables_of
 from ...language.problem import Problem
 from .observed_call import CACHE, ObservedCall
 
-__all__ = ["Finding", "empty_rows", "non_finite", "swapped_axes", "wrong_numbers"]
-
 KINDS = ("shape", "number", "row")
 
 

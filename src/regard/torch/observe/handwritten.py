@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Ended", "Products", "Step", "Trail", "tensors_in"]
-
 PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # the index of the first factor in the arguments
 OVER_HEADS = ("einsum", "linear", "conv1d", "conv2d", "tensordot")  # of weights: a linear map of their heads
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from ...common.arrays import is_tensor
 
-__all__ = ["Layout"]
-
 
 @dataclass(frozen=True)
 class Layout:

@@ -13,8 +13,6 @@ from ...language.problem import Problem
 from .handwritten import Trail
 from .layout import Layout
 
-__all__ = ["CACHE", "FLEX", "HF", "REGARD", "SDPA", "WRITTEN_OUT", "ObservedCall"]
-
 REGARD, CACHE, HF = "regard.attention", "regard.KVCache.attend", "regard, for transformers"
 SDPA, FLEX, WRITTEN_OUT = "torch SDPA", "FlexAttention", "softmax(q kᵀ) v, written out"
 

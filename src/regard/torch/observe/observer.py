@@ -26,8 +26,6 @@ from ..hf.recorder import listening
 from .handwritten import Products, tensors_in
 from .observed_call import CACHE, FLEX, HF, REGARD, SDPA, WRITTEN_OUT, ObservedCall
 
-__all__ = ["Observer", "arguments", "clock", "left_alone", "module_of"]
-
 ARGUMENTS = {
     REGARD: ("q", "k", "v", "arguments", "engine"),
     CACHE: ("cache", "q", "arguments", "engine", "sequences"),

@@ -17,8 +17,6 @@ from ...common.text.terminal_text import printable
 from .observed_call import ObservedCall
 from .timeline import Timeline
 
-__all__ = ["Profile"]
-
 LISTED = 40  # the maximum number of rows in the table; of more calls, the slowest are listed
 
 

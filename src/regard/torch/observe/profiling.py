@@ -22,8 +22,6 @@ from .observer import Observer, arguments, clock, left_alone, module_of
 from .profile_result import Profile
 from .timeline import Timeline
 
-__all__ = ["profile"]
-
 
 def profile(
     model: torch.nn.Module | Callable[..., Any],

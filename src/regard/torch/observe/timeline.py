@@ -16,8 +16,6 @@ import numpy as np
 
 from ...common.errors import refuse
 
-__all__ = ["Timeline"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Timeline:

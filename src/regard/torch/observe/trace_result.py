@@ -10,8 +10,6 @@ from ...common.text.terminal_text import printable
 from .faults import KINDS, Finding
 from .observed_call import ObservedCall
 
-__all__ = ["Trace"]
-
 FIRST = {
     "shape": "the first wrong shape",
     "number": "NaN or infinity first appears",

@@ -19,8 +19,6 @@ from .observed_call import CACHE, WRITTEN_OUT, ObservedCall
 from .observer import Observer, arguments, left_alone, module_of
 from .trace_result import Trace
 
-__all__ = ["trace"]
-
 # Torch functions whose output is not checked: uninitialized memory, and access to attributes.
 UNCHECKED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "__get__", "__set__", "detach"}
 

@@ -7,8 +7,6 @@ from ...language.expr import Expr, frozen_table, head, key, query
 from ...language.scores import alibi_slopes
 from .position import Position
 
-__all__ = ["ALiBi"]
-
 
 @known_arguments
 class ALiBi(Position):

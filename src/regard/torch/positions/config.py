@@ -8,8 +8,6 @@ from ...common.errors import did_you_mean, refuse
 from .longrope import LongRoPE
 from .scaling import DynamicNTK, Linear, Llama3, Scaling, YaRN
 
-__all__ = ["read_config"]
-
 
 def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     """The arguments depth, base, fraction and scaling of `Rotary` for a config."""

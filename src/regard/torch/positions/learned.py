@@ -8,8 +8,6 @@ from ...common.errors import refuse
 from ...common.text.keywords import known_arguments
 from .position import Position, fitting
 
-__all__ = ["Learned"]
-
 
 @known_arguments
 class Learned(Position):

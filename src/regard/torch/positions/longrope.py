@@ -10,8 +10,6 @@ import torch
 from ...common.errors import refuse
 from .scaling import Scaling
 
-__all__ = ["LongRoPE"]
-
 
 @dataclass(frozen=True)
 class LongRoPE(Scaling):

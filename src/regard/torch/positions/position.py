@@ -8,8 +8,6 @@ from ...common.errors import refuse
 from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 
-__all__ = ["Position", "fitting"]
-
 
 @known_arguments
 class Position(torch.nn.Module):

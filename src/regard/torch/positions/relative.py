@@ -10,8 +10,6 @@ from ...language.masks import count
 from ...language.scores import t5_bucket
 from .position import Position
 
-__all__ = ["Buckets", "Relative"]
-
 
 @known_arguments
 class Buckets(Position):

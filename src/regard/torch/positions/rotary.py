@@ -12,8 +12,6 @@ from .config import read_config
 from .position import Position, fitting
 from .scaling import Scaling
 
-__all__ = ["Rotary"]
-
 
 @known_arguments
 class Rotary(Position):

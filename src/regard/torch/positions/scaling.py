@@ -10,8 +10,6 @@ import torch
 
 from ...common.errors import Reason, Refused, refuse
 
-__all__ = ["DynamicNTK", "Linear", "Llama3", "NTK", "Scaling", "YaRN", "frequencies"]
-
 
 def frequencies(depth: int, base: float | torch.Tensor) -> torch.Tensor:
     """θᵢ = base^(−2i/depth) (depth/2,), radians per position, in float32 as models were trained with them.

@@ -8,8 +8,6 @@ from ...common.errors import refuse
 from ...common.text.keywords import known_arguments
 from .position import Position, fitting
 
-__all__ = ["Sinusoidal", "waves"]
-
 
 def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos of the same angle: (…, n, d_model) in float64.

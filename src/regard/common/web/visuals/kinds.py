@@ -10,8 +10,6 @@ import numpy as np
 
 from ...errors import Reason, Refused
 
-__all__ = ["KINDS", "Kind", "given"]
-
 LARGEST = 100_000  # numbers of one visual: more make a page slow
 
 

@@ -8,8 +8,6 @@ from importlib.resources import files
 from ..html_page import stripped
 from .kinds import KINDS
 
-__all__ = ["script", "style"]
-
 COMMON = ("parts", "numbers")  # of all visuals: elements and controls; the mathematics
 
 

@@ -11,8 +11,6 @@ from ...cases.draw import resized
 from ...law.expected import expected
 from .probe import Probe
 
-__all__ = ["measure_dtypes", "measure_gradients"]
-
 SAFE = 0.5  # of the bound: other calls may have larger errors
 
 

@@ -19,8 +19,6 @@ from ..read import lse_shape
 from .fixed_heads import with_fixed_heads
 from .probe import Probe, base_pattern, base_powers, dtype_of, sizes_for
 
-__all__ = ["find", "with_flags"]
-
 GENERAL = {"B": 2, "H": 3, "G": 3, "Q": 5, "K": 7, "D": 4, "E": 6}  # all sizes differ
 LARGE = GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}
 # What runs decides what the function supports: E ≠ D, then Q ≠ K, then small depths, then float32.

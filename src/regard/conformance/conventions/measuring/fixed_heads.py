@@ -15,8 +15,6 @@ from ...call import Call
 from ..fields import Adapter
 from .probe import Probe, base_pattern, dtype_of, sizes_for
 
-__all__ = ["with_fixed_heads"]
-
 NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 SIZES = {"B": 2, "H": 1, "G": 1, "Q": 6, "K": 6, "D": 4, "E": 4}
 LARGE = 30.0  # of numbers in q and k

@@ -11,8 +11,6 @@ from ..fields import CHOICES
 from ..layouts import reduced
 from .probe import Probe, base_pattern, base_powers, dtype_of
 
-__all__ = ["measure_bias", "measure_empty_rows", "measure_masks"]
-
 SAID = {"true-attends": "rows attend where the mask is true", "true-hides": "rows attend where the mask is false"}
 
 

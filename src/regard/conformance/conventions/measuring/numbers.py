@@ -11,8 +11,6 @@ from ....common.dtypes import FLOATS
 from ..layouts import MISSING
 from .probe import Probe, base_pattern, base_powers, base_scores, sizes_for
 
-__all__ = ["measure_groups", "measure_lse", "measure_scale", "measure_softcap"]
-
 SMALLEST = 1e-3  # a scale below is not distinguished from none
 
 

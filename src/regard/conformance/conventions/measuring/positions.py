@@ -9,8 +9,6 @@ import numpy as np
 from ..fields import CHOICES
 from .probe import Probe, base_pattern
 
-__all__ = ["measure_causal", "measure_window"]
-
 
 def measure_causal(probe: Probe) -> None:
     """The alignment of causal masks."""

@@ -17,8 +17,6 @@ from ...call import Call
 from ..fields import Adapter
 from ..translate import Absent
 
-__all__ = ["Probe", "Session", "base_pattern", "base_powers", "base_scores", "dtype_of", "sizes_for"]
-
 SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
 

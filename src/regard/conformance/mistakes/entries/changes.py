@@ -12,18 +12,6 @@ from ....language.expr import Expr
 from ...law.arguments import Arguments
 from ...law.steps import Inputs
 
-__all__ = [
-    "Change",
-    "both",
-    "inputs_by",
-    "lse_by",
-    "masks_changed",
-    "restricted_to",
-    "scores_changed",
-    "weights_by",
-    "without_masks",
-]
-
 Change = Callable[[Arguments], Arguments | None]
 
 

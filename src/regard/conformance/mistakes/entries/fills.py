@@ -8,8 +8,6 @@ from ....language.analysis import in_range
 from ..mistake import Mistake
 from .changes import both, lse_by, weights_by
 
-__all__ = ["FILLS"]
-
 
 def _renormalized(guarded: bool):
     def step(usual, scores, allowed, sinks, arguments):

@@ -11,8 +11,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import Change, without_masks
 
-__all__ = ["GRADIENTS"]
-
 
 def _step(**steps: Callable) -> Change:
     return lambda arguments: replace(arguments, backward=replace(arguments.backward, **steps))

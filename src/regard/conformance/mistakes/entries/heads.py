@@ -14,8 +14,6 @@ from ...law.steps import lse
 from ..mistake import Mistake
 from .changes import Change, inputs_by
 
-__all__ = ["HEADS"]
-
 
 def _given(arguments: Arguments) -> int:
     """The number of key heads of the call."""

@@ -9,8 +9,6 @@ import numpy as np
 from ..mistake import Mistake
 from .changes import Change, lse_by
 
-__all__ = ["LSE"]
-
 
 def _top(scores, allowed, sinks):
     top = np.where(allowed, scores, -np.inf).max(-1, initial=-np.inf)

@@ -13,8 +13,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import masks_changed, weights_by, without_masks
 
-__all__ = ["MASKS"]
-
 
 def _inverted(arguments: Arguments, mask: Expr) -> Expr:
     return ~mask

@@ -9,8 +9,6 @@ from ...law.steps import Added
 from ..mistake import Mistake
 from .changes import Change
 
-__all__ = ["OUTPUTS"]
-
 
 def _times(factor: float) -> Change:
     def change(arguments: Arguments) -> Arguments:

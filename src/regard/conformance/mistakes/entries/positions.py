@@ -14,8 +14,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import Change, masks_changed, restricted_to, without_masks
 
-__all__ = ["POSITIONS"]
-
 BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
 MOVE = "compare the first rows with the mask, and move the bound"
 

@@ -13,8 +13,6 @@ from ...law.steps import product
 from ..mistake import Mistake
 from .changes import Change, both, inputs_by, lse_by, weights_by
 
-__all__ = ["PRODUCTS"]
-
 Array = np.ndarray
 
 

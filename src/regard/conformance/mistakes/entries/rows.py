@@ -10,8 +10,6 @@ import numpy as np
 from ..mistake import Mistake
 from .changes import lse_by, weights_by
 
-__all__ = ["ROWS"]
-
 
 def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], np.ndarray]) -> Mistake:
     """The mistake of other weights in fully masked rows; row: those weights, from the numbers of the keys."""

@@ -10,8 +10,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import inputs_by
 
-__all__ = ["SCALES", "scaled"]
-
 LOG2E = 1 / math.log(2)
 
 

@@ -14,8 +14,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import Change, scores_changed, weights_by
 
-__all__ = ["SCORES", "has_softcap"]
-
 
 def has_softcap(score: Expr | None) -> bool:
     """Whether a score contains tanh, as a softcap does."""

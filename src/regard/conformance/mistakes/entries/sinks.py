@@ -11,8 +11,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import Change, both, lse_by, weights_by
 
-__all__ = ["SINKS"]
-
 
 def _changed(new: Callable[[np.ndarray, Arguments], np.ndarray | None]) -> Change:
     return lambda arguments: (

@@ -12,8 +12,6 @@ from ...law.steps import lse
 from ..mistake import Mistake
 from .changes import Change, both, lse_by, weights_by
 
-__all__ = ["SOFTMAX"]
-
 
 def _over(first: int, second: int) -> Change:
     """A softmax over another axis."""

@@ -10,8 +10,6 @@ from ...law.arguments import Arguments
 from ..mistake import Mistake
 from .changes import Change, inputs_by
 
-__all__ = ["VALUES"]
-
 
 def _keys_as_values(arguments: Arguments) -> Arguments:
     usual = arguments.to_output

@@ -20,8 +20,6 @@ from ...plan import Plan
 from .ir import F32, F64, I32, I64, PTR, Code
 from .special import LOG2E
 
-__all__ = ["FIXED", "Block", "bits", "factors", "leaves", "pack", "plain", "slot"]
-
 FIXED = (
     "next", "tasks",
     *(

@@ -20,8 +20,6 @@ from ....common.caching import lock
 from . import disk, system
 from .target import Target
 
-__all__ = ["Kernel", "assembly", "compiled", "initialize", "python_functions", "sources"]
-
 ROOM = 64 << 20  # bytes that LLVM may need besides those of a kernel
 EACH = 32  # bytes per character of a kernel's IR: twice what is measured
 

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from ....common.files.system import open_plain
 
-__all__ = ["fetch", "place", "store"]
-
 SEAL = 32  # bytes of a SHA-256
 LARGEST = 64 << 20  # bytes of a file that is read: hundreds of times the largest kernels
 OTHERS = stat.S_IWGRP | stat.S_IWOTH

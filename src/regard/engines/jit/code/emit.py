@@ -21,8 +21,6 @@ from . import formats, special
 from .arguments import Block
 from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
 
-__all__ = ["EMIT", "Emitter", "signature"]
-
 TABLE_TYPES = {
     "bool": BYTE,
     "int8": BYTE,

@@ -16,8 +16,6 @@ from ....common.dtypes import FLOATS, Float
 from .ir import F32, F64, I16, I32, Code, is_vector, vector
 from .target import Target
 
-__all__ = ["LOST", "NARROW", "Format", "Narrow", "stored", "widen_brain"]
-
 LOST = 2  # bytes of what rounding took from a number
 REALS = {"float32": F32, "float64": F64}  # the types that kernels compute in
 

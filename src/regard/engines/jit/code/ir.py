@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "F32", "F64", "I1", "I16", "I32", "I64", "PTR", "Code", "Loop", "Word", "vector"]
-
 I1, BYTE, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()

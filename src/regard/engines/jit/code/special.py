@@ -10,21 +10,6 @@ import math
 
 from .ir import F32, F64, I32, Code, element, is_vector, vector
 
-__all__ = [
-    "FLOOR",
-    "LIBRARY",
-    "exp",
-    "exp2",
-    "expm1",
-    "library",
-    "log",
-    "log1p",
-    "log2",
-    "sigmoid",
-    "softmax_exp2",
-    "tanh",
-]
-
 LOG2E = math.log2(math.e)
 LN2_HI, LN2_LO = 0.693145751953125, 1.4286068203094172e-06  # their sum is ln 2; HI has 15 bits, so n·HI is exact
 

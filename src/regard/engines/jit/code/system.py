@@ -8,8 +8,6 @@ import platform
 
 from . import special
 
-__all__ = ["C", "POSIX", "functions", "unavailable"]
-
 C = ("memcmp", "memcpy", "memset", *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY))
 # For threads that wait (run/waiting.py), and that let others run (kernels/backward_parts/ordered_adds.py).
 POSIX = (

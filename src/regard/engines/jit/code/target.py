@@ -15,20 +15,6 @@ import llvmlite.binding as llvm
 
 from ....common.errors import did_you_mean, refuse
 
-__all__ = [
-    "ACCUMULATORS",
-    "ISAS",
-    "TALL",
-    "Isa",
-    "Target",
-    "VARIABLE",
-    "description",
-    "host",
-    "is_forced",
-    "limited",
-    "offered",
-]
-
 VARIABLE = "REGARD_TARGET"
 ARM = ("aarch64", "arm64")
 

@@ -8,8 +8,6 @@ from ..code.ir import I32, I64, PTR
 from .forward import Attend, Describe
 from .tensors import AXES, Reader
 
-__all__ = ["AttendArrays", "DescribeArrays"]
-
 DATA, NUMBER_OF_AXES, SHAPE, STRIDES, DTYPE = 16, 24, 32, 40, 56  # in a PyArrayObject
 BYTE_ORDER, NUMBER = 26, 28  # in a PyArray_Descr: a character, and the number of the dtype
 

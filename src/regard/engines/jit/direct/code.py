@@ -24,8 +24,6 @@ from .gradients import Keep, PullBack
 from .least import Least
 from .tensors import Reader
 
-__all__ = ["OF_ARRAYS", "OF_TENSORS", "write"]
-
 OF_TENSORS = {
     "attend": Attend,
     "describe": Describe,

@@ -9,8 +9,6 @@ from ..code.ir import I32, I64, PTR
 from ..run.pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
 from .tensors import CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
 
-__all__ = ["Attend", "Describe", "Layout"]
-
 PAST = 2**62  # a counter beyond every task
 RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
 

@@ -14,8 +14,6 @@ from ..kernels.backward_specification import FIXED as SLOTS
 from .forward import PAST, Attend
 from .tensors import ENTRY, KEY, LAYOUT, OTHERS, TENSORS
 
-__all__ = ["BACK", "BACK_KEY", "Keep", "PullBack"]
-
 BACK_KEY = 1 + TENSORS * LAYOUT  # words: the kind, and the layouts of the tensors
 # Words of an entry of the backward pass after its key: those of a call, then its own.
 BACK = (*ENTRY, "dq", "dk", "dv", "room", "room_bytes", *(f"{phase}_tasks" for phase in PHASES))

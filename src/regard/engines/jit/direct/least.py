@@ -14,8 +14,6 @@ from ..code.ir import F64, I64, PTR
 from ..code.target import host
 from .tensors import AXES, LAYOUT, Reader
 
-__all__ = ["Least"]
-
 MOST = 1 << 16  # numbers
 LANES = 8
 

@@ -16,8 +16,6 @@ from ..run import threads
 from . import code
 from .tensors import Reader
 
-__all__ = ["Library", "of_numpy", "of_torch"]
-
 # Nothing else looks at calls, and nothing limits them: an object, an attribute of it or None, and the value that this,
 # or a call of the object, has to have.
 CONDITIONS = (

@@ -26,8 +26,6 @@ from .gradients import BACK, BACK_KEY
 from .library import Library
 from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
 
-__all__ = ["Table"]
-
 CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
 LARGE = 4 << 20  # bytes of working memory beyond which a call takes so long that Python may start it
 ADDRESSES = Struct("4q")

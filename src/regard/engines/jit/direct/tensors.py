@@ -11,23 +11,6 @@ from llvmlite import ir
 
 from ..code.ir import F64, I32, I64, PTR, Code
 
-__all__ = [
-    "AXES",
-    "CONDITION",
-    "ENTRY",
-    "GIVEN",
-    "GROWTH",
-    "KEY",
-    "LAYOUT",
-    "OTHERS",
-    "PYTHON",
-    "SCORE",
-    "TABLE",
-    "TENSORS",
-    "Callee",
-    "Reader",
-]
-
 # Functions of Python's C interface that the code calls.
 PYTHON = (
     "PyBytes_FromStringAndSize",

@@ -40,8 +40,6 @@ from .parts.dropout import Dropout
 from .parts.plan_by_key import KeySpan, visited_keys
 from .parts.tasks import begun, each_task
 
-__all__ = ["write"]
-
 
 def write(spec: Specification, target: Target, expressions: Expressions) -> ir.Module:
     """The kernel `backward(arguments, scratch, budget)` for a specification; the expressions must have its shape."""

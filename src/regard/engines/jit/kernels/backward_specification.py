@@ -10,8 +10,6 @@ from .backward_parts.table_sums import SPAN
 from .parts import table_tiles
 from .parts.tree import stack_entries
 
-__all__ = ["ARRAYS", "KEYS", "PHASES", "Specification", "fixed_slots", "padded", "regions", "scratch_bytes"]
-
 LINE = 64  # bytes of a cache line
 KEYS = 128  # in a task's tile
 PHASES = ("rows", "keys", "queries")

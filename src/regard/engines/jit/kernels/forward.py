@@ -39,8 +39,6 @@ from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
 from .parts.tree import END, merge_all, merge_complete, stack_entries
 
-__all__ = ["PIECE", "scratch_bytes", "write"]
-
 # Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.
 PIECE = 1024
 

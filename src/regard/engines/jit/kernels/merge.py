@@ -19,8 +19,6 @@ from .parts.softmax import Running, merged
 from .parts.tasks import begun, each_task
 from .parts.tree import merge_all
 
-__all__ = ["SLOTS", "lanes_of", "scratch_bytes", "write"]
-
 SLOTS = (
     "next", "tasks", "parts", "rows", "room", "E", "maximum", "total", "values", "exponent",
     "out", "lse", "unit", "sinks", "sink_count", "Q", "H",

@@ -24,8 +24,6 @@ from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile
 from .parts.tree import END, merge_complete
 
-__all__ = ["Frame", "Sweep"]
-
 
 class Frame(NamedTuple):
     """The input of code generation for such a kernel. sets: further masks, which the subclass applies."""

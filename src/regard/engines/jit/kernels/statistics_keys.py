@@ -25,8 +25,6 @@ from .parts.plan_by_key import visited_keys
 from .parts.tile import BLOCK, regions
 from .score_sweep import Frame, Sweep
 
-__all__ = ["SLOTS", "keys_kernel", "keys_memory"]
-
 SLOTS = (
     "row_top",
     "row_peak",

@@ -22,8 +22,6 @@ from .parts.row_sums import PartialSums, Sums, lanes_of
 from .parts.tile import Memory, regions
 from .score_sweep import Frame, Sweep
 
-__all__ = ["rows_kernel", "rows_memory"]
-
 
 def _plus(code: Code, before, more):
     """A sum plus a number, or plus the product of two."""

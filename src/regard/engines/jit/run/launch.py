@@ -13,8 +13,6 @@ from ..code.build import Kernel
 from . import pool, threads
 from .waiting import LINE
 
-__all__ = ["Arena", "is_slow", "launch"]
-
 JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
 LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))
 PAST = pool.PAST

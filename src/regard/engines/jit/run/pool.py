@@ -21,8 +21,6 @@ from llvmlite import ir
 from ..code.ir import I32, I64, PTR, Code
 from .waiting import LINE, WAITING
 
-__all__ = ["ENDLESS", "JOB", "LEFT", "MAILBOX", "PAST", "write"]
-
 SPIN = 50_000  # ns that a worker polls for the next job: about the time between two small calls in Python
 PATIENCE = 20_000  # ns that a caller polls for the last worker before it sleeps
 SLICE = 20_000_000  # ns after which a caller returns to Python

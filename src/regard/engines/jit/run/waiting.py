@@ -15,8 +15,6 @@ from llvmlite import ir
 
 from ..code.ir import I32, I64, PTR, Code
 
-__all__ = ["BELL", "LINE", "WAITING", "waiting_here"]
-
 LINE = 128  # bytes: two cache lines, because they are fetched in pairs
 BELL = 4 * LINE  # bytes of the memory that all threads of a pool share
 FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}  # the number of this system call

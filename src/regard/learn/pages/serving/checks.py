@@ -17,8 +17,6 @@ from ...checking.message import Message, message
 from ...exercises import files, note_check, saved
 from ...progress import NAME
 
-__all__ = ["Checks"]
-
 GLANCE = 0.3  # seconds until a folder that is gone is searched for again
 PATIENCE = 1000  # milliseconds after which a silent folder is looked at: it may be another one now
 

@@ -13,8 +13,6 @@ from ....conformance.process.child import Child, Lost
 from ...chapter import Chapter
 from ..recorded import Recorded
 
-__all__ = ["AT_ONCE", "Programs"]
-
 AT_ONCE = 2
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
 MOST = 1 << 26  # bytes of what a block gives

@@ -17,8 +17,6 @@ from ..recorded import runnable
 from .checks import Checks
 from .programs import Programs
 
-__all__ = ["FIELDS", "SLOW", "Requests"]
-
 PART: dict[str, type] = {"chapter": int, "name": str}
 FIELDS: dict[str, dict[str, type]] = {
     "run": PART,

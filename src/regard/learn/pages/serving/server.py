@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["CourseServer", "serve"]
-
 LONGEST = 1 << 16  # bytes of a request
 QUICK = 4  # requests at once that run no code of the course
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case

@@ -17,8 +17,6 @@ from ....conformance.process.worker import end_with, flush, leave
 from ...source import read_chapter
 from ..recorded import run, runnable
 
-__all__ = ["main"]
-
 
 def main(connection: int, lifeline: int) -> None:
     """Answers requests until the parent closes the connection."""

@@ -14,8 +14,6 @@ from ....language.added_masks import ORDINARY, hidden_beside, hides, range_of
 from ....language.expr import Expr, Op, score
 from .one_entry import added
 
-__all__ = ["Cut", "Written", "read_steps"]
-
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
 ALONE = {
     "__getitem__",

@@ -12,17 +12,6 @@ from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_ta
 from ....language.expr import score as score_variable
 from ....language.masks import causal, window
 
-__all__ = [
-    "CELLS",
-    "added",
-    "entry_mask",
-    "entry_score",
-    "hidden",
-    "mask_of",
-    "reads",
-    "window_rules",
-]
-
 CELLS = 1 << 24  # the most pairs over which a rule is evaluated as a whole
 
 

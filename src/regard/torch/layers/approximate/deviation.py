@@ -15,8 +15,6 @@ from ...functional import attention
 from ..parts import Checks, join_heads, split_heads
 from .mask_parts import MaskParts
 
-__all__ = ["ApproximateAttention", "Deviation", "deviation"]
-
 
 @known_arguments
 class ApproximateAttention(torch.nn.Module):

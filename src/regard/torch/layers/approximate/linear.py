@@ -10,8 +10,6 @@ from ....common.text.keywords import known_arguments
 from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
 
-__all__ = ["LinearAttention", "LinearState", "linear_attention"]
-
 CHUNK = 128  # rows per chunk: pairs within a chunk are computed directly, sums connect the chunks
 
 

@@ -11,8 +11,6 @@ from ...functional import attention
 from .deviation import ApproximateAttention
 from .mask_parts import MaskParts
 
-__all__ = ["Linformer"]
-
 
 @known_arguments
 class Linformer(ApproximateAttention):

@@ -17,8 +17,6 @@ from ....language.expr import Expr, Op, Var, walk
 from ....language.masks import causal, everything
 from ....language.tree.traced import Traced, text
 
-__all__ = ["MaskParts"]
-
 TENSORS = "a mask that the recorded program builds reads tensors, whose numbers are not known yet"
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions
 

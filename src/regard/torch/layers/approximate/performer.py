@@ -9,8 +9,6 @@ import torch
 from ....common.text.keywords import known_arguments
 from .linear import LinearAttention
 
-__all__ = ["Performer", "orthogonal_directions"]
-
 
 def orthogonal_directions(count: int, depth: int, generator: torch.Generator | None = None) -> torch.Tensor:
     """Random ω (count, depth), each distributed as N(0, I), mutually orthogonal within blocks of `depth` rows.

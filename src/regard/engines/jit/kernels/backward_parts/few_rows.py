@@ -14,8 +14,6 @@ from typing import Any
 from ...code.ir import PIECE, Code, vector
 from .products import CHAIN, Matrix, Multiplier
 
-__all__ = ["MOST", "FewRows"]
-
 MOST = 8  # rows
 SUMS = 16  # registers for sums
 CHAINS = 4  # independent sums over depth: enough to hide their latency

@@ -13,8 +13,6 @@ from ...code.arguments import Block
 from ...code.ir import I32, I64, Code
 from ...code.target import Target
 
-__all__ = ["DONE", "OrderedAdds"]
-
 DONE = 2**62  # the progress of a finished task
 PATIENCE = 1023  # polls after which another thread may run
 

@@ -12,8 +12,6 @@ from ...code.ir import I64, Code
 from ..parts.tree import END, merge_complete
 from .products import UNROLL, Matrix, Multiplier
 
-__all__ = ["BLOCK", "PartialSums"]
-
 BLOCK = 1024  # query positions of a partial sum; a multiple of the rows of every tile
 
 

@@ -18,8 +18,6 @@ from ...code.formats import Format
 from ...code.ir import I16, I32, Code, is_vector, vector
 from ...code.target import Target
 
-__all__ = ["CHAIN", "GRAIN", "UNROLL", "Matrix", "Multiplier", "fold_lanes", "sum_of_lanes"]
-
 CHAIN = 32  # terms of a sum that are added one after the other
 GRAIN = 16  # rows, columns and terms are multiples of this, so that every register tile is complete
 UNROLL = 4  # terms per round of the innermost loop

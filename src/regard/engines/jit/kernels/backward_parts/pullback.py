@@ -26,8 +26,6 @@ from ..parts.table_tiles import TableTiles
 from .products import Matrix, Multiplier, fold_lanes, sum_of_lanes
 from .table_sums import NO_SPAN
 
-__all__ = ["Expressions", "Pullback", "roots"]
-
 
 class Expressions(NamedTuple):
     """The expressions of a backward kernel. partials: ∂s'/∂leaf for the score and for the reads of tables that need a

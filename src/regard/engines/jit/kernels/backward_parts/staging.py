@@ -15,8 +15,6 @@ from ...code.formats import LOST, Format, widen_brain
 from ...code.ir import I16, I32, Code, vector
 from .products import Matrix, Multiplier, sum_of_lanes
 
-__all__ = ["Staging"]
-
 
 class Staging:
     """Loads and stores of the backward kernel. unit: per array, whether its depth is contiguous."""

@@ -12,8 +12,6 @@ from ...code.arguments import Block
 from ...code.ir import F64, I64, Code
 from .ordered_adds import OrderedAdds
 
-__all__ = ["NO_SPAN", "SPAN", "TableSums"]
-
 NO_SPAN = 2**62, -(2**62)  # the first and the last byte offset of no entry
 SPAN = 16  # bytes of a span
 

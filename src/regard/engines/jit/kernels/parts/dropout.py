@@ -18,8 +18,6 @@ from ...code.arguments import Block
 from ...code.ir import BYTE, I1, I32, I64, Code, is_vector, vector
 from ...code.target import Target
 
-__all__ = ["Dropout", "room", "slots"]
-
 WORD = 0xFFFFFFFF
 TOGETHER = 4  # keys that share a counter
 

@@ -12,8 +12,6 @@ from typing import Any
 from ...code.formats import Format
 from ...code.ir import BYTE, F32, F64, Code, vector
 
-__all__ = ["SCALES", "elements"]
-
 SCALES = {"k": "k_scales", "v": "v_scales"}  # the arguments that hold them
 
 

@@ -21,8 +21,6 @@ from .products import STRETCH
 from .softmax import Running
 from .tile import Tile
 
-__all__ = ["add_values", "multiply_keys", "suits"]
-
 MOST = 8  # rows; with more of them, tiles whose lanes are queries are as fast (bench/LOG.md)
 SUMS = 16  # registers for sums over keys
 CHAINS = 4  # independent sums over depth: enough to hide their latency

@@ -20,8 +20,6 @@ from . import eight_bits
 from .eight_bits import SCALES
 from .tile import Tile, in_place, steps
 
-__all__ = ["Keys", "Values"]
-
 
 class Keys:
     """k for dot products: rows of steps, where a step is one element or a pair."""

@@ -15,8 +15,6 @@ from llvmlite import ir
 from ....plan import Plan
 from ...code.ir import I32, I64, Code
 
-__all__ = ["KeySpan", "tile_ranges", "visited_keys"]
-
 
 def tile_ranges(plan: Plan, keys: int) -> np.ndarray:
     """Per group of the plan and tile of `keys` keys: the first tile of queries that visits it, and one past the last.

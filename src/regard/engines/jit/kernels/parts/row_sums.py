@@ -26,8 +26,6 @@ from ...code.ir import F32, F64, I32, Code, vector
 from .softmax import merged, some_number
 from .tile import Memory, Tile
 
-__all__ = ["Lanes", "PartialSums", "Sums", "lanes_of"]
-
 ROUNDED = ("maximum", "total", "surprise", "moments", "sets")  # m, and what depends on it
 
 

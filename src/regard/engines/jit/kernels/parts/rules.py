@@ -22,8 +22,6 @@ from .softmax import Running
 from .table_tiles import TableTiles
 from .tile import Tile
 
-__all__ = ["Rules"]
-
 
 class Rules:
     """The mask and the score of a kernel; constants and tables: their leaves, in the order of the argument block."""

@@ -18,8 +18,6 @@ from ...code.ir import Code, is_vector, vector
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
-__all__ = ["Running", "merged", "some_number"]
-
 
 def merged(code: Code, left, right, exponent):
     """m and l of two partial results, and the factors of their outputs.

@@ -19,8 +19,6 @@ from .....language.expr import key as the_key
 from ...code.emit import TABLE_TYPES, Emitter
 from ...code.ir import I64, Code, vector
 
-__all__ = ["TableTiles", "element_bytes", "room"]
-
 LINE = 64  # bytes of a cache line
 
 

@@ -10,8 +10,6 @@ from ...code.arguments import Block
 from ...code.ir import I64, PTR, Code
 from ...run.pool import PAST
 
-__all__ = ["begun", "each_task", "going_on"]
-
 
 def begun(name: str) -> tuple[ir.Module, Code, tuple]:
     """The module of a kernel `name(arguments, scratch, budget)`, a builder for its body, and its three parameters."""

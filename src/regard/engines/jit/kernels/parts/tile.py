@@ -21,8 +21,6 @@ from . import table_tiles
 from .dropout import room
 from .eight_bits import SCALES
 
-__all__ = ["BLOCK", "Memory", "Specification", "Tile", "regions", "state_bytes"]
-
 # Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
 LINE = 64  # bytes: regions of working memory begin on a cache line

@@ -17,8 +17,6 @@ from llvmlite import ir
 
 from ...code.ir import I1, Code
 
-__all__ = ["END", "merge_all", "merge_complete", "stack_entries"]
-
 END = 2**61  # beyond every block: what follows the last one
 
 
