@@ -24,6 +24,7 @@ help: ## list what can be made
 look: export REGARD_TEXT = $(value TEXT)
 look: $(VENV)/.stamp-look ## show the attention of a real model: make look TEXT="…"
 	@$(BIN)/regard look -- "$$REGARD_TEXT"
+	@echo "Next: open attention.html; $(BIN)/regard audit; $(BIN)/regard learn. Without $(BIN)/: source $(BIN)/activate"
 
 # Two workers more than cores, because tests wait for browsers and processes.
 # They share the cores: waiting threads must not spin.

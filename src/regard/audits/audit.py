@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common.errors import Reason, Refused, refuse
+from ..common.errors import Reason, Refused, nearest, refuse
 from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.keywords import known_keywords
@@ -196,15 +195,10 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
     reasons = []
     for name in chosen:
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, 1)
-            reasons.append(
-                Reason(
-                    "no such check",
-                    given=repr(name),
-                    expected=f"one of {', '.join(known)}",
-                    fix=f"did you mean {close[0]!r}?" if close else "omit checks= to run all checks that apply",
-                )
-            )
+            close = nearest(str(name), known)
+            fix = f"did you mean {close!r}?" if close else "omit checks= to run all checks that apply"
+            expected = f"one of {', '.join(known)}"
+            reasons.append(Reason("no such check", given=repr(name), expected=expected, fix=fix))
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in known if name in chosen)

@@ -27,7 +27,7 @@ def from_name(name: str | Path | None, text: str | None = None, causal: bool | N
     """The model in a folder or on the hub, with its saved head, on SDPA if the architecture supports it."""
     from ..torch.hf.load_model import opened
 
-    loaded = opened(name, writes=None, reads=text is not None)
+    loaded = opened(name, writes=None, reads=text is not None, bare=text is None)
     try:
         loaded.model.set_attn_implementation("sdpa")
     except ValueError:  # the architecture does not support it

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .own_model import Inputs, is_own, own_model, refuse_inputs
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -19,7 +21,8 @@ def audit(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="Model folder, Hugging Face model id, or folder of a recorded run.",
+            help="Model folder (a configuration alone gets random weights), Hugging Face model id, FILE.py:CLASS, "
+            "or folder of a recorded run.",
             show_default="MiniLM, if installed",
         ),
     ] = None,
@@ -31,11 +34,15 @@ def audit(
             show_default="random tokens",
         ),
     ] = None,
+    inputs: Inputs = None,
     checks: Annotated[
         str | None, typer.Option(help="Run only these checks (comma-separated).", show_default="all that apply")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for notes, too.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what was measured in checks that passed, too.")
+    ] = False,
 ) -> None:
     """Check the attention of a model or a recorded run.
 
@@ -43,32 +50,46 @@ def audit(
 
     Exit status: 0 healthy, 1 faults or warnings, 2 invalid arguments.
     """
-    from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
-    from .terminal import emit_json
+    from .terminal import Console, emit_json
 
     names = None if checks is None else [name.strip() for name in checks.split(",") if name.strip()]
-    report = run_audit(model, None if text is None else read_text("audit", text), checks=names)
+    with Console(stderr=True).status("loading torch and the model") as status:
+        from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
+
+        if is_own(model):
+            assert model is not None
+            own, given = own_model("audit", model, inputs)
+            status.update("running the model about fifty times")
+            report = run_audit(own, None if text is None else read_text("audit", text), inputs=given, checks=names)
+        else:
+            refuse_inputs("audit", model, inputs)
+            status.update("running the model about fifty times")
+            report = run_audit(model, None if text is None else read_text("audit", text), checks=names)
     if as_json:
         emit_json(report.to_json())
     else:
-        _show(report)
+        _show(report, verbose)
     if not report.healthy or (strict and report.findings):
         raise typer.Exit(1)
 
 
-def _show(report: Audit) -> None:
-    """Prints every finding with its cause and fix, then a line for each check that passed or did not apply."""
+def _show(report: Audit, verbose: bool) -> None:
+    """Prints faults and warnings with cause and fix, then which checks noted something, passed or did not apply.
+
+    verbose: whether notes are printed in full as well, and a line for each other check
+    """
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    from ..lens.runs.labels import visible
+    from ..lens.runs.labels import words as escaped
     from .terminal import Console
 
     console = Console()
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLORS if (number := _count(report, name)))
-    console.print(Text(f"{visible(report.model)}: {counts or 'healthy'}", "bold"))
-    for (severity, check, cause, fix), findings in _grouped(report.findings).items():
+    console.print(Text(f"{escaped(report.model)}: {counts or 'healthy'}", "bold"))
+    shown = [each for each in report.findings if verbose or each.severity != "note"]
+    for (severity, check, cause, fix), findings in _grouped(shown).items():
         console.print()
         console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -79,16 +100,24 @@ def _show(report: Audit) -> None:
         table.add_row(Text("fix", "dim"), Text(_plain(fix)))
         console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (
+        ("notes", [] if verbose else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),
         ("did not apply", [(each.check, each.reason) for each in report.skipped]),
     ):
-        if rows:
+        if rows and not verbose:
+            times = Counter(name for name, _ in rows)
+            listed = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in times.items())
+            console.print()
+            console.print(Text.assemble((f"{title}: ", "dim bold"), (_plain(listed), "dim")))
+        elif rows:
             table = Table(box=None, show_header=False, pad_edge=False)
             for name, words in rows:
                 table.add_row(Text(name, "dim"), Text(_plain(words), "dim"))
             console.print()
             console.print(Text(title, "dim bold"))
             console.print(Padding(table, (0, 0, 0, 2)))
+    if not verbose:
+        console.print(Text("--verbose says what was measured, and why a check did not apply", "dim"))
 
 
 def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[Finding]]:

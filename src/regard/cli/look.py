@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from ..common.text.counted import counted
 from .compared import Other
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
+from .own_model import Inputs, is_own, own_model, refuse_inputs
 from .text_argument import read_text
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ def look(
         typer.Argument(
             metavar="[MODEL] TEXT | FILE… | FOLDER | - | RUN",
             show_default=False,
-            help="Model folder or Hugging Face model id (default: MiniLM, if installed), then a text, a text file, or "
-            "- for standard input; several files or a folder of .txt files give the detectors of every head. Or the "
-            "folder of a recorded run, or of regard train or classify.",
+            help="Model folder, Hugging Face model id or FILE.py:CLASS (default: MiniLM, if installed), then a text, a "
+            "text file, or - for standard input; several files or a folder of .txt files give the detectors of every "
+            "head. Or the folder of a recorded run, or of regard train or classify.",
         ),
     ] = None,
     *,
@@ -72,6 +74,7 @@ def look(
         str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
     ] = None,
     generate: Annotated[int | None, typer.Option(help="Generate this many tokens.", min=1, show_default=False)] = None,
+    inputs: Inputs = None,
     target: Annotated[
         str | None, typer.Option(help="Target text, for encoder-decoder models.", show_default=False)
     ] = None,
@@ -102,6 +105,7 @@ def look(
     measures = parse_measures(measure or ())
     if texts := several(words or (), lines, as_json):
         once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
+        once["--inputs"] = inputs
         shown = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
         check_unused({**once, "--generate": generate, "--save": save, "--force": force, **shown})
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
@@ -115,10 +119,12 @@ def look(
         "--target": target,
         "--picture": picture,
         "--limit": limit,
+        "--inputs": inputs,
     }
     _check_options(
         given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
     )
+    refuse_inputs("look", given.model, inputs)
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
     if serve:
@@ -142,9 +148,14 @@ def look(
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as record
 
+            what: Any = given.model
+            accepts = None
+            if is_own(given.model):
+                what, accepts = own_model("look", str(given.model), inputs)
             run = record(
-                given.model,
+                what,
                 given.text,
+                inputs=accepts,
                 target=target,
                 picture=picture,
                 generate=generate or 0,
@@ -256,10 +267,18 @@ def _write_page(
         return None
     path = out or PAGE
     html = page(run, other, findings=findings, start=start)
+    before = _title(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else ""
     with replacing("look", "--out", path) as draft:
         draft.write_text(html, encoding="utf-8", errors="replace")
-    say(f"Page written to {path} ({shown(len(html.encode(errors='replace')))}). Open it in a browser.")
+    instead = f", in place of the page of “{before}”; --out keeps both" if before not in ("", _title(html)) else ""
+    say(f"Page written to {path} ({shown(len(html.encode(errors='replace')))}){instead}. Open it in a browser.")
     return path
+
+
+def _title(html: str) -> str:
+    """The model and text in the title of a page; "" if it is not a page of regard."""
+    found = re.search(r"<title>regard · (.*?)</title>", html, re.DOTALL)
+    return unescape(found[1]) if found else ""
 
 
 def _command(folder: Path, *options: str) -> str:
@@ -271,6 +290,8 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
     from ..lens.storage.reader import is_run
     from ..lens.trained import is_trained
 
+    if len(words) == 1 and is_own(words[0]):
+        return Given(None, words[0], None)
     if len(words) > 2:
         raise refuse(
             "look",

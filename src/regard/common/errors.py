@@ -10,6 +10,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 # The address of the documentation, a placeholder until there is one; pyproject.toml and README.md have it, too.
 SITE = "https://regard.example"
 
+NEAR = 0.7  # of two spellings that may be one name: "gtp2" for gpt2 has 0.75
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -116,7 +118,16 @@ def did_you_mean(word: str, known: Iterable[str], where: str = "") -> str:
     such a place: more than twelve are then not written out.
     """
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
+    close = nearest(word, known)
     short = f"choose one of {', '.join(map(repr, known))}"
     listed = short if len(known) <= 12 or not where else f"{where} lists them all"
-    return f"did you mean {close[0]!r}? {listed}" if close else listed
+    return f"did you mean {close!r}? {listed}" if close else listed
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The name whose spelling is near a word; None if none is.
+
+    >>> nearest("lama", ["llama", "bert"]), nearest("nosuchmodel", ["neucodec"])
+    ('llama', None)
+    """
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=NEAR)), None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
+
+from .errors import nearest
 
 
 def belong(package: str) -> None:
@@ -27,6 +28,6 @@ def no_attribute(module: str, name: str) -> AttributeError:
     >>> print(no_attribute("regard", "causl"))
     module 'regard' has no attribute 'causl'; did you mean 'causal'?
     """
-    close = difflib.get_close_matches(name, vars(sys.modules[module])["__all__"], n=1) if name[:1] != "_" else []
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    close = nearest(name, vars(sys.modules[module])["__all__"]) if name[:1] != "_" else None
+    hint = f"; did you mean {close!r}?" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from ..errors import nearest
 from ..types import Function
 
 Class = TypeVar("Class", bound=type)
@@ -97,14 +97,14 @@ def unknown_keyword(name: str, word: str, parameters: Iterable[str], later: Iter
     """
     known = list(parameters)
     here, text = ELSEWHERE.get(word, ("", ""))
-    close = difflib.get_close_matches(word, known, n=1)
+    close = nearest(word, known)
     hint = ""
     if here in known:
         hint = f": {text}" if text.endswith("omit it") else f": here it is {text}"
     elif here in (given := list(later)) or word in given:
         hint = f": give it to each call, {text or f'{word}='}"
     elif close:
-        hint = f": did you mean {close[0]}=?"
+        hint = f": did you mean {close}=?"
     elif known:
         hint = f": it takes {', '.join(known)}"
     return TypeError(f"{name}() got an unexpected keyword argument {word!r}{hint}")

@@ -53,18 +53,18 @@ class Target:
             raise Refused(WHERE, reasons)
         return cls(source, names, is_file)
 
-    def load(self) -> Callable[..., Any]:
-        """Imports the module or the file and returns the function. This runs its code: in the child process only."""
+    def load(self, any_value: bool = False) -> Any:
+        """Imports the module or the file and returns the function, or whatever has the name. This runs its code."""
         module = self._module()
         try:
-            return self._found(module)
+            return self._found(module, any_value)
         except Refused:
             raise
         except (Exception, SystemExit) as error:  # modules and classes may define how their attributes are found
             fix = "name a function that is defined there in the usual way"
             raise refuse(WHERE, f"{self} cannot be found", given=said(error), expected="a function", fix=fix) from error
 
-    def _found(self, module: ModuleType) -> Callable[..., Any]:
+    def _found(self, module: ModuleType, any_value: bool) -> Any:
         found: Any = module
         owner: Any = None
         for name in self.names:
@@ -77,7 +77,7 @@ class Target:
             return self._instance(found)
         if isinstance(owner, type) and isinstance(inspect.getattr_static(owner, self.names[-1]), FunctionType):
             return getattr(self._created(owner), self.names[-1])  # a method needs an object
-        if not callable(found):
+        if not callable(found) and not any_value:
             fix = f"name a function of {self.source}{_suggest('', _callables(owner))}"
             raise refuse(WHERE, f"{self} cannot be called", given=type(found).__name__, expected="a function", fix=fix)
         return found

@@ -48,9 +48,10 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
     forms: list[dict[str, Any]] = [*_forms(sizes)]
     forms.sort(key=lambda form: first not in form)  # stable: the model's main input first
     seen: list[dict[str, Any]] = []
-    if len(required) == 1 and sizes.configs == [None]:
-        name = next(iter(required))
-        forms = [{name: sizes.ids()}, {name: _features(model, sizes)}]
+    masks = {each: sizes.ids() for each in required if "mask" in each}
+    if len(required) - len(masks) == 1 and sizes.configs == [None]:
+        (name,) = required - masks.keys()
+        forms = [{name: sizes.ids(), **masks}, {name: _features(model, sizes), **masks}]
         yield from forms if name in TOKENS or _embeds(model) else reversed(forms)
         return
     for more in (required, set(EXTRAS)):

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
+from ...common.text.characters import clipped
 from ...common.text.counted import counted
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
 from ..runs.codes import FINE_ERROR, packed, percent
 from ..runs.first_view import choose
-from ..runs.labels import visible
+from ..runs.labels import visible, words
 from ..runs.run import Run
 from . import embed, matrices
 from .live import described
@@ -90,7 +91,7 @@ def page(
     }
     parts = {
         "policy": html.escape(policy(served), quote=True),
-        "title": html.escape(f"regard · {visible(run.model)}"),
+        "title": html.escape(_title(run)),
         "above": sections("above"),
         "main": sections("main"),
         "below": sections("below"),
@@ -184,5 +185,11 @@ def _script() -> str:
 
 
 @functools.cache
+def _title(run: Run) -> str:
+    """What the tab of a browser shows: the model, and how the text begins."""
+    text = clipped(words(" ".join(run.text.split())), 40)
+    return " · ".join(filter(None, ("regard", visible(run.model), text)))
+
+
 def _style() -> str:
     return "\n".join([*(stripped(_part(f"{name}.css")) for name in STYLES), visuals.style(VISUALS)])

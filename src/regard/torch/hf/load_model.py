@@ -11,6 +11,8 @@ from ...common.errors import Refused, first_line, refuse
 from .near_names import near_model
 from .quiet import quiet
 
+WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.gguf")  # files that are not read
+LARGEST = 4e9  # bytes of a model with random weights
 NETWORK = "check the name; a hub id needs the network or transformers' cache"
 
 
@@ -48,14 +50,20 @@ class Needs(NamedTuple):
 
 
 def opened(
-    name: str | Path | None = None, *, writes: bool | None = False, reads: bool = True, sees: bool = False
+    name: str | Path | None = None,
+    *,
+    writes: bool | None = False,
+    reads: bool = True,
+    sees: bool = False,
+    bare: bool = False,
 ) -> Opened:
     """The model on regard, in float32, ready to run. name: a folder, a hub id, or None for the default model (MiniLM).
 
     writes: whether to load the language head; None loads the head that the model was saved with · reads, sees: whether
     to load the tokenizer and the image processor. Code in a model's repository is never run, weights must be
     safetensors, and those of the default model must have the pinned checksum. A model that does not use transformers'
-    attention interface runs on its own attention.
+    attention interface runs on its own attention. bare: whether a folder with a configuration alone gets a model with
+    random weights, whose name says so.
 
     Raises `Refused` if the model does not exist, a file is damaged, or weights are missing.
     """
@@ -74,6 +82,8 @@ def opened(
                 fix=f"regard look {name} --save RUN records it, then pass RUN" if trained else "check the path",
             )
         if not any(folder.glob("*.safetensors")):
+            if bare and not [each for form in WEIGHTS for each in folder.glob(form)]:
+                return _untrained(folder)
             raise refuse(
                 "look",
                 "no weights that can be read safely",
@@ -92,6 +102,31 @@ def opened(
             fix=near_model(words, "check the path"),
         )
     return _open(words, words, False, Needs(writes, reads, sees))
+
+
+def _untrained(folder: Path) -> Opened:
+    """A model of a configuration, with random weights."""
+    import torch
+    import transformers
+
+    with quiet():
+        config = transformers.AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        kind = _kind(transformers, config, Needs(None, False, False))
+        make = getattr(kind, "from_config", kind)
+        with torch.device("meta"):
+            size = sum(4 * each.numel() for each in make(config).parameters())
+        if size > LARGEST:
+            raise refuse(
+                "look",
+                "the model is large, and has no weights",
+                given=f"{folder}: {size / 1e9:.0f} GB in float32",
+                expected=f"a configuration of at most {LARGEST / 1e9:.0f} GB",
+                fix="copy the folder, and lower num_hidden_layers in its config.json: two layers show the code",
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = make(config)
+    return Opened(f"{folder.resolve().name} (a configuration alone: random weights)", model.eval())
 
 
 def _listed(folder: Path) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from ...common.default_model import DEFAULT
+from ...common.errors import nearest
 
 
 def near_model(name: str, otherwise: str) -> str:
@@ -20,22 +20,20 @@ def near_model(name: str, otherwise: str) -> str:
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    close = difflib.get_close_matches(name, [*_folders(name), *_downloaded()], n=1)
-    if close:
-        return f"did you mean {close[0]!r}? Otherwise {otherwise}"
+    if close := nearest(name, [*_folders(name), *_downloaded()]):
+        return f"did you mean {close!r}? Otherwise {otherwise}"
     if _near(name, DEFAULT):
         return f"did you mean {DEFAULT!r}? It is the default: omit the name"
     if name in CONFIG_MAPPING_NAMES:  # gpt2 is a hub id too, bert is not
         return f"{otherwise}; an architecture alone has no trained weights"
-    close = difflib.get_close_matches(name.rpartition("/")[2], CONFIG_MAPPING_NAMES, n=1)
-    if close:
-        such = f"pass a folder, or a hub id such as OWNER/{close[0]}"
-        return f"{close[0]} is an architecture, without trained weights: {such}"
+    if close := nearest(name.rpartition("/")[2], CONFIG_MAPPING_NAMES):
+        such = f"pass a folder, or a hub id such as OWNER/{close}"
+        return f"{close} is an architecture, without trained weights: {such}"
     return otherwise
 
 
 def _near(name: str, known: str) -> bool:
-    return bool(difflib.get_close_matches(name.lower(), [known.lower(), known.lower().rpartition("/")[2]]))
+    return nearest(name.lower(), [known.lower(), known.lower().rpartition("/")[2]]) is not None
 
 
 def _folders(name: str) -> Iterator[str]:
