@@ -37,7 +37,13 @@ def test_a_report(config):
     assert [line.split(":")[1].split(",")[0].strip() for line in out.splitlines() if "LlamaForCausalLM" in line] == [
         "prefill of 64 tokens", "one token after 64", "one training step of 64 tokens",
     ]  # fmt: skip
-    assert "FAULT" not in out and "KV cache, bytes" in out and "with checkpoints" in out
+    assert (
+        "FAULT" not in out
+        and out.startswith(f"configuration: {config}; dtype: float32")
+        and "KV cache" in out
+        and "formula = counted" in out
+        and "with checkpoints" in out
+    )
     assert [out.count(f"model.layers {number} attention") for number in range(4)] == [3, 3, 3, 0]
 
 

@@ -9,11 +9,15 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import requires_extra
+from .own_model import is_own, own_module
 
 
 def cost(
     model: Annotated[
-        str, typer.Argument(help="An architecture (llama), a folder with config.json, a config.json, or a hub id.")
+        str,
+        typer.Argument(
+            help="An architecture (llama), a folder with config.json, a config.json, a hub id, or FILE.py:CLASS."
+        ),
     ],
     tokens: Annotated[
         int | None, typer.Option(help="Tokens of each sequence.", show_default="2048, or what the model allows")
@@ -72,7 +76,7 @@ def cost(
     if plot is not None:
         check_plot(plot, wanted)
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
-    subject = built(model, dtype)
+    subject = built(own_module("cost", model)[0] if is_own(model) else model, dtype)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]
     if measure:
         from ..ledger.measure import measured
@@ -87,9 +91,16 @@ def cost(
         emit_json({"costs": costs, "fits": [vars(each) for each in fits], "over": sizes})
     else:
         fitted = ["\n".join(map(str, fits))] if fits else []
-        emit("\n\n\n".join([*(report(each, layers) for each in found), *map(table, many), *fitted]))
+        origin = f"configuration: {subject.origin}; dtype: {found[0].dtype}, {_of_dtype(dtype)}"
+        reports = [*(report(each, layers) for each in found), *map(table, many), *fitted]
+        emit("\n\n\n".join([f"{origin}\n{reports[0]}", *reports[1:]]))
     if plot is not None:
         draw(plot, many)
         typer.echo(f"Plot written to {plot}.", err=True)
     if any(each.faults for each in found):
         raise typer.Exit(1)
+
+
+def _of_dtype(dtype: str | None) -> str:
+    """Where the dtype comes from."""
+    return "as in the configuration, or float32; --dtype names another" if dtype is None else "as --dtype says"

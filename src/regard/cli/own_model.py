@@ -37,10 +37,23 @@ def is_own(name: str | None) -> bool:
 def own_model(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
     """The module, in evaluation mode, and its inputs.
 
-    where: the command · inputs: the name of a tensor, tuple or dict, or of a function that returns one, as FILE.py:NAME
-    or NAME in the same file; None: those that the function of the model returns beside it, the attribute
-    `example_input_array` of the module, or random ones that its forward accepts
+    where: the command · name: as FILE.py:NAME · inputs: the name of a tensor, tuple or dict, or of a function that
+    returns one, as FILE.py:NAME or NAME in the same file; None: those that the function of the model returns beside it,
+    the attribute `example_input_array` of the module, or random ones that its forward accepts
     """
+    import torch
+
+    model, given = own_module(where, name)
+    if inputs is not None:
+        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
+        given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
+    if given is None:
+        given = getattr(model, "example_input_array", None)
+    return model, _accepted(where, model) if given is None else given
+
+
+def own_module(where: str, name: str) -> tuple[torch.nn.Module, Any]:
+    """The module, in evaluation mode, and the inputs that its function returns beside it, or None."""
     import torch
 
     found = _value(name)
@@ -58,13 +71,7 @@ def own_model(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Modul
             "module and its inputs",
             fix="write a function without parameters that makes the model, and name it",
         )
-    model = found.eval()
-    if inputs is not None:
-        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
-        given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
-    if given is None:
-        given = getattr(model, "example_input_array", None)
-    return model, _accepted(where, model) if given is None else given
+    return found.eval(), given
 
 
 def refuse_inputs(where: str, model: str | None, inputs: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Report: a `ModelCost` as text: three columns that have to agree, the parts of a layer, and where it all goes."""
+"""Report: a `ModelCost` as text: numbers and how they were found, the parts of a layer, and where it all goes."""
 
 from __future__ import annotations
 
@@ -30,40 +30,38 @@ def _title(found: Any) -> str:
 
 
 def _columns(found: Any) -> str:
-    held = found.memory
-    rows: list[tuple[str, Columns | str]] = [
-        ("parameters", found.parameters),
-        ("  used for a token", Columns(None, found.active)),
-        ("operations, linear", found.linear),
+    """Numbers with three digits, their unit, and how they were found; where two differ, both as they are."""
+    held, operations = found.memory, "FLOP"
+    rows: list[tuple[str, Columns, str]] = [
+        ("parameters", found.parameters, ""),
+        ("  used for a token", Columns(None, found.active), ""),
+        ("operations, linear", found.linear, operations),
     ]
     if found.attention.value:
-        rows.append(("operations, attention", found.attention))
+        rows.append(("operations, attention", found.attention, operations))
     if found.recurrent.value:
-        rows.append(("operations, recurrences", found.recurrent))
+        rows.append(("operations, recurrences", found.recurrent, operations))
     if found.phase == "train":
-        rows += [
-            ("operations, backward", found.backward),
-            ("operations in all", Columns(None, found.flops)),
-            ("  scores formed anew", Columns(None, found.done)),
-        ]
-    rows += [("exponentials", Columns(found.exponentials))] if found.exponentials else []
-    rows.append(("weights, bytes", held.weights))
+        rows.append(("operations, backward", found.backward, operations))
+    rows.append(("operations in all", Columns(None, found.flops), operations))
     if found.phase == "train":
-        rows += [("gradients, bytes", Columns(held.gradients)), ("Adam, bytes", Columns(held.optimizer))]
-        rows += [("activations, bytes", held.activations)]
-        rows += [("  with checkpoints", Columns(None, held.checkpointed))] if held.checkpointed else []
-    if held.kv_cache.value:
-        rows.append(("KV cache, bytes", held.kv_cache))
-    if held.states:
-        rows.append(("recurrent states, bytes", Columns(None, held.states)))
-    measured = any(isinstance(each, Columns) and each.measured is not None for _, each in rows)
-    heads = ["", "formula", "counted"] + (["measured"] if measured else [])
-    table = [heads] + [
-        [name, *(_number(getattr(each, column)) for column in heads[1:])]
-        for name, each in rows
-        if isinstance(each, Columns)
-    ]
-    text = aligned(table)
+        rows.append(("  scores formed anew", Columns(None, found.done), operations))
+    rows += [("exponentials", Columns(found.exponentials), "")] if found.exponentials else []
+    memory = [("weights", held.weights)]
+    if found.phase == "train":
+        memory += [("gradients", Columns(held.gradients)), ("Adam", Columns(held.optimizer))]
+        memory += [("activations", held.activations)]
+    memory += [("KV cache", held.kv_cache)] if held.kv_cache.value else []
+    memory += [("recurrent states", Columns(None, held.states))] if held.states else []
+    rows += [(name, each, "B") for name, each in memory]
+    whole = sum(each.value for _, each in memory)
+    if len(memory) > 1:
+        rows.append(("memory in all", Columns(None, whole), "B"))
+    if found.phase == "train" and held.checkpointed:
+        less = whole - held.activations.value + held.checkpointed
+        rows.append(("  with checkpoints", Columns(None, less), "B"))
+    table = [[name, unit(each.value, form).strip(), _source(each)] for name, each, form in rows]
+    text = aligned(table, last_left=True)
     text += f"\n\nmoved by products {unit(found.moved, 'B')}, {found.intensity:.3g} operations per byte"
     if found.time is not None:
         share = found.time.compute / found.time.bound if found.time.bound else 0.0
@@ -75,8 +73,12 @@ def _columns(found: Any) -> str:
     return text
 
 
-def _number(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
+def _source(each: Columns) -> str:
+    """How a number was found, and every number that differs from the others."""
+    ways = {name: value for name in ("formula", "counted", "measured") if (value := getattr(each, name)) is not None}
+    if each.agree:
+        return " = ".join(ways) if len(ways) > 1 else ""
+    return ", ".join(f"{name} {value:,}" for name, value in ways.items())
 
 
 def _parts(found: Any, layers: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model without data. name: as it was given · config: its configuration, or None · own_attention: whether it
-    computes attention itself, outside transformers' interface · folder: where its weights are, or None.
+    computes attention itself, outside transformers' interface · folder: where its weights are, or None · origin: where
+    its configuration is from.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Subject:
     config: Any
     own_attention: bool
     folder: Path | None = None
+    origin: str = "the module itself"
 
 
 def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
@@ -62,9 +64,10 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
         path = path / "config.json"
     if path.is_file():
         found = _built(path.parent.resolve().name, _read(_json(path), str(path)), dtype)
-        return Subject(found.name, found.model, found.config, found.own_attention, path.parent)
+        return replace(found, folder=path.parent, origin=str(path))
     if name in mappings():
-        return _built(name, config_class(name)(), dtype)
+        found = _built(name, config_class(name)(), dtype)
+        return replace(found, origin=f"transformers' default for {name}")
     if path.suffix == ".json" or name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise refuse(
             "cost",
@@ -86,7 +89,7 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
             expected="a model on the hub that transformers knows, with network or in its cache",
             fix=near_model(name, "check the name, or download its config.json and pass this file"),
         ) from error
-    return _built(name, config, dtype)
+    return replace(_built(name, config, dtype), origin=f"{name} on the hub")
 
 
 def _json(path: Path) -> dict[str, Any]:
