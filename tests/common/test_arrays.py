@@ -88,6 +88,23 @@ def test_arrays_beside_a_tensor_that_torch_transforms():
     assert rg.attention(tensor.to("meta"), k, v).shape == q.shape
 
 
+def test_arrays_of_jax():
+    """Results are arrays of JAX, with the numbers of those of NumPy."""
+    jax = pytest.importorskip("jax")
+    given = arrays(0)
+    q, k, v = map(jax.numpy.asarray, given)
+    for function in (
+        lambda *qkv: rg.attention(*qkv, mask=rg.causal()),
+        lambda *qkv: rg.attention_with_lse(*qkv)[1],
+        lambda q, k, v: rg.attention_weights(q, k),
+        lambda q, k, v: rg.attention_backward(q, k, v, q[..., : v.shape[-1]] * 0 + 1).k,
+        lambda *qkv: rg.merge([rg.attention_part(*qkv)]).result()[0],
+    ):
+        found, expected = function(q, k, v), function(*given)
+        assert isinstance(found, jax.Array) and isinstance(expected, np.ndarray)
+        assert np.array_equal(found, expected)
+
+
 def test_tracers_of_jax():
     """`jit` and `grad` of JAX hand over tracers, which have no `.cpu()`."""
     jax = pytest.importorskip("jax")

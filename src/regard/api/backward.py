@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ..common.arrays import as_tensor, is_tensor, read_array
+from ..common.arrays import read_array
 from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
 from ..common.types import ArrayLike, ArrayT, Engine
@@ -134,15 +134,8 @@ def attention_backward(
     dsinks = (
         None if found.sinks is None else found.sinks.astype(problem.dtype).reshape(read_array(sinks, "sinks").shape)
     )
-    gradients: Gradients = Gradients(dq, dk, dv, fit, dsinks)
-    return _tensors(gradients) if is_tensor(q) else gradients
-
-
-def _tensors(found: Gradients) -> Gradients:
-    """The same as torch tensors."""
-    q, k, v = map(as_tensor, found[:3])
-    tables = {table: as_tensor(part) for table, part in found.tables.items()}
-    return Gradients(q, k, v, tables, None if found.sinks is None else as_tensor(found.sinks))
+    tables_found = {table: like(q, part) for table, part in fit.items()}
+    return Gradients(like(q, dq), like(q, dk), like(q, dv), tables_found, None if dsinks is None else like(q, dsinks))
 
 
 def learned(problem: Problem) -> list[Table]:

@@ -179,5 +179,13 @@ def _is_kind_of_tensor(kind: type) -> bool:
 
 
 def like(given, found):
-    """The result in the type of `given`: a NumPy array, or a tensor that shares its memory."""
-    return as_tensor(found) if is_tensor(given) and not is_tensor(found) else found
+    """The result in the type of `given`: a NumPy array, a tensor that shares its memory, or an array of JAX."""
+    if isinstance(given, np.ndarray) or not isinstance(found, np.ndarray):
+        return found
+    if is_tensor(given):
+        return as_tensor(found)
+    if type(given).__module__.startswith("jax"):
+        import jax
+
+        return jax.numpy.asarray(found)
+    return found
