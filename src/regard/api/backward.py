@@ -6,7 +6,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ..common.arrays import read_array
+from ..common.arrays import like, read_array
 from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
 from ..common.types import ArrayLike, ArrayT, Engine
@@ -134,8 +134,8 @@ def attention_backward(
     dsinks = (
         None if found.sinks is None else found.sinks.astype(problem.dtype).reshape(read_array(sinks, "sinks").shape)
     )
-    tables_found = {table: like(q, part) for table, part in fit.items()}
-    return Gradients(like(q, dq), like(q, dk), like(q, dv), tables_found, None if dsinks is None else like(q, dsinks))
+    named = {table: like(q, part) for table, part in fit.items()}
+    return Gradients(like(q, dq), like(q, dk), like(q, dv), named, None if dsinks is None else like(q, dsinks))
 
 
 def learned(problem: Problem) -> list[Table]:
