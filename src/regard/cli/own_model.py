@@ -17,7 +17,7 @@ TOKENS = 16  # positions of inputs that are made here
 Inputs = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME",
+        metavar="<name>",
         help="For FILE.py:CLASS: what its forward takes, a tensor, tuple or dict in the file, or a function that "
         "returns one.",
         show_default="random",
