@@ -17,7 +17,7 @@ from regard.engines.jit import engine
 from regard.language.analysis import substituted
 from regard.language.checks import starts
 from regard.language.checks.starts import Starts, counted
-from regard.language.expr import frozen_table, lift
+from regard.language.expr import lift
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
 from tests.support.lanes import examples, sweep
 from tests.support.parts import four, parts
@@ -282,8 +282,6 @@ def test_starts_keep_no_array_alive():
     """The tables of a rule are freed with the rule, whether or not the starts changed it."""
     q, k, v = qkv(H=4)
     for build in (
-        lambda: rg.score - frozen_table(normal(9, seed=77), "own")[rg.head],
-        lambda: rg.score - frozen_table(normal(37, seed=78), "own")[rg.key],
         lambda: rg.score - rg.table(normal(9, seed=77))[rg.head],
         lambda: rg.score - rg.table(normal(37, seed=78))[rg.key],
     ):

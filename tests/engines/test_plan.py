@@ -295,7 +295,7 @@ def test_plans_are_remembered():
     allowed[:, 40:] = False
     assert plan(call, 16, 16).counts["mixed"] == 7
     assert plan(problem(100, 100, rg.causal()), 16, 16) is plan(problem(100, 100, rg.causal()), 16, 16)
-    call = problem(10, 10, rg.documents(lengths=[4, 6]))
+    call = problem(10, 10, rg.table(np.arange(10) < 4, "first")[rg.key])
     plan(call, 16, 16)
     mask = weakref.ref(call.mask)
     del call
