@@ -509,3 +509,20 @@ def test_the_list_shows_what_each_key_moves(kept_open):
     assert set(
         opened.tab.eval_on_selector_all("#strongest-list .moves", "nodes => nodes.map((n) => n.textContent)")
     ) == {"—"}
+
+
+def test_partly_stored_rows_move_what_the_model_computed(kept_open):
+    """The share that a key moves is that of the whole row, and a number of keys that may be too large says so."""
+    random = np.random.default_rng(0)
+    q, k, v = random.standard_normal((3, 12, 900, 16), dtype=np.float32)
+    run = rg.look(6 * q, k=k, v=v * np.geomspace(0.1, 5, 900, dtype=np.float32)[:, None], mask=rg.causal())
+    opened = kept_open(page(run))
+    opened.choose(call=0, head=3, query=700)
+    row = run.calls[0].weights([700], None, [3])[0, 0]
+    parts = row * run.calls[0].lengths[3]
+
+    script = "rows => rows.slice(0, 5).map((row) => [row.dataset.token, row.querySelector('.moves').textContent])"
+    for key, moves in opened.tab.eval_on_selector_all("#strongest-list .entry[data-token]", script):
+        assert float(moves.split()[0]) / 100 == pytest.approx(parts[int(key)] / parts.sum(), rel=0.05, abs=1e-4)
+    said = re.search(r"80 % of the weight is on (at most )?(\d+) key", opened.text("#strongest-note"))
+    assert said and said[1] and int(said[2]) >= np.searchsorted(np.cumsum(np.sort(row)[::-1]), 0.8) + 1

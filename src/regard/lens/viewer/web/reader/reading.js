@@ -77,7 +77,8 @@ async function reading() {
 function movesOf(tracks, to, places, code, p) {
   if (!to) return (i) => (places.length > 1 || !tracks.moved || code[i] < FIRST ? NaN : (p[i] * tracks.lengths[places[0]]) / tracks.moved[i]);
   const parts = Float64Array.from(p, (weight, j) => (code[j] < FIRST ? 0 : weight * tracks.lengths[j]));
-  const whole = parts.reduce((sum, part) => sum + part, 0);
+  // What a row moves is recorded; of the keys some may be stored as means only.
+  const whole = tracks.moved ? places.reduce((sum, i) => sum + tracks.moved[i], 0) / places.length : parts.reduce((sum, part) => sum + part, 0);
   return (j) => parts[j] / whole;
 }
 
@@ -95,6 +96,9 @@ function needed({ sorted, total }, share) {
   for (let n = 0; n < sorted.length; n++) if ((sum += sorted[n]) >= share * total * (1 - 1e-6)) return n + 1;
   return null;
 }
+
+/** Before a number of largest weights: one that is stored as the mean of its block may be larger than those that are known. */
+const atMost = ({ sure, p }) => (sure.some((known, j) => !known && p[j] > 0) ? "at most " : "");
 
 /** The value at one position as text. */
 function describe(line, j) {

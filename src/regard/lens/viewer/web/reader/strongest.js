@@ -123,7 +123,7 @@ const strongest = {
     const one = to ? "key" : "row";
     const said = !sorted.length ? "no weights"
       : count === null ? `${share} % of ${what} needs more than the ${sorted.length.toLocaleString("en")} ${one}s with a known weight`
-        : `${share} % of ${what} is ${to ? "on" : "from"} ${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
+        : `${share} % of ${what} is ${to ? "on" : "from"} ${atMost(this.line)}${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
     const { wrong, exact } = this.line;
     const alarm = wrong ? [" ", element("strong", `${wrong.toLocaleString("en")} ${wrong === 1 ? "weight is" : "weights are"} not between 0 and 1.`, { className: "alarm" })] : [];
     this.note.replaceChildren(`${said}${exact && exact !== "exact" ? ` (${exact})` : ""}${wrong ? "." : ""}`, ...alarm);
