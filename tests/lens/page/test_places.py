@@ -59,33 +59,6 @@ def test_the_map_fills_the_window(home):
     assert view.state("filled") is None
 
 
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize(("width", "height"), [(1000, 800), (1440, 900), (1280, 700)])
-def test_the_whole_map_fits_into_the_window_that_it_fills(opened, width, height):
-    """Nothing has to be scrolled to see its last row."""
-    view = opened(page(example(n=15)[0]), "#filled=map", viewport={"width": width, "height": height})
-    box = view.tab.locator("#map .matrix").bounding_box()
-    assert height - 30 <= box["y"] + box["height"] <= height
-
-
-def test_taps_add_rows(home):
-    """With the button pressed a click adds a row, as with Shift, and another one takes it away; keys move one row."""
-    view, *_ = home
-    view.choose(query=3)
-    view.click("#reader-add")
-    view.click("#words-5")
-    view.click("#words-7")
-    assert (view.state("query"), view.state("pins")) == (3, [5, 7])
-    view.click("#words-5")
-    view.tab.focus("#words")
-    view.tab.keyboard.press("ArrowRight")
-    view.settled()
-    assert view.state("query") == 4
-    view.click("#reader-add")
-    view.click("#words-9")
-    assert (view.state("query"), view.state("pins")) == (9, [7])
-
-
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("named", [True, False], ids=["one head", "several heads"])
 def test_a_page_opens_on_a_fault(opened, named):

@@ -48,29 +48,6 @@ def test_a_tap_on_the_map_chooses_the_row_and_the_key(phone):
     assert view.state("query", "key") == (4, 2)
 
 
-@pytest.mark.parametrize("measuring", [True, False])
-def test_a_finger_sums_a_block_where_it_would_scroll(phone, measuring):
-    """While “sum a block” is on, a drag that begins downwards sums a block and the page stays; otherwise it scrolls."""
-    view, exact = phone
-    if measuring:
-        tap(view, "#measure")
-    chart = Map(view)
-    (x, y), (x1, y1) = chart.at(2, 1), chart.at(9, 4)
-    before = view.tab.evaluate("scrollY")
-    finger = view.context.new_cdp_session(view.tab)
-    path = [(x, y + part * (y1 - y)) for part in np.linspace(0, 1, 8)] + [(x1, y1)]
-    for kind, (at, down) in [("touchStart", path[0]), *(("touchMove", place) for place in path)]:
-        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": at, "y": down}]})
-    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-    view.settled()
-    said = view.text("#map-block")
-    if not measuring:
-        assert said == "" and view.tab.evaluate("scrollY") != before
-        return
-    assert view.tab.evaluate("scrollY") == before and said.startswith("rows 2–9 × keys 1–4")
-    assert float(said.split("weight ")[1].split()[0]) == pytest.approx(exact[0][0][2:10, 1:5].sum(), rel=1e-3)
-
-
 @pytest.mark.sweep
 def test_a_tap_on_a_word_chooses_the_row_and_a_control_the_key(phone):
     """With “choose key” a tap chooses the key of the row; the hint speaks of taps."""
@@ -108,60 +85,6 @@ def test_taps_add_rows_and_their_mean_is_shown(phone):
     assert view.state("pins") == [9]
     tap(view, "#reader-pins button")
     assert view.state("pins") == []
-
-
-@pytest.mark.sweep
-def test_taps_choose_heads_lines_and_a_second_head(phone):
-    """A head in the overview, a row and a key of the lines, and a cell of the second map."""
-    view, exact = phone
-    tap(view, "#grid button[data-call='1'][data-head='2']")
-    assert view.state("call", "head") == (1, 2)
-    tap(view, "#places [data-place=lines]")
-    view.tab.wait_for_selector("#lines-svg line", state="attached")
-    tap(view, "#lines-rows-9")
-    assert view.state("query", "lines") == (9, "row")
-    visible = """() => [...document.querySelectorAll("#lines-svg g")]
-        .filter((group) => getComputedStyle(group).display !== "none").map((group) => Number(group.dataset.row))"""
-    assert view.tab.evaluate(visible) == [9]
-    tap(view, "#reader-add")
-    tap(view, "#lines-rows-11")
-    assert view.state("query", "pins") == (9, [11]) and sorted(view.tab.evaluate(visible)) == [9, 11]
-    tap(view, "#lines-rows-11")
-    tap(view, "#lines-keys-4")
-    assert view.state("key") == 4
-    assert view.tab.evaluate(visible) == [9]  # a touch leaves no pointer behind
-    view.tab.select_option("#beside-second", "0.1")
-    view.settled()
-    tap_cell(Map(view, "beside.plots[1]"), 6, 3)
-    assert view.state("query", "key") == (6, 3)
-    told = view.text("#beside-said").split(" in layer")[1].rsplit(" ", 2)[1]
-    assert float(told) / 100 == pytest.approx(exact[0][1, 6, 3], rel=DIGITS)
-
-
-@pytest.mark.sweep
-def test_the_comparison_opens_by_a_tap(opened):
-    """Its link leads there, and a tap on the second map chooses row, key and run."""
-    run, _ = example(n=12, mask=rg.causal())
-    other, theirs = example(n=12, mask=rg.causal(), seed=1)
-    view = opened(page(run, other), "#call=0&head=0&query=3", **PHONE)
-    tap(view, "#places [data-place=compare]")
-    view.tab.wait_for_function("() => Math.abs(document.getElementById('compare').getBoundingClientRect().top) < 120")
-    tap_cell(Map(view, "comparison.plots[1]"), 8, 5)
-    assert view.state("query", "key", "run") == (8, 5, 1)
-    said = view.text("#map-pinned")
-    assert float(said.rsplit(":", 1)[1].split(" %")[0]) / 100 == pytest.approx(theirs[0][0, 8, 5], rel=DIGITS)
-
-
-@pytest.mark.sweep
-def test_hints_speak_of_taps(phone):
-    """No hint of the page asks for a wheel, Shift or Alt, which a phone does not have."""
-    view, _ = phone
-    for place in ("beside", "lines", "pair", "walk"):
-        view.tab.evaluate("(id) => document.getElementById(id).scrollIntoView()", place)
-    view.tab.wait_for_selector("#pair-note:not(:empty)")
-    view.settled()
-    seen = view.text("main") + view.text("#beside") + view.text("#lines") + view.text("#pair") + view.text("#walk")
-    assert not [word for word in ("Shift", "Alt", "Ctrl", "wheel", "Click", "click") if word in seen]
 
 
 def test_controls_are_large_enough_to_tap(phone):

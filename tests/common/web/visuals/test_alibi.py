@@ -55,23 +55,3 @@ def test_fewer_heads_keep_a_head_that_there_is(shown):
     view.change(head=7)
     view.change(heads=2)
     assert view.state("head") == 1
-
-
-@pytest.mark.sweep
-def test_the_controls_by_keyboard_and_pointer(shown):
-    """Each control changes what it names."""
-    view = shown("alibi", scores=SCORES, heads=4)
-    view.tab.get_by_role("slider", name="heads").press("ArrowRight")
-    assert len([name for name in view.numbers() if name.startswith("slope")]) == 5
-    view.tab.get_by_role("slider", name="head", exact=False).nth(1).press("ArrowRight")
-    assert view.tab.evaluate("drawn.state.head") == 1
-    view.tab.get_by_role("button", name="head 3").press("Enter")
-    assert view.tab.evaluate("drawn.state.head") == 3
-    view.tab.get_by_role("slider", name="row").press("ArrowLeft")
-    assert view.tab.evaluate("drawn.state.row") == N - 2
-    view.tab.get_by_label("causal mask").press("Space")
-    assert view.numbers()[f"before-{N - 1}"] > 0
-    view.tab.get_by_label("all scores equal").press("Space")
-    assert view.numbers()["before-0"] == pytest.approx(1 / N)
-    view.tab.locator(".alibi-matrix").first.click(position={"x": 100, "y": 30})
-    assert view.tab.evaluate("drawn.state.row") == 0

@@ -72,24 +72,3 @@ def test_curves_cross_where_the_formula_says(shown):
             view.change(log=log, n=n)
             projections, attention = view.tab.evaluate(heights)
             assert (projections < attention) == above
-
-
-def test_the_controls_by_keyboard_and_pointer(shown):
-    """Each control changes what it names, and a click into the drawing chooses n."""
-    view = shown("cost-curves", width=768, heads=8)
-    before = view.state("n")
-    view.tab.get_by_label("tokens n").press("ArrowRight")
-    assert view.state("n") > before
-    view.tab.get_by_label("width d").press("ArrowRight")
-    assert view.state("d") == 1024
-    view.tab.get_by_label("with W_o").press("Space")
-    assert view.numbers()["crossover"] == 1536  # 1.5·d
-    view.tab.get_by_role("button", name="go to the crossover").press("Enter")
-    assert view.state("n") == 1536
-    view.tab.get_by_label("shown").select_option("bytes of the weights")
-    assert not view.tab.get_by_label("with W_o").is_visible()
-    view.tab.get_by_label("heads h").press("ArrowLeft")
-    assert view.state("heads") == 4
-    box = view.tab.locator(".drawing").bounding_box()
-    view.tab.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + 100)
-    assert view.state("n") > 100_000

@@ -87,26 +87,3 @@ def test_key_heads_divide_the_query_heads(groups):
     assert view.numbers()["GQA-numbers"] == 2 * 6 * 128
     view.change(heads=1)
     assert view.numbers()["GQA-numbers"] == 2 * 1 * 128
-
-
-def test_the_controls_by_keyboard(groups):
-    """Each control changes what it names, and sizes that are those of no model are called so."""
-    view = groups()
-    assert view.numbers()["bytes"] == 131_072
-    view.tab.get_by_label("GQA", exact=True).press("ArrowDown")
-    assert view.state("kind") == "MQA"
-    assert not view.tab.get_by_role("slider", name="key heads").is_visible()
-    view.tab.get_by_role("slider", name="look at query head").press("ArrowRight")
-    assert view.state("head") == 1
-    view.tab.get_by_label("sizes of").select_option("DeepSeek-V2")
-    assert view.state("heads", "head") == [128, 0]
-    view.tab.get_by_role("slider", name="layers").press("ArrowLeft")
-    assert view.tab.get_by_label("sizes of").input_value() == "other sizes"
-    view.tab.get_by_label("MLA", exact=True).check()
-    assert view.numbers()["bytes"] == 59 * 576 * 2
-    view.tab.get_by_role("slider", name="short row").press("ArrowLeft")
-    assert view.numbers()["bytes"] == 59 * (448 + 64) * 2
-    view.tab.get_by_label("a number has").select_option("8 bits")
-    assert view.numbers()["bytes"] == 59 * (448 + 64)
-    view.tab.get_by_role("slider", name="tokens").press("ArrowLeft")
-    assert view.numbers()["total"] == 59 * (448 + 64) * 65_536

@@ -71,20 +71,3 @@ def test_a_hull_may_be_a_point_or_a_line(shown):
         assert view.state("inside")
         view.change(mode="dropout", dropped=[True] * len(values))
         assert view.state("inside") == (values[0] == [0.0, 0.0])
-
-
-def test_controls_work_by_keyboard(shown):
-    """Each control changes what it names, and arrow keys move a value."""
-    view = shown("hull", **DATA)
-    view.tab.get_by_label("score of key 1", exact=True).press("ArrowRight")
-    view.tab.get_by_label("value of key 2: arrow keys").press("ArrowUp")
-    values = [*VALUES[:2], [2.5, 2.5], *VALUES[3:]]
-    scores = [0.0, 0.6, 2.5, 0.0, 0.5]
-    check(view, values, softmax(scores))
-    view.tab.get_by_label("weights").select_option("softmax, then dropout")
-    view.tab.get_by_label("drop key 3").press("Space")
-    check(view, values, np.where([1, 0, 0, 1, 0], 0, 2 * softmax(scores)))
-    view.tab.get_by_label("weights").select_option("one softmax minus another")
-    view.tab.get_by_label("second score of key 0").press("ArrowLeft")
-    view.tab.get_by_label("λ").press("Home")
-    check(view, values, softmax(scores))

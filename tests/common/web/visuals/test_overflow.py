@@ -72,19 +72,3 @@ def test_a_sum_of_0_is_said_as_well(shown):
     assert "In float16 and float32 the sum is 0" in view.tab.inner_text(".overflow-said")
     assert view.numbers()["weight-0"] == 0.5
     assert view.texts()["float16-0"] == "0, too small"
-
-
-def test_controls_work_by_keyboard(shown):
-    """Each control changes what it names."""
-    view = shown("overflow", scores=[2.0, 1.0], labels=["cat", "mat"])
-    view.tab.focus("[aria-label='score of mat']")
-    view.tab.keyboard.press("ArrowRight")
-    assert view.numbers()["score-1"] == pytest.approx(1.1)
-    view.tab.get_by_label("temperature").focus()
-    view.tab.keyboard.press("End")
-    assert view.state("temperature") == 10
-    view.tab.get_by_label("add to all scores").focus()
-    view.tab.keyboard.press("ArrowRight")
-    assert view.numbers()["score-0"] == 3
-    view.tab.get_by_label("subtract the largest").press("Space")
-    assert view.numbers()["float16-0"] == 1

@@ -62,16 +62,6 @@ def test_zig_zag_is_balanced_and_contiguous_is_not(shown):
     assert view.numbers()["used"] == 100
 
 
-def test_the_number_of_processes_and_tokens_is_chosen_by_keyboard(shown):
-    """And the steps are as many as the processes."""
-    view = shown("ring", ranks=4, tokens=64)
-    view.tab.get_by_role("slider", name="processes").focus()
-    view.tab.keyboard.press("ArrowRight")
-    view.tab.get_by_role("slider", name="tokens of each").focus()
-    view.tab.keyboard.press("ArrowRight")
-    assert view.numbers()["tokens"] == 5 * 18 and "step 1 of 5" in view.tab.inner_text(".player")
-
-
 def test_who_waits_is_said(shown):
     """In the last step the first processes have nothing to do."""
     view = shown("ring", ranks=3, tokens=12)

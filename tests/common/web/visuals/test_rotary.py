@@ -91,20 +91,3 @@ def test_rows_of_zeros_and_of_large_numbers(rotary, q):
     product = (pairs(q, "halves") * np.exp(1j * 2 * theta) * pairs(K, "halves").conj()).real.sum()
     assert view.numbers()["product"] == pytest.approx(product, rel=1e-9, abs=1e-12)
     assert "NaN" not in view.tab.inner_html("#root")
-
-
-def test_the_controls_by_keyboard(rotary):
-    """Each control changes what it names."""
-    view = rotary()
-    for name, field in (("query at", "p"), ("key at", "q"), ("both moved by", "shift")):
-        before = view.state(field)
-        view.tab.get_by_role("slider", name=name).press("ArrowRight")
-        assert view.state(field) == before + 1
-    view.tab.get_by_label("pairs").select_option("interleaved")
-    assert view.tab.inner_text(".rotary-dial b >> nth=0") == "columns 0 and 1"
-    view.tab.get_by_label("base").select_option("500,000")
-    assert view.numbers()["theta-3"] == pytest.approx(500_000 ** (-6 / 8))
-    assert not view.tab.get_by_role("slider", name="factor").is_visible()
-    view.tab.get_by_label("scaling").select_option("linear")
-    view.tab.get_by_role("slider", name="factor").press("ArrowRight")
-    assert view.numbers()["theta-0"] == pytest.approx(1 / 5)

@@ -74,18 +74,6 @@ def test_smaller_sizes_keep_what_is_chosen_inside(shown):
     assert view.state("p", "column") == [7, 3]
 
 
-def test_the_controls_by_keyboard_and_pointer(shown):
-    """Each control changes what it names; a click chooses a cell."""
-    view = shown("sinusoids", positions=16, width=8, column=2, step=1)
-    for name in ("position p", "column", "step k", "width d"):
-        view.tab.get_by_role("slider", name=name).press("ArrowRight")
-    view.tab.get_by_role("slider", name="positions").press("ArrowLeft")
-    assert view.state("p", "column", "k", "d", "n") == [6, 3, 2, 16, 8]
-    box = view.tab.locator(".sinusoids-table").bounding_box()
-    view.tab.mouse.click(box["x"] + box["width"] - 3, box["y"] + box["height"] - 3)
-    assert view.state("p", "column") == [7, 15]
-
-
 def test_its_matrix_follows_light_and_dark(shown):
     """Its color is that of the page."""
     view = shown("sinusoids", positions=16, width=8)

@@ -25,14 +25,3 @@ def test_bars_are_as_long_as_their_weights(shown):
         "(tracks) => tracks.map((track) => track.firstChild.getBoundingClientRect().width / track.clientWidth)",
     )
     assert widths == pytest.approx(view.row("weight", 3), abs=0.005)
-
-
-def test_controls_work_by_keyboard(shown):
-    """Each control changes what it names."""
-    view = shown("softmax", scores=[2.0, 1.0], labels=["cat", "mat"], range=[-3, 4])
-    view.tab.get_by_label("score of mat").press("ArrowRight")
-    assert view.numbers()["score-1"] == pytest.approx(1.1)
-    view.tab.get_by_label("score of mat").press("End")
-    assert view.numbers()["score-1"] == 4
-    view.tab.get_by_label("temperature").press("End")
-    assert view.state("temperature") == 10
