@@ -291,9 +291,9 @@ def main(arguments: list[str]) -> int:
         raise refuse(
             "bench",
             "no GPU available",
-            given=f"torch {torch.__version__} without CUDA devices",
-            expected="a CUDA device that torch can use",
-            fix="run it on a machine with a GPU, with torch built for CUDA",
+            f"torch {torch.__version__} without CUDA devices",
+            "a CUDA device that torch can use",
+            "run it on a machine with a GPU, with torch built for CUDA",
         )
     sizes = (512,) if given.quick else LONG
     found: dict[str, Any] = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}

@@ -232,9 +232,9 @@ def choose(patterns: list[str], known: list[str], what: str) -> list[str]:
             raise refuse(
                 "bench",
                 f"no such {what}",
-                given=repr(pattern),
-                expected="a kind, a name, or a pattern with *",
-                fix=did_you_mean(pattern, kinds),
+                repr(pattern),
+                "a kind, a name, or a pattern with *",
+                did_you_mean(pattern, kinds),
             )
         chosen.update(found)
     return [name for name in known if name in chosen or not patterns]

@@ -71,13 +71,7 @@ class Row:
 def compare(name: str) -> Row:
     """The row of one architecture; `name` is its model_type."""
     if name not in families():
-        raise refuse(
-            "cost",
-            "no such architecture",
-            given=name,
-            expected="a model_type that transformers knows",
-            fix="correct it",
-        )
+        raise refuse("cost", "no such architecture", name, "a model_type that transformers knows", "correct it")
     row = functools.partial(Row, name, "")
     reasons = []
     for size, config in (("small", lambda: tiny_config(families()[name][1])), ("its own", families()[name][1])):

@@ -101,11 +101,7 @@ def installed(names: list[str], required: bool, console: Console) -> list[Engine
     if missing and required:
         packages = " ".join(package for some in missing.values() for package in some)
         raise refuse(
-            "bench",
-            "not installed",
-            given=", ".join(missing),
-            expected=f"{packages} to be importable",
-            fix=f"pip install {packages}",
+            "bench", "not installed", ", ".join(missing), f"{packages} to be importable", f"pip install {packages}"
         )
     for name, absent in missing.items():
         console.print(f"skipped {ENGINES[name].title}: {', '.join(absent)} not installed", style="dim")

@@ -95,8 +95,8 @@ def child(arguments: list[str], **environment: str) -> Any:
         raise refuse(
             "bench",
             "a fresh process failed",
-            given=last,
-            expected="a measurement as JSON",
-            fix=f"run it manually: python {' '.join(arguments)}",
+            last,
+            "a measurement as JSON",
+            f"run it manually: python {' '.join(arguments)}",
         )
     return json.loads(done.stdout)

@@ -75,4 +75,4 @@ ENGINES = {
 
 def unsupported(engine: str, what: str, supported: str, fix: str) -> Refused:
     """The exception of an engine that does not support a feature of a case."""
-    return refuse(engine, f"no {what}", given=f"a case with {what}", expected=supported, fix=fix)
+    return refuse(engine, f"no {what}", f"a case with {what}", supported, fix)

@@ -107,9 +107,9 @@ def attention_backward(
         reasons.append(
             Reason(
                 "only one of out and lse",
-                given="out alone" if lse is None else "lse alone",
-                expected="both out and lse, or neither",
-                fix="pass both results of attention_with_lse, or omit both",
+                "out alone" if lse is None else "lse alone",
+                "both out and lse, or neither",
+                "pass both results of attention_with_lse, or omit both",
             )
         )
     dout_, out_ = (
@@ -166,12 +166,7 @@ def _result(name: str, value, shape, four, dtype, reasons: list[Reason]) -> np.n
     if value is None:
         if name == "dout":
             reasons.append(
-                Reason(
-                    "dout is missing",
-                    given="None",
-                    expected=f"{dtype} {list(shape)}",
-                    fix="pass the gradient of the output",
-                )
+                Reason("dout is missing", "None", f"{dtype} {list(shape)}", "pass the gradient of the output")
             )
         return None
     try:
@@ -183,9 +178,9 @@ def _result(name: str, value, shape, four, dtype, reasons: list[Reason]) -> np.n
         reasons.append(
             Reason(
                 f"{name} does not fit the result",
-                given=f"{array.dtype} {list(array.shape)}",
-                expected=f"{dtype} {list(shape)}",
-                fix="pass the array for the result of the same arguments, in its dtype",
+                f"{array.dtype} {list(array.shape)}",
+                f"{dtype} {list(shape)}",
+                "pass the array for the result of the same arguments, in its dtype",
             )
         )
         return None

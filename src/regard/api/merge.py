@@ -65,9 +65,9 @@ def merge(parts: Iterable[Any]) -> Any:
         raise refuse(
             "merge",
             "this is not a list of parts",
-            given=type(parts).__name__,
-            expected="one or more pairs (out, lse), or results of attention_part",
-            fix="put them in a list",
+            type(parts).__name__,
+            "one or more pairs (out, lse), or results of attention_part",
+            "put them in a list",
         )
     pairs: list[Any] = list(parts)
     if pairs and all(isinstance(each, Part) for each in pairs):
@@ -115,9 +115,9 @@ def _check(parts: list) -> None:
             [
                 Reason(
                     "parts is empty",
-                    given="an empty list",
-                    expected="one or more pairs (out, lse)",
-                    fix="pass results of attention_with_lse, or of attention_part",
+                    "an empty list",
+                    "one or more pairs (out, lse)",
+                    "pass results of attention_with_lse, or of attention_part",
                 )
             ],
         )
@@ -127,9 +127,9 @@ def _check(parts: list) -> None:
         reasons.append(
             Reason(
                 "parts and pairs (out, lse) cannot be merged with each other",
-                given=f"results of attention_part at {', '.join(which)} of {len(parts)}",
-                expected="one kind",
-                fix="merge the parts first, and pass the pair that Part.result returns",
+                f"results of attention_part at {', '.join(which)} of {len(parts)}",
+                "one kind",
+                "merge the parts first, and pass the pair that Part.result returns",
             )
         )
     kinds = set()
@@ -141,9 +141,9 @@ def _check(parts: list) -> None:
             reasons.append(
                 Reason(
                     f"part {number} is not a pair of arrays",
-                    given=type(part).__name__,
-                    expected="(out, lse)",
-                    fix="pass results of attention_with_lse",
+                    type(part).__name__,
+                    "(out, lse)",
+                    "pass results of attention_with_lse",
                 )
             )
             continue
@@ -153,18 +153,18 @@ def _check(parts: list) -> None:
             reasons.append(
                 Reason(
                     f"part {number} is not floating-point",
-                    given=f"out {out.dtype}, lse {lse.dtype}",
-                    expected="floats",
-                    fix="pass results of attention_with_lse",
+                    f"out {out.dtype}, lse {lse.dtype}",
+                    "floats",
+                    "pass results of attention_with_lse",
                 )
             )
         if tuple(out.shape[:-1]) != tuple(lse.shape) or not out.shape:
             reasons.append(
                 Reason(
                     f"part {number}: lse does not fit out",
-                    given=f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
-                    expected=f"lse {tuple(out.shape[:-1])}: one number per row",
-                    fix="pass both results unchanged",
+                    f"out {tuple(out.shape)}, lse {tuple(lse.shape)}",
+                    f"lse {tuple(out.shape[:-1])}: one number per row",
+                    "pass both results unchanged",
                 )
             )
     shapes = {tuple(part[0].shape) for part in parts} if not reasons else set()
@@ -172,20 +172,15 @@ def _check(parts: list) -> None:
         reasons.append(
             Reason(
                 "the parts differ in shape",
-                given=", ".join(map(str, sorted(shapes))),
-                expected="the same rows of the same heads",
-                fix="broadcast the shared parts: np.broadcast_to(out, …)",
+                ", ".join(map(str, sorted(shapes))),
+                "the same rows of the same heads",
+                "broadcast the shared parts: np.broadcast_to(out, …)",
             )
         )
     if len(kinds) > 1:
         shown = "; ".join(sorted(f"out {out}, lse {lse}" for out, lse in kinds))
         reasons.append(
-            Reason(
-                "the parts differ in dtype or kind",
-                given=shown,
-                expected="the same for all parts",
-                fix="convert them first",
-            )
+            Reason("the parts differ in dtype or kind", shown, "the same for all parts", "convert them first")
         )
     if reasons:
         raise Refused("merge", reasons)

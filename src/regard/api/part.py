@@ -72,10 +72,10 @@ class Part(Generic[ArrayT]):
             raise refuse(
                 "Part",
                 "these do not belong to one part",
-                given=f"{', '.join(given)}; unit {self.unit!r}, dtype {self.dtype!r}",
-                expected=f"arrays (…, H, Q), (…, H, Q) and (…, H, Q, E) of {row.sums if row else 'float32'}; "
+                f"{', '.join(given)}; unit {self.unit!r}, dtype {self.dtype!r}",
+                f"arrays (…, H, Q), (…, H, Q) and (…, H, Q, E) of {row.sums if row else 'float32'}; "
                 f"a positive unit; dtype one of {', '.join(FLOATS)}",
-                fix="keep what attention_part returned as it is, also when it is sent to another process",
+                "keep what attention_part returned as it is, also when it is sent to another process",
             )
         object.__setattr__(self, "unit", float(unit))
 
@@ -178,9 +178,9 @@ def attention_part(
         raise refuse(
             "attention_part",
             "parts are computed on the CPU only",
-            given=f"a tensor on {device_of(q)}",
-            expected="arrays or tensors in CPU memory",
-            fix="use attention_with_lse, and merge its pairs (out, lse)",
+            f"a tensor on {device_of(q)}",
+            "arrays or tensors in CPU memory",
+            "use attention_with_lse, and merge its pairs (out, lse)",
         )
     arguments = Arguments(mask, score, scale, query_start, None, dropout, seed, batch_start, head_start)
     problem: Problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_part")
@@ -203,7 +203,7 @@ def merged(parts: list[Part]) -> Part:
         if len(different) > 1:
             given = ", ".join(different)
             fix = "compute every part with the same arguments, except for its mask, k and v"
-            reasons.append(Reason(f"the parts differ in {what}", given=given, expected=expected, fix=fix))
+            reasons.append(Reason(f"the parts differ in {what}", given, expected, fix))
     if reasons:
         raise Refused("merge", reasons)
     states = [_state(part)[0] for part in parts]

@@ -137,9 +137,9 @@ def audit(
         raise refuse(
             "audit",
             "causal is neither true nor false",
-            given=f"{type(causal).__name__} {causal!r:.40}",
-            expected="True, False, or None for what the model declares",
-            fix="pass causal=True or causal=False",
+            f"{type(causal).__name__} {causal!r:.40}",
+            "True, False, or None for what the model declares",
+            "pass causal=True or causal=False",
         )
     if isinstance(what, Run) or (isinstance(what, str | Path) and is_run(what)):
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
@@ -172,9 +172,9 @@ def _audit(name: str, results: Iterable[Result]) -> Audit:
         raise refuse(
             "audit",
             "none of the checks applies",
-            given="; ".join(reasons),
-            expected="at least one check that can run, because an audit without one says nothing",
-            fix="choose other checks, a longer text, or a model with attention calls",
+            "; ".join(reasons),
+            "at least one check that can run, because an audit without one says nothing",
+            "choose other checks, a longer text, or a model with attention calls",
         )
     findings = sorted(by_type[Finding], key=lambda each: SEVERITIES.index(each.severity))
     return Audit(name, tuple(findings), tuple(by_type[Passed]), tuple(by_type[Skipped]))
@@ -187,9 +187,9 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
         raise refuse(
             "audit",
             "checks is not a list of names",
-            given=type(checks).__name__,
-            expected=f"names among {', '.join(known)}",
-            fix="pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
+            type(checks).__name__,
+            f"names among {', '.join(known)}",
+            "pass checks=['mask', 'scale'], or omit checks= to run all checks that apply",
         )
     chosen = known if checks is None else [checks] if isinstance(checks, str) else list(checks)
     reasons = []
@@ -198,7 +198,7 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
             close = nearest(str(name), known)
             fix = f"did you mean {close!r}?" if close else "omit checks= to run all checks that apply"
             expected = f"one of {', '.join(known)}"
-            reasons.append(Reason("no such check", given=repr(name), expected=expected, fix=fix))
+            reasons.append(Reason("no such check", repr(name), expected, fix))
     if reasons:
         raise Refused("audit", reasons)
     return tuple(name for name in known if name in chosen)
@@ -207,12 +207,7 @@ def _chosen(checks: Iterable[str] | None) -> tuple[str, ...]:
 def _reject(what: str, **arguments) -> None:
     """Raises `Refused` for arguments that have no effect for what is audited."""
     reasons = [
-        Reason(
-            f"{name}= has no effect for {what}",
-            given=f"{name}={type(value).__name__}",
-            expected=f"no {name}=",
-            fix=f"omit {name}=",
-        )
+        Reason(f"{name}= has no effect for {what}", f"{name}={type(value).__name__}", f"no {name}=", f"omit {name}=")
         for name, value in arguments.items()
         if value is not None
     ]

@@ -94,4 +94,4 @@ def _tensors(inputs: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _refused(what: str, given: str, expected: str, fix: str) -> Refused:
-    return refuse("audit", what, given=given, expected=expected, fix=fix)
+    return refuse("audit", what, given, expected, fix)

@@ -60,17 +60,17 @@ def from_transformers(
         raise refuse(
             "audit",
             "both a text and inputs",
-            given=f"{clipped(text, 20)!r} and {type(inputs).__name__}",
-            expected="one of them",
-            fix="omit text or inputs=",
+            f"{clipped(text, 20)!r} and {type(inputs).__name__}",
+            "one of them",
+            "omit text or inputs=",
         )
     if text is not None and tokenizer is None:
         raise refuse(
             "audit",
             "a text without a tokenizer",
-            given=f"{clipped(text, 20)!r} for {type(model).__name__}",
-            expected="the tokenizer of the model",
-            fix="pass tokenizer=, or inputs= with the arguments of the model's forward",
+            f"{clipped(text, 20)!r} for {type(model).__name__}",
+            "the tokenizer of the model",
+            "pass tokenizer=, or inputs= with the arguments of the model's forward",
         )
     candidates: Iterable[dict[str, Any]] = _random_inputs(model, parameters, ids)
     if inputs is not None or text is not None:
@@ -111,9 +111,9 @@ def from_transformers(
     raise refuse(
         "audit",
         "the model does not run",
-        given=f"{type(model).__name__}: {first_line(cause) if cause else 'no inputs are known for its type'}",
-        expected="inputs that its forward accepts",
-        fix="pass inputs=, tensors by name, batch first",
+        f"{type(model).__name__}: {first_line(cause) if cause else 'no inputs are known for its type'}",
+        "inputs that its forward accepts",
+        "pass inputs=, tensors by name, batch first",
     ) from cause
 
 
@@ -135,9 +135,9 @@ def from_module(module, inputs, causal: bool | None = None, name: str = "") -> S
         raise refuse(
             "audit",
             "no inputs",
-            given=f"{type(inputs).__name__} for {name}",
-            expected="tensors, batch first",
-            fix="pass inputs=x, inputs=(x, y) or inputs={'x': x}",
+            f"{type(inputs).__name__} for {name}",
+            "tensors, batch first",
+            "pass inputs=x, inputs=(x, y) or inputs={'x': x}",
         )
     if not isinstance(module, torch.nn.Module) and [part.ndim for part in tensors.values()] == [4, 4, 4]:
         module = JoinedHeads(module, tensors)
@@ -184,9 +184,9 @@ class JoinedHeads:
             raise refuse(
                 "audit",
                 "q, k and v of different lengths",
-                given=str([tuple(part.shape) for part in parts.values()]),
-                expected="(1, heads, positions, depth) with the same positions",
-                fix="audit a self-attention call with one query for every key",
+                str([tuple(part.shape) for part in parts.values()]),
+                "(1, heads, positions, depth) with the same positions",
+                "audit a self-attention call with one query for every key",
             )
         self.function, self.names, self.heads = function, list(parts), [part.shape[1] for part in parts.values()]
         self.joined = torch.cat([part.transpose(1, 2).flatten(2) for part in parts.values()], -1)
@@ -210,11 +210,7 @@ def _several_entries(name: str, part, transposed: bool = False) -> Refused:
             "and inputs of shape (1, positions, …)"
         )
     return refuse(
-        "audit",
-        "several batch entries",
-        given=f"{name} of shape {tuple(part.shape)}",
-        expected="one entry: (1, positions, …)",
-        fix=fix,
+        "audit", "several batch entries", f"{name} of shape {tuple(part.shape)}", "one entry: (1, positions, …)", fix
     )
 
 
@@ -233,9 +229,9 @@ def _tokenized(tokenizer, text: str, parameters: frozenset[str]) -> dict[str, An
         raise refuse(
             "audit",
             "no text",
-            given=f"{clipped(text, 20)!r}, for which the tokenizer returns no token",
-            expected="a text of at least one token",
-            fix="pass a longer text",
+            f"{clipped(text, 20)!r}, for which the tokenizer returns no token",
+            "a text of at least one token",
+            "pass a longer text",
         )
     return inputs
 

@@ -63,9 +63,9 @@ def classify(
             raise refuse(
                 "classify",
                 "training options cannot be combined with --model",
-                given=f"--model and {', '.join(training)}",
-                expected="--model to predict, or the other options to train",
-                fix="omit --model, or the other options",
+                f"--model and {', '.join(training)}",
+                "--model to predict, or the other options to train",
+                "omit --model, or the other options",
             )
         needs("classify", "train", "torch", "safetensors")
         _predict(model, source, text, label, device or "cpu", as_json)
@@ -143,9 +143,9 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
         raise refuse(
             "classify",
             "not a text classifier",
-            given=f"{folder} contains a {saved.kind}",
-            expected="a text classifier",
-            fix="train one with regard classify TABLE",
+            f"{folder} contains a {saved.kind}",
+            "a text classifier",
+            "train one with regard classify TABLE",
         )
     from ..models.training.classification import judge, predict
     from .classifier_report import show
@@ -158,9 +158,9 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
         raise refuse(
             "classify",
             "--text and --label require a table",
-            given=f"the text {source!r:.40}",
-            expected="a table",
-            fix=f"pass a file with the extension {', '.join(tables.KINDS)}, or omit the columns",
+            f"the text {source!r:.40}",
+            "a table",
+            f"pass a file with the extension {', '.join(tables.KINDS)}, or omit the columns",
         )
     if table is not None and label is not None:
         report = judge(saved, table)
@@ -190,11 +190,11 @@ def _lines(source: str) -> list[str]:
         raise refuse(
             "classify",
             "the text is not UTF-8",
-            given=f"byte {error.start}",
-            expected="UTF-8",
-            fix="convert it to UTF-8, for example with iconv",
+            f"byte {error.start}",
+            "UTF-8",
+            "convert it to UTF-8, for example with iconv",
         ) from error
     texts = [words for words in texts if words.strip()]
     if not texts:
-        raise refuse("classify", "no text", given="only white space", expected="a text", fix="pass a text")
+        raise refuse("classify", "no text", "only white space", "a text", "pass a text")
     return texts

@@ -28,9 +28,9 @@ class Other:
             raise refuse(
                 "look",
                 "nothing to compare with",
-                given=f"{word} is a folder without a recorded run or a model",
-                expected="a recorded run, a model folder, or another text",
-                fix="pass a folder that --save has written, a model folder, or a text in quotes",
+                f"{word} is a folder without a recorded run or a model",
+                "a recorded run, a model folder, or another text",
+                "pass a folder that --save has written, a model folder, or a text in quotes",
             )
         self.text = read_text("look", word) if self.run is None and self.model is None else None
 
@@ -50,18 +50,18 @@ class Other:
                 raise refuse(
                     "look",
                     "the model of this run is not known",
-                    given=f"another text, --compare {self.text[:40]!r}, and a recorded run, which names no model",
-                    expected="a model and a text, of which another text is recorded too",
-                    fix="pass the model and the text instead of the recorded run",
+                    f"another text, --compare {self.text[:40]!r}, and a recorded run, which names no model",
+                    "a model and a text, of which another text is recorded too",
+                    "pass the model and the text instead of the recorded run",
                 )
             return record(self.text)
         if not run.text:
             raise refuse(
                 "look",
                 "the run has no text for the other model",
-                given=f"--compare {self.word}",
-                expected="a run of a text",
-                fix="record the other model with --save FOLDER, and compare with that folder",
+                f"--compare {self.word}",
+                "a run of a text",
+                "record the other model with --save FOLDER, and compare with that folder",
             )
         made = run.facts.get("made")
         repeated = (

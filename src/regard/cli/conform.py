@@ -96,19 +96,17 @@ def _check(function: str | None, infer: bool, mistakes: bool, formats: list[str]
     reasons = []
     if len(formats) > 1:
         expected = "one of --json, --junit, --markdown, --badge"
-        reasons.append(Reason("two formats", given=" ".join(formats), expected=expected, fix="run it once for each"))
+        reasons.append(Reason("two formats", " ".join(formats), expected, "run it once for each"))
     if mistakes and (function is not None or infer or formats):
         given = " ".join([*([function] if function else []), *(["--infer"] if infer else []), *formats])
         what = "--mistakes judges no function"
-        reasons.append(Reason(what, given=given, expected="--mistakes alone", fix="omit the others"))
+        reasons.append(Reason(what, given, "--mistakes alone", "omit the others"))
     if infer and formats:
         what, given = "--infer prints an adapter, not a report", " ".join(["--infer", *formats])
-        reasons.append(Reason(what, given=given, expected="--infer without a format", fix="omit one of them"))
+        reasons.append(Reason(what, given, "--infer without a format", "omit one of them"))
     if function is None and not mistakes:
         expected = "MODULE:FUNCTION or FILE.py:FUNCTION"
-        reasons.append(
-            Reason("no function is named", given="nothing", expected=expected, fix="regard conform mine.py:attention")
-        )
+        reasons.append(Reason("no function is named", "nothing", expected, "regard conform mine.py:attention"))
     if reasons:
         raise Refused("conform", reasons)
 

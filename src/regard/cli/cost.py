@@ -68,10 +68,10 @@ def cost(
     unknown = [each for each in phases if each not in PHASES]
     if unknown:
         expected = f"one or more of {', '.join(PHASES)}"
-        raise refuse("cost", "the phase is unknown", given=", ".join(unknown), expected=expected, fix="choose one")
+        raise refuse("cost", "the phase is unknown", ", ".join(unknown), expected, "choose one")
     if measure and machine not in (None, "here"):
         expected, given = "--machine here, or no machine", f"--measure --machine {machine}"
-        raise refuse("cost", "only this machine can be measured", given=given, expected=expected, fix="leave one out")
+        raise refuse("cost", "only this machine can be measured", given, expected, "leave one out")
     wanted = [] if over is None else lengths(over)
     if plot is not None:
         check_plot(plot, wanted)

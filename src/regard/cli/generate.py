@@ -48,7 +48,7 @@ def generate(
     """Generate text with a trained language model."""
     given = _prompt(prompt)
     if n < 1:
-        raise refuse("generate", "-n is too small", given=f"-n {n}", expected="1 or more", fix="pass a positive number")
+        raise refuse("generate", "-n is too small", f"-n {n}", "1 or more", "pass a positive number")
     needs("generate", "train", "torch", "safetensors")
 
     from ..models import stream
@@ -63,9 +63,9 @@ def generate(
         raise refuse(
             "generate",
             "not a language model",
-            given=f"{folder} contains a {saved.kind}",
-            expected="a language model",
-            fix="train one with regard train",
+            f"{folder} contains a {saved.kind}",
+            "a language model",
+            "train one with regard train",
         )
     vocabulary = saved.vocabulary
     begin = vocabulary.encode(given).tolist() or [vocabulary.end]
@@ -123,7 +123,7 @@ def _prompt(prompt: str | None) -> str:
         raise refuse(
             "generate",
             "the prompt is not UTF-8",
-            given=f"byte {error.start} of {source}",
-            expected="UTF-8",
-            fix="convert it to UTF-8, for example with iconv",
+            f"byte {error.start} of {source}",
+            "UTF-8",
+            "convert it to UTF-8, for example with iconv",
         ) from error

@@ -136,9 +136,7 @@ def look(
     if save:
         container.check_free(save, force)
     if picture and not picture.is_file():
-        raise refuse(
-            "look", "the image file does not exist", given=str(picture), expected="an image file", fix="check the path"
-        )
+        raise refuse("look", "the image file does not exist", str(picture), "an image file", "check the path")
     other = None if compare is None else Other(compare)
     run = None if given.run is None else container.open_run(given.run)
 
@@ -258,10 +256,10 @@ def _write_page(
             raise refuse(
                 "look",
                 "the run is too long for one page",
-                given=f"{counted(max(max(call.shape[1:]) for call in run.calls), 'token')}, "
+                f"{counted(max(max(call.shape[1:]) for call in run.calls), 'token')}, "
                 f"{counted(len(run.calls), 'layer')}",
-                expected="a shorter run, or --serve",
-                fix=fix,
+                "a shorter run, or --serve",
+                fix,
             )
         say(f"The run is too long for one page; {fix}")
         return None
@@ -294,11 +292,7 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
         return Given(None, words[0], None)
     if len(words) > 2:
         raise refuse(
-            "look",
-            "too many arguments",
-            given=f"{len(words)} arguments",
-            expected="a model and a text",
-            fix="put the text in quotes",
+            "look", "too many arguments", f"{len(words)} arguments", "a model and a text", "put the text in quotes"
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
@@ -316,9 +310,9 @@ def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, A
     reasons = [
         Reason(
             f"{name} has no effect on a recorded run",
-            given=f"{name} and the recorded run {given.run}",
-            expected="a model and a text",
-            fix=f"omit {name}",
+            f"{name} and the recorded run {given.run}",
+            "a model and a text",
+            f"omit {name}",
         )
         for name, value in recording.items()
         if value is not None and given.run is not None
@@ -327,9 +321,9 @@ def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, A
     reasons += [
         Reason(
             f"{name} has no effect {condition[name]}",
-            given=f"{name} {value} {condition[name]}",
-            expected="options that fit together",
-            fix=f"omit {name}, or {'add' if name == '--port' else 'omit'} --serve",
+            f"{name} {value} {condition[name]}",
+            "options that fit together",
+            f"omit {name}, or {'add' if name == '--port' else 'omit'} --serve",
         )
         for name, value in serving.items()
         if value is not None
@@ -338,9 +332,9 @@ def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, A
         reasons.append(
             Reason(
                 "--force has no effect without --save",
-                given="--force without --save",
-                expected="--force with --save FOLDER",
-                fix="omit --force",
+                "--force without --save",
+                "--force with --save FOLDER",
+                "omit --force",
             )
         )
     if reasons:
@@ -362,9 +356,9 @@ def _parse_layers(text: str | None) -> list[int | str] | None:
             raise refuse(
                 "look",
                 "invalid --layers",
-                given=f"--layers {text}",
-                expected="comma-separated numbers, ranges or names",
-                fix="pass, for example, --layers 0,3-5",
+                f"--layers {text}",
+                "comma-separated numbers, ranges or names",
+                "pass, for example, --layers 0,3-5",
             )
         layers += range(first, last + 1)
     return layers

@@ -39,9 +39,9 @@ def several(words: Sequence[str], lines: bool, as_json: bool) -> Several | None:
             raise refuse(
                 "look",
                 "--lines reads one file",
-                given=" ".join(rest),
-                expected="one file with a text on each line, or - for standard input",
-                fix="omit --lines: every file is then one text",
+                " ".join(rest),
+                "one file with a text on each line, or - for standard input",
+                "omit --lines: every file is then one text",
             )
         return Several(model, _lines(rest[0] if rest else None))
     if (len(rest) > 1 and any(map(exists, rest))) or any(map(_has_texts, rest)):
@@ -52,9 +52,9 @@ def several(words: Sequence[str], lines: bool, as_json: bool) -> Several | None:
         raise refuse(
             "look",
             "--json needs a text",
-            given=f"--json and the model {model}",
-            expected="a text, text files, or a folder of .txt files after the model",
-            fix=f'pass a text: regard look {model} "…" --json',
+            f"--json and the model {model}",
+            "a text, text files, or a folder of .txt files after the model",
+            f'pass a text: regard look {model} "…" --json',
         )
     if as_json and len(rest) <= 1:
         text = read_text("look", rest[0] if rest else None)
@@ -95,9 +95,9 @@ def check_unused(options: Mapping[str, Any]) -> None:
     reasons = [
         Reason(
             f"{name} has no effect on the detectors of many texts",
-            given=name if value is True else f"{name} {value}",
-            expected="--measure, --layers, --limit, --lines and --json",
-            fix=f"omit {name}, or pass one text without --json",
+            name if value is True else f"{name} {value}",
+            "--measure, --layers, --limit, --lines and --json",
+            f"omit {name}, or pass one text without --json",
         )
         for name, value in options.items()
         if value is not None and value is not False
@@ -133,9 +133,9 @@ def _check_files(words: Sequence[str]) -> None:
     reasons = [
         Reason(
             "not a text file",
-            given=f"{word}: {'a folder without .txt files' if exists(word) else 'no such file'}",
-            expected="text files, or folders of .txt files",
-            fix="check the path; put a text in quotes to show it alone",
+            f"{word}: {'a folder without .txt files' if exists(word) else 'no such file'}",
+            "text files, or folders of .txt files",
+            "check the path; put a text in quotes to show it alone",
         )
         for word in words
         if not exists(word) or (Path(word).expanduser().is_dir() and not _has_texts(word))
@@ -155,7 +155,7 @@ def _needs_model(run: str, option: str) -> Refused:
     return refuse(
         "look",
         f"{option} has no effect on a recorded run",
-        given=f"{option} and the recorded run {run}",
-        expected="a model and texts",
-        fix=f"omit {option}",
+        f"{option} and the recorded run {run}",
+        "a model and texts",
+        f"omit {option}",
     )

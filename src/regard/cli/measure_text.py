@@ -74,16 +74,14 @@ def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
             reasons.append(
                 Reason(
                     "invalid --measure",
-                    given=f"--measure {text[:80]!r}",
-                    expected="NAME=EXPR",
-                    fix=f"pass, for example, --measure '{EXAMPLE}'",
+                    f"--measure {text[:80]!r}",
+                    "NAME=EXPR",
+                    f"pass, for example, --measure '{EXAMPLE}'",
                 )
             )
             continue
         if name in found:
-            reasons.append(
-                Reason("a measure is given twice", given=name, expected="different names", fix="rename one of them")
-            )
+            reasons.append(Reason("a measure is given twice", name, "different names", "rename one of them"))
             continue
         try:
             found |= checked({name: parse_rule(text, len(text) - len(rule), MEASURE)}, known=ROWS)
@@ -190,9 +188,7 @@ class _Rule:
         except Refused as refused:
             reason = refused.reasons[0]
             given = f"{reason.given}, at column {self._shown(self._column(node))} of {self._quoted()}"
-            raise Refused(
-                self.option.command, [Reason(reason.what, given=given, expected=reason.expected, fix=reason.fix)]
-            ) from None
+            raise Refused(self.option.command, [Reason(reason.what, given, reason.expected, reason.fix)]) from None
 
     def _unknown(self, node: ast.expr) -> Refused:
         piece = ast.get_source_segment(self.rule, node) or ""
@@ -218,4 +214,4 @@ class _Rule:
         given = f"{f'{piece}, ' if piece else ''}at column {self._shown(column)} of {self._quoted()}"
         fix = f"for example: '{self.option.example}'"
         expected = expected or self.option.expected
-        return Refused(self.option.command, [Reason(what, given=given, expected=expected, fix=fix)])
+        return Refused(self.option.command, [Reason(what, given, expected, fix)])

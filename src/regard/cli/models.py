@@ -41,9 +41,9 @@ def models(
         raise refuse(
             "models",
             "the file has no marker lines",
-            given=str(save),
-            expected=f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
-            fix="add these two lines where the table should be inserted",
+            str(save),
+            f"a file with the lines {architectures.FIRST} and {architectures.LAST}",
+            "add these two lines where the table should be inserted",
         )
     architectures.check_names(names or [])
     transformers.logging.set_verbosity_error()

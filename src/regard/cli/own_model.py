@@ -66,10 +66,10 @@ def own_module(where: str, name: str) -> tuple[torch.nn.Module, Any]:
         raise refuse(
             where,
             f"{name} is not a model",
-            given=type(found).__name__,
-            expected="a class of modules that takes no arguments, a module, or a function that returns a module, or a "
+            type(found).__name__,
+            "a class of modules that takes no arguments, a module, or a function that returns a module, or a "
             "module and its inputs",
-            fix="write a function without parameters that makes the model, and name it",
+            "write a function without parameters that makes the model, and name it",
         )
     return found.eval(), given
 
@@ -80,9 +80,9 @@ def refuse_inputs(where: str, model: str | None, inputs: str | None) -> None:
         raise refuse(
             where,
             "--inputs is for models in Python files",
-            given=f"--inputs {inputs} for {model or 'the default model'}",
-            expected="FILE.py:CLASS and --inputs",
-            fix="omit --inputs, or pass a text",
+            f"--inputs {inputs} for {model or 'the default model'}",
+            "FILE.py:CLASS and --inputs",
+            "omit --inputs, or pass a text",
         )
 
 
@@ -109,9 +109,9 @@ def _accepted(where: str, model: torch.nn.Module) -> dict[str, Any]:
     raise refuse(
         where,
         "no inputs are known for the model",
-        given=f"{type(model).__name__}: {first_line(errors[0]) if errors else 'its forward takes several arguments'}",
-        expected="token ids, or rows of numbers as wide as its first layer",
-        fix="name them: --inputs NAME, a tensor, tuple or dict in the same file, or a function that returns one",
+        f"{type(model).__name__}: {first_line(errors[0]) if errors else 'its forward takes several arguments'}",
+        "token ids, or rows of numbers as wide as its first layer",
+        "name them: --inputs NAME, a tensor, tuple or dict in the same file, or a function that returns one",
     )
 
 

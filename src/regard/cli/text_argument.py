@@ -12,13 +12,7 @@ from ..lens.text_or_path import is_path
 def read_text(command: str, word: str | None) -> str:
     """The text: an argument, the content of a file, or standard input."""
     if word is None and sys.stdin.isatty():
-        raise refuse(
-            command,
-            "no text",
-            given="no argument",
-            expected="a text",
-            fix="pass a text in quotes, or a text file",
-        )
+        raise refuse(command, "no text", "no argument", "a text", "pass a text in quotes, or a text file")
     path = Path(word or "-").expanduser()
     if word is None or word == "-":
         raw, source = sys.stdin.buffer.read(), "standard input"
@@ -32,11 +26,7 @@ def read_text(command: str, word: str | None) -> str:
                 else "check the path; pass a text that resembles a path through standard input: -"
             )
             raise refuse(
-                command,
-                "the file cannot be read",
-                given=f"{word}: {error.strerror}",
-                expected="a text file, or a text",
-                fix=fix,
+                command, "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", fix
             ) from error
     else:
         raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
@@ -46,10 +36,10 @@ def read_text(command: str, word: str | None) -> str:
         raise refuse(
             command,
             "the text is not UTF-8",
-            given=f"byte {error.start} of {source}",
-            expected="UTF-8",
-            fix="convert it to UTF-8, for example with iconv",
+            f"byte {error.start} of {source}",
+            "UTF-8",
+            "convert it to UTF-8, for example with iconv",
         ) from error
     if not words.strip():
-        raise refuse(command, "no text", given=f"{source} contains no words", expected="a text", fix="pass some words")
+        raise refuse(command, "no text", f"{source} contains no words", "a text", "pass some words")
     return words

@@ -20,9 +20,9 @@ def read_array(array, where: str) -> np.ndarray:
         raise refuse(
             where,
             "the mask of a masked array would be ignored",
-            given=f"{type(array).__name__} {list(array.shape)}",
-            expected="a plain array",
-            fix="fill it with array.filled(…); np.ma.getmaskarray(array) is true where a number is missing, whereas "
+            f"{type(array).__name__} {list(array.shape)}",
+            "a plain array",
+            "fill it with array.filled(…); np.ma.getmaskarray(array) is true where a number is missing, whereas "
             "mask= is true where a row may attend",
         )
     try:
@@ -65,7 +65,7 @@ def _unreadable(where: str, array: Any, given: str) -> Refused:
         fix = "lists must have rows of one length, with numbers only"
     else:
         fix = "pass an array of NumPy, a tensor, or an object with __array__ or __dlpack__ in CPU memory"
-    return refuse(where, "the array cannot be read", given=given, expected=expected, fix=fix)
+    return refuse(where, "the array cannot be read", given, expected, fix)
 
 
 def _is_transformed(tensor) -> bool:

@@ -39,9 +39,9 @@ def outside_programs(function: Function) -> Function:
                     raise refuse(
                         function.__qualname__,
                         "a program that torch records, or a derivative, would not contain this call",
-                        given="a tensor inside make_fx, torch.jit.trace or forward-mode differentiation",
-                        expected="a call outside; regard.attention and regard.attention_with_lse are recorded",
-                        fix="call it before or after, on tensor.detach()",
+                        "a tensor inside make_fx, torch.jit.trace or forward-mode differentiation",
+                        "a call outside; regard.attention and regard.attention_with_lse are recorded",
+                        "call it before or after, on tensor.detach()",
                     )
         # Between the graphs of a program torch.compile would look at every function that is called.
         if "torch._dynamo" in sys.modules:

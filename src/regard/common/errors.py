@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 
 # The address of the documentation, a placeholder until there is one; pyproject.toml and README.md have it, too.
 SITE = "https://regard.example"
@@ -18,7 +18,6 @@ class Reason:
     """One problem of a call, in three parts: `given`, `expected` and `fix`; `what` is its title."""
 
     what: str
-    _: KW_ONLY
     given: str
     expected: str
     fix: str
@@ -61,15 +60,15 @@ class Refused(ValueError, RuntimeError):
         return Refused, (self.where, self.reasons)
 
 
-def refuse(where: str, what: str, *, given: str, expected: str, fix: str) -> Refused:
+def refuse(where: str, what: str, given: str, expected: str, fix: str) -> Refused:
     """A refusal with a single reason, to be raised by the caller."""
-    return Refused(where, [Reason(what, given=given, expected=expected, fix=fix)])
+    return Refused(where, [Reason(what, given, expected, fix)])
 
 
 def alike(reasons: Iterable[Reason], names: Iterable[str] = ("q", "k", "v")) -> list[Reason]:
     """The reasons, with those that differ in the name of the argument only as one.
 
-    >>> one, two = (Reason(f"{x} is odd", given="7", expected="8", fix=f"double {x}") for x in "qk")
+    >>> one, two = (Reason(f"{x} is odd", "7", "8", f"double {x}") for x in "qk")
     >>> print(*alike([one, two]))
     q is odd; the same is true of k
       given     7

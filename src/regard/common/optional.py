@@ -59,7 +59,7 @@ def requires_extra(where: str, extra: str) -> Iterator[None]:
 def _missing(package: str, extra: str) -> Reason:
     return Reason(
         f"{package} is not installed",
-        given=f"no package {package}",
-        expected=f"the packages of regard[{extra}]",
-        fix=f"pip install 'regard[{extra}]'",
+        f"no package {package}",
+        f"the packages of regard[{extra}]",
+        f"pip install 'regard[{extra}]'",
     )

@@ -180,9 +180,9 @@ def _number(given, where: str, shown: str) -> int:
         raise refuse(
             where,
             "not a number of threads",
-            given=shown,
-            expected=f"an integer, 1 … {MOST}",
-            fix="leave it unset, or pass None, for as many as the machine allows",
+            shown,
+            f"an integer, 1 … {MOST}",
+            "leave it unset, or pass None, for as many as the machine allows",
         )
     return given.__index__()
 

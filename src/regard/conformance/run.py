@@ -73,9 +73,9 @@ def conform(
         raise refuse(
             "conform",
             "level is not a level",
-            given=repr(level),
-            expected=f"a number from 0 ({LEVELS[0]}) to {len(LEVELS) - 1} ({LEVELS[-1]})",
-            fix="choose one of them",
+            repr(level),
+            f"a number from 0 ({LEVELS[0]}) to {len(LEVELS) - 1} ({LEVELS[-1]})",
+            "choose one of them",
         )
     began = time.monotonic()
     with open_session(function, seconds) as session:

@@ -45,9 +45,9 @@ def _small_enough(problem: Problem, where: str) -> None:
         raise refuse(
             where,
             "the rule is too large to be compiled",
-            given=given,
-            expected=f"{jit.LARGEST:,} operations or fewer",
-            fix='compute it once, and read it: table(array)[query, key]; or use engine="reference", if Q · K is small',
+            given,
+            f"{jit.LARGEST:,} operations or fewer",
+            'compute it once, and read it: table(array)[query, key]; or use engine="reference", if Q · K is small',
         )
 
 
@@ -72,9 +72,9 @@ def known(engine, among: Sequence[str], where: str, what: str = "no such engine"
         raise refuse(
             where,
             what,
-            given=f"engine={engine!r}",
-            expected=f"one of auto, {', '.join(among)}",
-            fix=did_you_mean(str(engine), ("auto", *among)),
+            f"engine={engine!r}",
+            f"one of auto, {', '.join(among)}",
+            did_you_mean(str(engine), ("auto", *among)),
         )
 
 
@@ -83,4 +83,4 @@ def possible(engine: str, against: list[str], where: str) -> None:
     expected, fix = "a problem that this engine supports", 'use engine="auto"'
     if against:
         what = f"engine {engine!r} does not support this"
-        raise Refused(where, [Reason(what, given=reason, expected=expected, fix=fix) for reason in against])
+        raise Refused(where, [Reason(what, reason, expected, fix) for reason in against])

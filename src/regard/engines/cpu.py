@@ -153,11 +153,7 @@ def keep(problem: Problem, engine: str = "auto", found: tuple[np.ndarray, np.nda
     name, _ = choose(problem, engine)
     if name == "sdpa":
         raise refuse(
-            "attention",
-            "engine 'sdpa' has no backward pass",
-            given='engine="sdpa"',
-            expected="jit or reference",
-            fix='use engine="auto"',
+            "attention", "engine 'sdpa' has no backward pass", 'engine="sdpa"', "jit or reference", 'use engine="auto"'
         )
     if name == "jit":
         from . import jit
@@ -207,9 +203,9 @@ def attend_partly(problem: Problem) -> tuple[tuple[np.ndarray, ...], float]:
         raise refuse(
             "attention_part",
             "only the compiled engine has parts",
-            given="; ".join(against),
-            expected="a problem that it supports",
-            fix="use attention_with_lse, and merge its pairs (out, lse)",
+            "; ".join(against),
+            "a problem that it supports",
+            "use attention_with_lse, and merge its pairs (out, lse)",
         )
     from .jit import partial
 

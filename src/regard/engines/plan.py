@@ -298,12 +298,12 @@ def _planned(
             raise refuse(
                 "plan",
                 "the mask has too many tiles to plan",
-                given=(
+                (
                     f"{batches} batch entries × {heads} heads that differ, {tiles:,} × {grid.units:,} "
                     f"tiles of {rows} × {keys}"
                 ),
-                expected=f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
-                fix="split the call by batch entries, heads or rows",
+                f"at most {(1 << 63) >> (grid.shift + 7):,} tiles of rows, over all that differ",
+                "split the call by batch entries, heads or rows",
             )
         found = _merged(grid, _descend(grid))
     tile = found.tile

@@ -43,18 +43,18 @@ def as_mask(rule) -> Expr | None:
         raise refuse(
             "mask",
             "a mask must be a condition",
-            given=f"`{found!r}`, which is {found.kind}",
-            expected="true where a query may attend",
-            fix="compare it with something, or "
+            f"`{found!r}`, which is {found.kind}",
+            "true where a query may attend",
+            "compare it with something, or "
             + ("pass it as score=" if found.scored else f"add it to the scores: score=score + ({found})"),
         )
     if found is not None and found.scored:
         raise refuse(
             "mask",
             "a mask cannot depend on the score",
-            given=f"`{found!r}`",
-            expected="a rule over positions",
-            fix="use score=where(condition, score, float('-inf'))",
+            f"`{found!r}`",
+            "a rule over positions",
+            "use score=where(condition, score, float('-inf'))",
         )
     return found
 
@@ -75,9 +75,9 @@ def as_score(rule) -> Expr | None:
         raise refuse(
             "score",
             "a score must be a number",
-            given=f"`{found!r}`, which is a condition",
-            expected="a rule that computes the new logit",
-            fix="pass it as mask=, true where a row may attend",
+            f"`{found!r}`, which is a condition",
+            "a rule that computes the new logit",
+            "pass it as mask=, true where a row may attend",
         )
     return found
 
@@ -90,9 +90,9 @@ def _readable_now(rule, what: str) -> Expr | None:
         raise refuse(
             what,
             f"this {what} belongs to a program that torch records",
-            given="a rule over tensors of torch.compile, torch.func or another transform",
-            expected="a rule over arrays that have numbers",
-            fix="use it in regard.attention inside the same program, or build it outside",
+            "a rule over tensors of torch.compile, torch.func or another transform",
+            "a rule over arrays that have numbers",
+            "use it in regard.attention inside the same program, or build it outside",
         )
     return rule
 
@@ -122,9 +122,9 @@ def _of_scalar(rule, what: str) -> Expr:
     raise refuse(
         what,
         f"a {what} is a rule, not a name",
-        given=repr(rule),
-        expected="an expression, a callable, or an array",
-        fix=f"write {what}={_call(what, rule)}" if rule in known else did_you_mean(rule, known),
+        repr(rule),
+        "an expression, a callable, or an array",
+        f"write {what}={_call(what, rule)}" if rule in known else did_you_mean(rule, known),
     )
 
 
@@ -140,9 +140,9 @@ def _trace(rule, what: str, symbols) -> Expr:
         raise refuse(
             what,
             f"regard.{name} is a function that returns a {what}",
-            given=f"{what}=regard.{name}",
-            expected="the expression that it returns",
-            fix=f"call it: {what}={_call(what, name)}",
+            f"{what}=regard.{name}",
+            "the expression that it returns",
+            f"call it: {what}={_call(what, name)}",
         )
     try:
         return expr.lift(_with_tables(rule, {})(*symbols))
@@ -153,9 +153,9 @@ def _trace(rule, what: str, symbols) -> Expr:
         raise refuse(
             what,
             "the callable cannot be traced",
-            given=f"{type(error).__name__} while it ran on symbols: {error}",
-            expected=f"a function of ({names})",
-            fix="index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if",
+            f"{type(error).__name__} while it ran on symbols: {error}",
+            f"a function of ({names})",
+            "index captured arrays with table(array)[…]; use & | ~ and where, not and, or, not, if",
         ) from error
 
 

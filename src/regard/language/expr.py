@@ -84,9 +84,9 @@ class Const(Expr):
             raise refuse(
                 "expression",
                 "an integer has more than 64 bits",
-                given=f"{value}",
-                expected="-2**63 … 2**63 - 1",
-                fix="write it as a float",
+                f"{value}",
+                "-2**63 … 2**63 - 1",
+                "write it as a float",
             )
         # repr distinguishes 0.0 from -0.0, and makes NaN equal to itself.
         return share(cls, (kind, repr(value)), value=value, kind=kind)
@@ -115,9 +115,9 @@ class Var(Expr):
             raise refuse(
                 "expression",
                 "unknown variable",
-                given=repr(name),
-                expected="batch, head, query, key or score",
-                fix="use the symbols that regard exports",
+                repr(name),
+                "batch, head, query, key or score",
+                "use the symbols that regard exports",
             )
         return share(cls, (name,), name=name, kind="float" if name == "score" else "int")
 
@@ -231,9 +231,9 @@ class Read(Expr):
             raise refuse(
                 "table",
                 "wrong number of indices",
-                given=f"{Partial(table, index)}",
-                expected=f"{table.array.ndim} indices",
-                fix="give one index per axis (slices are not supported)",
+                f"{Partial(table, index)}",
+                f"{table.array.ndim} indices",
+                "give one index per axis (slices are not supported)",
             )
         # A constant -1 means the last element, as everywhere in Python; a computed index is clamped.
         lifted = tuple(
@@ -246,9 +246,9 @@ class Read(Expr):
             raise refuse(
                 "table",
                 "an index is not an integer",
-                given=f"{Partial(table, index)}",
-                expected="integer expressions",
-                fix="use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
+                f"{Partial(table, index)}",
+                "integer expressions",
+                "use // for integer division, to_int(x) to truncate, where(condition, 1, 0) for a condition",
             )
         return share(cls, (), table, *lifted, table=table, index=lifted, kind=table.kind)
 
@@ -274,20 +274,16 @@ class Op(Expr):
                 raise refuse(
                     "expression",
                     f"`{row.text}` needs conditions",
-                    given=f"`{arg}`, which is {arg.kind}",
-                    expected="a condition, such as key <= query",
-                    fix="compare it with something, or put parentheses around comparisons: (a < b) & (c < d)",
+                    f"`{arg}`, which is {arg.kind}",
+                    "a condition, such as key <= query",
+                    "compare it with something, or put parentheses around comparisons: (a < b) & (c < d)",
                 )
         if name in MIRRORED and isinstance(lifted[0], Const) and not isinstance(lifted[1], Const):
             return Op(MIRRORED[name], *reversed(lifted))  # Python evaluates 3 < key as key > 3
         if name in ("floordiv", "mod") and isinstance(lifted[1], Const) and lifted[1].value == 0:
             left = f"({lifted[0]})" if rank(lifted[0]) < row.precedence else f"{lifted[0]}"
             raise refuse(
-                "expression",
-                "division by zero",
-                given=f"{left} {row.text} 0",
-                expected="a divisor other than 0",
-                fix="check the constant",
+                "expression", "division by zero", f"{left} {row.text} 0", "a divisor other than 0", "check the constant"
             )
         kind = row.gives
         if kind == "promote":
@@ -323,9 +319,9 @@ def lift(value) -> Expr:
             raise refuse(
                 "expression",
                 "a number requires gradients",
-                given=repr(value),
-                expected="a constant that does not require gradients",
-                fix="pass value.item(), or read it as an array: table(value.reshape(1))[0]",
+                repr(value),
+                "a constant that does not require gradients",
+                "pass value.item(), or read it as an array: table(value.reshape(1))[0]",
             )
         number = number_of(value)
         if number is not None:
@@ -334,9 +330,9 @@ def lift(value) -> Expr:
     raise refuse(
         "expression",
         "not a number",
-        given=f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
-        expected="an expression, a number, or a truth value",
-        fix="to read an array, wrap and index it: table(array)[query, key]",
+        f"{type(value).__name__}" + (f" of shape {tuple(shape)}" if shape is not None else ""),
+        "an expression, a number, or a truth value",
+        "to read an array, wrap and index it: table(array)[query, key]",
     )
 
 

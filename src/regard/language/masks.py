@@ -140,9 +140,9 @@ def documents(ids: ArrayLike | None = None, *, lengths: ArrayLike | None = None)
         raise refuse(
             "documents",
             "either ids or lengths is required",
-            given="both ids and lengths" if ids is not None else "neither",
-            expected="ids=… or lengths=…",
-            fix="pass one of them",
+            "both ids and lengths" if ids is not None else "neither",
+            "ids=… or lengths=…",
+            "pass one of them",
         )
     if ids is None:
         counts = integers(lengths, "documents", (1,))
@@ -151,9 +151,9 @@ def documents(ids: ArrayLike | None = None, *, lengths: ArrayLike | None = None)
             raise refuse(
                 "documents",
                 "the documents are too long",
-                given=f"{counts.astype(float).sum():.0f} positions",
-                expected="fewer than 2**31 positions",
-                fix="check lengths",
+                f"{counts.astype(float).sum():.0f} positions",
+                "fewer than 2**31 positions",
+                "check lengths",
             )
         ids = np.repeat(np.arange(len(counts)), counts)
     numbers = integers(ids, "documents", (1, 2))
@@ -219,9 +219,9 @@ def padding(mask: ArrayLike) -> Expr:
         raise refuse(
             "padding",
             "not a padding mask",
-            given=f"{numbers.dtype} {list(numbers.shape)}",
-            expected="booleans, or 0 and 1, one for each key: (B, K) or (K,)",
-            fix=fix,
+            f"{numbers.dtype} {list(numbers.shape)}",
+            "booleans, or 0 and 1, one for each key: (B, K) or (K,)",
+            fix,
         )
     real = frozen(numbers != 0, "padding")
     return real[key] if numbers.ndim == 1 else real[batch, key]
@@ -302,11 +302,7 @@ def global_tokens(which: SupportsIndex | ArrayLike | Expr) -> Expr:
     not_negative(positions, "global_tokens", "position")
     if positions.max() >= LIMIT:
         raise refuse(
-            "global_tokens",
-            "a position is too large",
-            given=f"{positions.max()}",
-            expected="positions below 2**31",
-            fix="check the list",
+            "global_tokens", "a position is too large", f"{positions.max()}", "positions below 2**31", "check the list"
         )
     # Later positions read one extra entry, which is false.
     beyond = int(positions.max()) + 1
@@ -341,9 +337,9 @@ def blocks(pattern: ArrayLike, size: SupportsIndex | tuple[SupportsIndex, Suppor
         raise refuse(
             "blocks",
             "size must be an int or (queries, keys)",
-            given=f"size={size!r}",
-            expected="one number, or (queries, keys)",
-            fix="pass both sizes",
+            f"size={size!r}",
+            "one number, or (queries, keys)",
+            "pass both sizes",
         )
     per_query, per_key = (count(part, "blocks", "the size", least=1) for part in sizes)
     return _boolean(pattern, "pattern", query // per_query, key // per_key)
@@ -378,9 +374,9 @@ def rows_and_keys(array: np.ndarray, name: str, query_start: SupportsIndex | Non
         raise refuse(
             name,
             "an array with one column needs query_start",
-            given=f"shape {array.shape}",
-            expected="query_start=…, the position of row 0",
-            fix="query_start=0 if row i is at position i",
+            f"shape {array.shape}",
+            "query_start=…, the position of row 0",
+            "query_start=0 if row i is at position i",
         )
     start = (keys - rows if rows > 1 else 0) if query_start is None else whole(query_start, name, "query_start")
     return query - start if start else query, key
@@ -400,8 +396,8 @@ def _boolean(array, name: str, *position: Expr) -> Expr:
         raise refuse(
             name,
             "not an array of conditions",
-            given=f"{shown.array.dtype} {list(shown.array.shape)}",
-            expected="booleans with one to four axes: …, heads, rows, keys",
-            fix=how_to_pass(shown.array, name, **passed) if fits else "reshape it to one to four axes",
+            f"{shown.array.dtype} {list(shown.array.shape)}",
+            "booleans with one to four axes: …, heads, rows, keys",
+            how_to_pass(shown.array, name, **passed) if fits else "reshape it to one to four axes",
         )
     return along(shown, *position)

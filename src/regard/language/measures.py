@@ -199,9 +199,9 @@ def _name(where: str, name) -> str:
         raise refuse(
             where,
             "a measure's name is not an identifier",
-            given=f"name={name!r}",
-            expected="a Python identifier, such as 'first_tokens'",
-            fix="choose another",
+            f"name={name!r}",
+            "a Python identifier, such as 'first_tokens'",
+            "choose another",
         )
     return name
 
@@ -209,11 +209,7 @@ def _name(where: str, name) -> str:
 def _whole(where: str, name: str, value, most: int = 1 << 31) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= most:
         raise refuse(
-            where,
-            f"{name} is not a valid count",
-            given=f"{name}={value!r}",
-            expected=f"an integer, 1 … {most}",
-            fix="pass an integer",
+            where, f"{name} is not a valid count", f"{name}={value!r}", f"an integer, 1 … {most}", "pass an integer"
         )
     return int(value)
 
@@ -257,12 +253,7 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
     listed = [of] if isinstance(of, str | Measure) else list(of) if hasattr(of, "__iter__") else [of]
     if not listed:
         reasons.append(
-            Reason(
-                "no measure was requested",
-                given=f"of={of!r}",
-                expected="at least one measure",
-                fix=f"choose from {', '.join(known)}",
-            )
+            Reason("no measure was requested", f"of={of!r}", "at least one measure", f"choose from {', '.join(known)}")
         )
     found: list[Measure] = []
     for each in listed:
@@ -273,21 +264,13 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
         elif isinstance(each, str) and each in WITH_ARGUMENTS:
             reasons.append(
                 Reason(
-                    f"{each} needs arguments",
-                    given=f"{each!r}",
-                    expected=f"regard.{each}(…)",
-                    fix=f"write regard.{WITH_ARGUMENTS[each]}",
+                    f"{each} needs arguments", f"{each!r}", f"regard.{each}(…)", f"write regard.{WITH_ARGUMENTS[each]}"
                 )
             )
         else:
             given = repr(each) if isinstance(each, str | int | float) else f"{type(each).__name__}"
             reasons.append(
-                Reason(
-                    "unknown measure",
-                    given=given,
-                    expected=f"one of {', '.join(known)}",
-                    fix=did_you_mean(str(each), known),
-                )
+                Reason("unknown measure", given, f"one of {', '.join(known)}", did_you_mean(str(each), known))
             )
     names = [measure.name for measure in found]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -295,9 +278,9 @@ def _measures(of, reasons: list[Reason]) -> tuple[Measure, ...]:
         reasons.append(
             Reason(
                 f"two measures are called {name!r}",
-                given=", ".join(names),
-                expected="one name for each",
-                fix="request it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
+                ", ".join(names),
+                "one name for each",
+                "request it once" if kind in PLAIN else f"name them: {kind}(…, name='another')",
             )
         )
     return tuple(found)
@@ -318,9 +301,9 @@ def _settled(measure: Measure, dims: dict[str, int], key_set: Callable, reasons:
             reasons.append(
                 Reason(
                     f"{measure.name} has more cells than the matrix",
-                    given=f"{measure.rows} × {measure.columns}",
-                    expected=f"at most Q × K = {Q} × {K}",
-                    fix=f"pooled({min(measure.rows, Q)}, {min(measure.columns, K)})",
+                    f"{measure.rows} × {measure.columns}",
+                    f"at most Q × K = {Q} × {K}",
+                    f"pooled({min(measure.rows, Q)}, {min(measure.columns, K)})",
                 )
             )
     return measure

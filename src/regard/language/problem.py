@@ -148,9 +148,9 @@ class Problem:
                 reasons.append(
                     Reason(
                         f"table {name!r} is on a different device",
-                        given=device_of(table.source),
-                        expected=f"{device}, or the CPU",
-                        fix="move it to the device of q: tensor.to(q.device)",
+                        device_of(table.source),
+                        f"{device}, or the CPU",
+                        "move it to the device of q: tensor.to(q.device)",
                     )
                 )
             if table not in differentiated:

@@ -68,9 +68,9 @@ def _compiled(text: str) -> tuple[types.CodeType, Expr | None]:
         raise refuse(
             "rule",
             "this text is not a rule",
-            given=text[:200],
-            expected="a text that regard wrote",
-            fix="record the program again with this version of regard",
+            text[:200],
+            "a text that regard wrote",
+            "record the program again with this version of regard",
         )
     last = tree.body[-1]
     tree.body[-1] = ast.copy_location(ast.Assign([ast.Name("rule", ast.Store())], last.value), last)

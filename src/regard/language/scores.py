@@ -47,9 +47,9 @@ def softcap(cap: float | Expr, score: Expr = the_score) -> Expr:
         raise refuse(
             "softcap",
             "the cap is not a positive finite number",
-            given=f"{cap!r}",
-            expected="a finite number above 0",
-            fix="omit softcap for no limit",
+            f"{cap!r}",
+            "a finite number above 0",
+            "omit softcap for no limit",
         )
     return limit * tanh(score / limit)
 
@@ -185,9 +185,9 @@ def relative(array: ArrayLike, score: Expr = the_score) -> Expr:
         raise refuse(
             "relative",
             "the last axis must have odd length 2R + 1",
-            given=f"{size} distances",
-            expected="an odd number: -R … R",
-            fix="pass 2R + 1 entries",
+            f"{size} distances",
+            "an odd number: -R … R",
+            "pass 2R + 1 entries",
         )
     reach = size // 2
     index = key - query + reach  # reads clamp
@@ -236,18 +236,14 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
         raise refuse(
             "t5_buckets",
             "an odd number of buckets cannot be split",
-            given=f"{total} buckets",
-            expected="an even number",
-            fix="pass one row per bucket, half of them for keys after the query",
+            f"{total} buckets",
+            "an even number",
+            "pass one row per bucket, half of them for keys after the query",
         )
     reach = count(max_distance, "t5_buckets", "max_distance")
     if reach >= LIMIT:
         raise refuse(
-            "t5_buckets",
-            "max_distance is too large",
-            given=f"{reach}",
-            expected="fewer than 2**31 positions",
-            fix="check the number",
+            "t5_buckets", "max_distance is too large", f"{reach}", "fewer than 2**31 positions", "check the number"
         )
     buckets = total // 2 if bidirectional else total
     exact = buckets // 2
@@ -255,9 +251,9 @@ def t5_bucket(total: int, *, bidirectional: bool, max_distance: SupportsIndex = 
         raise refuse(
             "t5_buckets",
             "there are too few buckets",
-            given=f"{total} buckets, max_distance={reach}",
-            expected=f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
-            fix="check the table: (buckets, heads)",
+            f"{total} buckets, max_distance={reach}",
+            f"at least {4 if bidirectional else 2} buckets, and max_distance beyond the {exact} exact ones",
+            "check the table: (buckets, heads)",
         )
     distance = np.arange(reach + 1)
     with np.errstate(divide="ignore"):
@@ -281,8 +277,8 @@ def _numbers(array, name: str, axes: tuple[int, ...]) -> Table:
         raise refuse(
             name,
             "not an array of numbers of the right shape",
-            given=f"{shown.array.dtype} {list(shown.array.shape)}",
-            expected=f"numbers with {' or '.join(map(str, axes))} axes",
-            fix="pass it as mask=, true where a row may attend" if shown.kind == "bool" else "reshape it",
+            f"{shown.array.dtype} {list(shown.array.shape)}",
+            f"numbers with {' or '.join(map(str, axes))} axes",
+            "pass it as mask=, true where a row may attend" if shown.kind == "bool" else "reshape it",
         )
     return shown

@@ -37,9 +37,9 @@ def _kind_of(target) -> str | None:
         raise refuse(
             "expression",
             "integers of fewer than 32 bits would overflow",
-            given=repr(target),
-            expected="int32 or int64",
-            fix="omit the conversion, or write x % 256 for wrapping",
+            repr(target),
+            "int32 or int64",
+            "omit the conversion, or write x % 256 for wrapping",
         )
     for kind, signs in (("float", ("float", "double", "half")), ("int", ("int", "long")), ("bool", ("bool",))):
         if any(sign in name for sign in signs):
@@ -49,9 +49,9 @@ def _kind_of(target) -> str | None:
     raise refuse(
         "expression",
         "not a dtype",
-        given=repr(target),
-        expected="a dtype of NumPy or torch, or a device",
-        fix="name the dtype: np.float32, torch.int64 …",
+        repr(target),
+        "a dtype of NumPy or torch, or a device",
+        "name the dtype: np.float32, torch.int64 …",
     )
 
 
@@ -70,9 +70,9 @@ def _made(value):
             raise refuse(
                 "expression",
                 "an array cannot be created inside a rule",
-                given=f"shape {shape}",
-                expected="a single number: shape ()",
-                fix="create the array outside and read it with table(array)",
+                f"shape {shape}",
+                "a single number: shape ()",
+                "create the array outside and read it with table(array)",
             )
         kind = _kind_of(dtype) or x.kind
         return lift({"bool": bool, "int": int, "float": float}[kind](value))
@@ -85,9 +85,9 @@ def _divide(x, y, rounding_mode=None) -> Expr:
         raise refuse(
             "expression",
             "no such rounding",
-            given=f"rounding_mode={rounding_mode!r}",
-            expected="None or 'floor'",
-            fix="for division toward zero: trunc(x / y)",
+            f"rounding_mode={rounding_mode!r}",
+            "None or 'floor'",
+            "for division toward zero: trunc(x / y)",
         )
     return lift(x) / y if rounding_mode is None else lift(x) // y
 
@@ -127,9 +127,9 @@ def _gelu(x, approximate="none") -> Expr:
         raise refuse(
             "expression",
             "no such gelu",
-            given=f"approximate={approximate!r}",
-            expected="'none' or 'tanh'",
-            fix="omit it for the exact gelu",
+            f"approximate={approximate!r}",
+            "'none' or 'tanh'",
+            "omit it for the exact gelu",
         )
     x = lift(x)
     if approximate == "tanh":

@@ -31,7 +31,7 @@ class Problems:
         self.reasons: list[Reason] = []
 
     def add(self, line: int, what: str, expected: str, fix: str) -> None:
-        self.reasons.append(Reason(what, given=f"{self.file}, line {line}", expected=expected, fix=fix))
+        self.reasons.append(Reason(what, f"{self.file}, line {line}", expected, fix))
 
 
 @dataclass

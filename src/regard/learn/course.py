@@ -104,13 +104,7 @@ class Course:
         chapter = chapter_of(self.chapters, number)
         if not chapter.exercises:
             fix = "regard learn --list shows the chapters"
-            raise refuse(
-                "learn",
-                "the chapter has no exercise",
-                given=f"chapter {number}",
-                expected="one with exercises",
-                fix=fix,
-            )
+            raise refuse("learn", "the chapter has no exercise", f"chapter {number}", "one with exercises", fix)
         path, _ = combined(self.folder, chapter)
         self.screen.heading(f"Chapter {chapter.number}: {chapter.title}, all exercises in one file")
         for exercise in chapter.exercises:
@@ -139,11 +133,7 @@ class Course:
             return
         if name not in known:
             raise refuse(
-                "learn",
-                "the claim does not exist",
-                given=name,
-                expected="the name of a claim",
-                fix="regard learn --claim all lists them",
+                "learn", "the claim does not exist", name, "the name of a claim", "regard learn --claim all lists them"
             )
         Lesson(self.folder, self.chapters, self.screen).claim(known[name])
 
@@ -185,8 +175,8 @@ def _noted(folder: Path) -> Path | None:
         raise refuse(
             "learn",
             "the folder of your teacher's chapters does not exist",
-            given=own,
-            expected="the folder that --chapters named",
-            fix="regard learn --chapters FOLDER, with its new place",
+            own,
+            "the folder that --chapters named",
+            "regard learn --chapters FOLDER, with its new place",
         )
     return Path(own) if own else None

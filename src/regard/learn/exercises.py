@@ -62,9 +62,9 @@ class Exercises:
             raise refuse(
                 "learn",
                 "the file is not one of the course",
-                given=str(path),
-                expected="a file that regard learn wrote, such as " + next(iter(known)),
-                fix="regard learn --list shows the files",
+                str(path),
+                "a file that regard learn wrote, such as " + next(iter(known)),
+                "regard learn --list shows the files",
             )
         return known[path.name]
 
@@ -79,7 +79,7 @@ class Exercises:
             expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
             given = f"chapter {number}: {'all are passed' if chapter.exercises else 'it has none'}"
             fix = "go on with regard learn, or name a file: regard learn --check FILE"
-            raise refuse("learn", "no exercise is left", given=given, expected=expected, fix=fix)
+            raise refuse("learn", "no exercise is left", given, expected, fix)
         path, _ = starts(self.folder, chapter, left[0])
         return chapter, left[0], path
 
@@ -143,9 +143,9 @@ def note_shown(folder: Path, chapter: Chapter, exercise: Exercise, fix: str) -> 
             raise refuse(
                 "learn",
                 "the solution is shown after a try",
-                given=f"no check of {chapter.file_of(exercise)} so far",
-                expected="at least one",
-                fix=fix,
+                f"no check of {chapter.file_of(exercise)} so far",
+                "at least one",
+                fix,
             )
         noted["shown"] = True
 

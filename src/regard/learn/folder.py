@@ -23,9 +23,7 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         given, expected = f"{error.filename or folder}: {error.strerror}", "a folder in which you may write"
-        raise refuse(
-            "learn", "it cannot be written", given=given, expected=expected, fix="name another folder"
-        ) from error
+        raise refuse("learn", "it cannot be written", given, expected, "name another folder") from error
 
 
 def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> tuple[Path, bool]:

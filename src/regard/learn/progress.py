@@ -90,26 +90,26 @@ def read(folder: Path) -> Progress:
         raise refuse(
             "learn",
             "the progress cannot be read",
-            given=f"{path}: {error}",
-            expected="the file that regard learn wrote",
-            fix="correct it, or move it away: the exercises stay, and the course begins anew",
+            f"{path}: {error}",
+            "the file that regard learn wrote",
+            "correct it, or move it away: the exercises stay, and the course begins anew",
         ) from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise refuse(
             "learn",
             "the progress is of another version",
-            given=f"{path}: version {data.get('version') if isinstance(data, dict) else data!r}",
-            expected=f"version {VERSION}",
-            fix="use the regard that wrote it, or another folder",
+            f"{path}: version {data.get('version') if isinstance(data, dict) else data!r}",
+            f"version {VERSION}",
+            "use the regard that wrote it, or another folder",
         )
     problem = _problem(data)
     if problem:
         raise refuse(
             "learn",
             "the progress is damaged",
-            given=f"{path}: {problem}",
-            expected="the file as regard learn wrote it",
-            fix="correct it, or move it away: the exercises stay, and the course begins anew",
+            f"{path}: {problem}",
+            "the file as regard learn wrote it",
+            "correct it, or move it away: the exercises stay, and the course begins anew",
         )
     return Progress(data)
 
@@ -163,9 +163,9 @@ def _locked(path: Path) -> Iterator[None]:
                 raise refuse(
                     "learn",
                     "another regard learn is writing the progress",
-                    given=str(path),
-                    expected=f"the lock within {WAIT:g} s",
-                    fix="end the other one, and try again",
+                    str(path),
+                    f"the lock within {WAIT:g} s",
+                    "end the other one, and try again",
                 )
             time.sleep(0.01)
         yield

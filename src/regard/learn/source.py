@@ -49,7 +49,7 @@ def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
     if not paths:
         fix = f"--chapters FOLDER, with chapters as {page('how-to/write-a-chapter')} describes them"
         expected = "a folder with a file such as 20-my-chapter.md"
-        raise refuse(WHERE, "the folder has no chapter", given=str(folder), expected=expected, fix=fix)
+        raise refuse(WHERE, "the folder has no chapter", str(folder), expected, fix)
     found, taken = [], {chapter.number: chapter.path.name for chapter in course}
     reasons: list[Reason] = []
     for path in paths:
@@ -61,7 +61,7 @@ def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
         if chapter.number in taken:
             given = f"{path.name} and {taken[chapter.number]}: number = {chapter.number}"
             fix = f"write number = {max(taken) + 1}, or another free one"
-            reasons.append(Reason("two chapters have one number", given=given, expected="a number for each", fix=fix))
+            reasons.append(Reason("two chapters have one number", given, "a number for each", fix))
         taken[chapter.number] = path.name
         found.append(chapter)
     if reasons:
@@ -76,7 +76,7 @@ def read_chapter(path: Path) -> Chapter:
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
         given = str(error) if isinstance(error, OSError) else f"{path}: {error}"
-        reason = Reason("the file cannot be read", given=given, expected=expected, fix=fix)
+        reason = Reason("the file cannot be read", given, expected, fix)
         raise Refused(WHERE, [reason]) from error
     return _chapter(path, text)
 
@@ -335,8 +335,8 @@ def chapter_of(chapters: list[Chapter], number: int) -> Chapter:
         raise refuse(
             "learn",
             "the chapter does not exist",
-            given=str(number),
-            expected=f"a number from {chapters[0].number} to {chapters[-1].number}",
-            fix="regard learn --list shows them",
+            str(number),
+            f"a number from {chapters[0].number} to {chapters[-1].number}",
+            "regard learn --list shows them",
         )
     return found

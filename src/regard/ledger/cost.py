@@ -154,9 +154,9 @@ def passed(
             raise refuse(
                 "cost",
                 "the mask cannot take the place of the model's own",
-                given=f"mask={mask!r} for {type(made.model).__name__}",
-                expected="a model all of whose attention is recognized as calls",
-                fix="leave out mask=, or count a model that uses transformers' interface",
+                f"mask={mask!r} for {type(made.model).__name__}",
+                "a model all of whose attention is recognized as calls",
+                "leave out mask=, or count a model that uses transformers' interface",
             )
         found.attention = [(path, _masked(path, call, mask)) for path, call in found.attention]
     return made, found, given
@@ -221,10 +221,10 @@ def _check(tokens: int | None, batch: int, phase: str) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (whole and 1 <= value <= MOST):
             expected = f"a whole number from 1 to {MOST:,}"
-            reasons.append(Reason(f"{name} cannot be used", given=repr(value), expected=expected, fix="correct it"))
+            reasons.append(Reason(f"{name} cannot be used", repr(value), expected, "correct it"))
     if phase not in PHASES:
         expected = f"one of {', '.join(PHASES)}"
-        reasons.append(Reason("the phase is unknown", given=repr(phase), expected=expected, fix="choose one"))
+        reasons.append(Reason("the phase is unknown", repr(phase), expected, "choose one"))
     if reasons:
         raise Refused("cost", reasons)
 
@@ -235,7 +235,7 @@ def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
         return None
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         expected = "float32, bfloat16, float16 or another dtype of torch"
-        raise refuse("cost", "the dtype is unknown", given=repr(dtype), expected=expected, fix="choose one")
+        raise refuse("cost", "the dtype is unknown", repr(dtype), expected, "choose one")
     return found
 
 
@@ -247,9 +247,9 @@ def _length(made: Subject, tokens: int | None) -> int:
     raise refuse(
         "cost",
         "the model reads no tokens",
-        given=f"tokens={tokens} for {type(made.model).__name__}",
-        expected="no number of tokens: the configuration gives the size of the input",
-        fix="leave it out",
+        f"tokens={tokens} for {type(made.model).__name__}",
+        "no number of tokens: the configuration gives the size of the input",
+        "leave it out",
     )
 
 

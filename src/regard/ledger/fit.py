@@ -59,7 +59,7 @@ def size(text: str) -> int:
         found = 0
     if found < 1:
         expected = "a number of bytes, such as 24GB or 80 GiB"
-        raise refuse("cost", "the memory cannot be read", given=repr(text), expected=expected, fix="write a unit")
+        raise refuse("cost", "the memory cannot be read", repr(text), expected, "write a unit")
     return found
 
 

@@ -87,9 +87,9 @@ class Machine:
         raise refuse(
             "machine",
             "an unknown machine",
-            given=text[:SHOWN],
-            expected="here, the name of a known machine, or a machine file",
-            fix=did_you_mean(text, ["here", *shipped], PAGE),
+            text[:SHOWN],
+            "here, the name of a known machine, or a machine file",
+            did_you_mean(text, ["here", *shipped], PAGE),
         )
 
     @staticmethod
@@ -125,9 +125,9 @@ class Machine:
             raise refuse(
                 "machine",
                 "a dtype that is not measured",
-                given=", ".join(unknown) or "nothing",
-                expected="dtypes of torch's matrix products on a CPU",
-                fix=did_you_mean((unknown or [""])[0], known, PAGE),
+                ", ".join(unknown) or "nothing",
+                "dtypes of torch's matrix products on a CPU",
+                did_you_mean((unknown or [""])[0], known, PAGE),
             )
         sizes = {"memory": memory_bytes(), "cache": cache_bytes()}
         missing = [name for name, size in sizes.items() if size is None]
@@ -135,9 +135,9 @@ class Machine:
             raise refuse(
                 "machine",
                 "the system does not say all sizes",
-                given=f"no size of {' and '.join(missing)}",
-                expected="the sizes of memory and of the last cache",
-                fix=f"write a machine file ({PAGE}) and pass its path",
+                f"no size of {' and '.join(missing)}",
+                "the sizes of memory and of the last cache",
+                f"write a machine file ({PAGE}) and pass its path",
             )
         memory, cache = (int(size) for size in sizes.values() if size is not None)
         return cls(processor(), _peaks_here(dtypes), _bandwidth(memory, cache), memory, cache, "measured here")
@@ -148,9 +148,9 @@ class Machine:
             raise refuse(
                 "machine",
                 "no peak for this dtype",
-                given=f"{dtype} on {self.name} ({self.where})",
-                expected=f"one of {', '.join(self.peak)}",
-                fix=f"add {dtype} to [peak] of a machine file, or choose another dtype",
+                f"{dtype} on {self.name} ({self.where})",
+                f"one of {', '.join(self.peak)}",
+                f"add {dtype} to [peak] of a machine file, or choose another dtype",
             )
         return self.peak[dtype]
 
@@ -175,7 +175,7 @@ def _load(path: Path) -> dict[str, Any]:
 
     def refused(given: str, fix: str = "check the path") -> Refused:
         where, expected = "machine", f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
-        return refuse(where, "not a machine file", given=f"{path}: {given}", expected=expected, fix=fix)
+        return refuse(where, "not a machine file", f"{path}: {given}", expected, fix)
 
     try:
         if not path.is_file():
@@ -203,7 +203,7 @@ def _problems(fields: dict[str, Any]) -> Iterator[Reason]:
             yield from _peaks(fields[name]) if name == "peak" else _field(name, fields[name])
         elif name != "source":
             what, expected = "a missing field", "name, bandwidth, memory, cache and [peak]"
-            yield Reason(what, given=f"no {name}", expected=expected, fix=f"add {name} ({PAGE})")
+            yield Reason(what, f"no {name}", expected, f"add {name} ({PAGE})")
 
 
 def _order(fields: dict[str, Any]) -> Iterator[Reason]:
@@ -211,7 +211,7 @@ def _order(fields: dict[str, Any]) -> Iterator[Reason]:
     cache, memory = fields["cache"], fields["memory"]
     if cache > memory:
         given, expected = f"cache = {_shown(cache)}, memory = {_shown(memory)}", "a cache smaller than the memory"
-        yield Reason("a cache larger than the memory", given=given, expected=expected, fix="write both in bytes")
+        yield Reason("a cache larger than the memory", given, expected, "write both in bytes")
 
 
 def _field(name: str, value: Any) -> Iterator[Reason]:
@@ -219,17 +219,17 @@ def _field(name: str, value: Any) -> Iterator[Reason]:
         yield from _number(name, name, value)
     elif not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 5 * LONGEST_NAME:
         expected = "one line of text"
-        yield Reason("not a text", given=f"{name} = {_shown(value)}", expected=expected, fix="write it in quotes")
+        yield Reason("not a text", f"{name} = {_shown(value)}", expected, "write it in quotes")
     elif name == "name" and len(value) > LONGEST_NAME:
         given, expected = f"name = {_shown(value)}", f"at most {LONGEST_NAME} characters"
-        yield Reason("a name that is too long", given=given, expected=expected, fix="shorten it")
+        yield Reason("a name that is too long", given, expected, "shorten it")
 
 
 def _peaks(value: Any) -> Iterator[Reason]:
     if not isinstance(value, dict) or not value:
         given = f"peak = {_shown(value)}"
         expected = "a table of operations per second, by dtype"
-        yield Reason("no peaks", given=given, expected=expected, fix="write [peak], and below it float32 = 19.5e12")
+        yield Reason("no peaks", given, expected, "write [peak], and below it float32 = 19.5e12")
         return
     for dtype, rate in value.items():
         if dtype in DTYPES:
@@ -242,16 +242,16 @@ def _number(field: str, kind: str, value: Any) -> Iterator[Reason]:
     lowest, highest, unit, example = LIMITS[kind]
     given, expected = f"{field} = {_shown(value)}", f"{unit}, from {lowest:g} to {highest:g}"
     if not _is_number(value):
-        yield Reason("not a number", given=given, expected=expected, fix=f"write a number: {example}")
+        yield Reason("not a number", given, expected, f"write a number: {example}")
     elif not lowest <= value <= highest:
         what = "not a possible number"
-        yield Reason(what, given=given, expected=expected, fix=f"check the unit: {example}")
+        yield Reason(what, given, expected, f"check the unit: {example}")
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> Reason:
     known = list(known)
     expected = ", ".join(known)
-    return Reason(f"an unknown {kind}", given=_shown(name), expected=expected, fix=did_you_mean(name, known, PAGE))
+    return Reason(f"an unknown {kind}", _shown(name), expected, did_you_mean(name, known, PAGE))
 
 
 def _is_number(value: Any) -> bool:

@@ -49,9 +49,9 @@ def measured(made: Subject, found: ModelCost) -> ModelCost:
         raise refuse(
             "cost",
             "the model fails when it runs",
-            given=f"{type(model).__name__}: {type(error).__name__}: {first_line(error)[:160]}",
-            expected="a model that runs on this machine with random tokens",
-            fix="leave out --measure",
+            f"{type(model).__name__}: {type(error).__name__}: {first_line(error)[:160]}",
+            "a model that runs on this machine with random tokens",
+            "leave out --measure",
         ) from error
     weights = {id(each): each for each in model.parameters()}.values()
     memory = replace(
@@ -71,9 +71,9 @@ def _check_memory(found: ModelCost) -> None:
         raise refuse(
             "cost",
             "the model is too large to be measured here",
-            given=f"{need:,} bytes for {found.phase} with {found.tokens:,} tokens",
-            expected=f"at most 80 % of the {have:,} bytes of this machine",
-            fix="measure a smaller model, fewer tokens, or leave out --measure",
+            f"{need:,} bytes for {found.phase} with {found.tokens:,} tokens",
+            f"at most 80 % of the {have:,} bytes of this machine",
+            "measure a smaller model, fewer tokens, or leave out --measure",
         )
 
 
@@ -84,9 +84,9 @@ def _with_data(made: Subject, dtype: str) -> nn.Module:
         raise refuse(
             "cost",
             "only models of transformers can be measured",
-            given=kind.__name__,
-            expected="a model that is built from a configuration",
-            fix="leave out --measure",
+            kind.__name__,
+            "a model that is built from a configuration",
+            "leave out --measure",
         )
     own = {} if made.own_attention else {"attn_implementation": "sdpa"}
     config = copy.deepcopy(made.config)

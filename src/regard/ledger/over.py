@@ -20,9 +20,7 @@ def lengths(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         expected = "numbers of tokens, such as 512,2048,8192"
-        raise refuse(
-            "cost", "the numbers of tokens cannot be read", given=repr(text), expected=expected, fix="correct it"
-        )
+        raise refuse("cost", "the numbers of tokens cannot be read", repr(text), expected, "correct it")
     return [int(part) for part in parts]
 
 

@@ -16,10 +16,10 @@ def check_plot(path: Path, lengths: Sequence[int]) -> None:
     """Raises `Refused` before the work if the plot could not be drawn or written."""
     if not lengths:
         expected = "--over with the numbers of tokens"
-        raise refuse("cost", "a plot of nothing", given="--plot", expected=expected, fix="add --over 512,2048,8192")
+        raise refuse("cost", "a plot of nothing", "--plot", expected, "add --over 512,2048,8192")
     if path.suffix.lower() != ".png":
         expected, fix = "a name that ends in .png", f"write --plot {path.with_suffix('.png')}"
-        raise refuse("cost", "not a PNG file", given=str(path), expected=expected, fix=fix)
+        raise refuse("cost", "not a PNG file", str(path), expected, fix)
     check_output("cost", "--plot", path, what="a plot", mark=FIGURE)
     needs("cost", "look", "matplotlib")
 

@@ -229,9 +229,9 @@ def _kind(what: Any, given: Mapping[str, Any]) -> str:
     raise refuse(
         "look",
         "an argument of a type that cannot be recorded",
-        given=type(what).__name__,
-        expected="a model, a folder or hub id, a torch module, a recorded run, or q with k=",
-        fix="see help(regard.look)",
+        type(what).__name__,
+        "a model, a folder or hub id, a torch module, a recorded run, or q with k=",
+        "see help(regard.look)",
     )
 
 
@@ -241,29 +241,21 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
     reasons = [
         Reason(
             f"{name}= has no meaning for {kind}",
-            given=f"{name}={_short(value)}",
-            expected=", ".join(accepted) or "the folder alone",
-            fix="leave it out",
+            f"{name}={_short(value)}",
+            ", ".join(accepted) or "the folder alone",
+            "leave it out",
         )
         for name, value in given.items()
         if name not in accepted
     ]
     if kind == "q and k" and "k" not in given:
         reasons.append(
-            Reason(
-                "q without k",
-                given=type(what).__name__,
-                expected="q and k",
-                fix="pass k=, or weights= if only the weights are known",
-            )
+            Reason("q without k", type(what).__name__, "q and k", "pass k=, or weights= if only the weights are known")
         )
     if kind == "a module" and "inputs" not in given:
         reasons.append(
             Reason(
-                "nothing to run",
-                given=f"{type(what).__name__} without inputs",
-                expected="the arguments of the module",
-                fix="pass inputs=",
+                "nothing to run", f"{type(what).__name__} without inputs", "the arguments of the module", "pass inputs="
             )
         )
     if kind == "a model":
@@ -273,20 +265,15 @@ def _check(kind: str, what: Any, given: Mapping[str, Any]) -> None:
             also = f"; if {_short(what)} is the text: look(None, {_short(what)})" if named else ""
             fix = f"pass a text{also}"
             reasons.append(
-                Reason(
-                    "nothing to run",
-                    given="no text, image or inputs",
-                    expected="one of text=, picture= and inputs=",
-                    fix=fix,
-                )
+                Reason("nothing to run", "no text, image or inputs", "one of text=, picture= and inputs=", fix)
             )
         if "inputs" in given and len(sources) > 1:
             reasons.append(
                 Reason(
                     "two kinds of inputs",
-                    given=" and ".join(f"{name}=" for name in sources),
-                    expected="inputs, or a text or image to make them from",
-                    fix="leave one of them out",
+                    " and ".join(f"{name}=" for name in sources),
+                    "inputs, or a text or image to make them from",
+                    "leave one of them out",
                 )
             )
     if reasons:
@@ -300,9 +287,9 @@ def _only(text: str, others: Mapping[str, Any]) -> str:
         raise refuse(
             "look",
             "a text in the place of the model",
-            given=f"look({_short(text)}, {', '.join(more)})",
-            expected="one text, or a model and its input",
-            fix="pass the text alone; the name of a model contains no spaces, and its folder must exist",
+            f"look({_short(text)}, {', '.join(more)})",
+            "one text, or a model and its input",
+            "pass the text alone; the name of a model contains no spaces, and its folder must exist",
         )
     return text
 
@@ -346,8 +333,8 @@ def layer_selection(layers: Sequence[int | str] | int | str | None) -> tuple[int
         raise refuse(
             "look",
             "layers is not a selection of layers",
-            given=f"layers={layers!r}",
-            expected="numbers, names, or patterns such as '*.attn'",
-            fix="leave it out for all layers",
+            f"layers={layers!r}",
+            "numbers, names, or patterns such as '*.attn'",
+            "leave it out for all layers",
         )
     return listed

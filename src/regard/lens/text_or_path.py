@@ -25,9 +25,9 @@ def is_path(word: str, where: str = "look") -> bool:
         raise refuse(
             where,
             "a text or a path",
-            given=f"{word[:80]!r}, which begins like a path and is not an existing file or folder",
-            expected="an existing path, or a text that does not begin like one",
-            fix="check the path; pass such a text through standard input: -, or in Python as look(None, text)",
+            f"{word[:80]!r}, which begins like a path and is not an existing file or folder",
+            "an existing path, or a text that does not begin like one",
+            "check the path; pass such a text through standard input: -, or in Python as look(None, text)",
         )
     return False
 

@@ -181,9 +181,9 @@ class Block(nn.Module):
             raise refuse(
                 "Block",
                 "the block has no cross-attention",
-                given="memory",
-                expected="memory=None, or a block with cross-attention",
-                fix="create the block with cross=Attention(…), or omit memory",
+                "memory",
+                "memory=None, or a block with cross-attention",
+                "create the block with cross=Attention(…), or omit memory",
             )
         return self.feed_forward(x)
 

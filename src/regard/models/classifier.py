@@ -127,9 +127,9 @@ class SequenceClassifier(nn.Module):
             reasons.append(
                 Reason(
                     "lengths do not match the tokens",
-                    given=f"lengths with the sum {counts.sum()}, {len(tokens)} tokens",
-                    expected="lengths whose sum is the number of tokens",
-                    fix="pass the length of every text",
+                    f"lengths with the sum {counts.sum()}, {len(tokens)} tokens",
+                    "lengths whose sum is the number of tokens",
+                    "pass the length of every text",
                 )
             )
         if reasons:

@@ -120,9 +120,9 @@ class BlockConfig:
                 [
                     Reason(
                         "not a configuration",
-                        given=f"{type(data).__name__}",
-                        expected="a dict of field names and values",
-                        fix="pass the result of to_dict",
+                        f"{type(data).__name__}",
+                        "a dict of field names and values",
+                        "pass the result of to_dict",
                     )
                 ],
             )
@@ -131,9 +131,9 @@ class BlockConfig:
         reasons = [
             Reason(
                 "unknown configuration field",
-                given=f"{name}={data[name]!r}",
-                expected=f"a field of {cls.__name__}",
-                fix=did_you_mean(str(name), known),
+                f"{name}={data[name]!r}",
+                f"a field of {cls.__name__}",
+                did_you_mean(str(name), known),
             )
             for name in data
             if name not in known
@@ -141,9 +141,9 @@ class BlockConfig:
         reasons += [
             Reason(
                 f"{name} is missing",
-                given=", ".join(map(str, data)) or "nothing",
-                expected=f"the required fields {', '.join(needed)}",
-                fix=f"add {name}",
+                ", ".join(map(str, data)) or "nothing",
+                f"the required fields {', '.join(needed)}",
+                f"add {name}",
             )
             for name in needed
             if name not in data
@@ -173,9 +173,9 @@ class BlockConfig:
             problems.append(
                 Reason(
                     f"{name} is out of range",
-                    given=f"{name}={value!r}",
-                    expected=f"a number {expected}",
-                    fix=f"choose a value in range, or omit {name} to use the default",
+                    f"{name}={value!r}",
+                    f"a number {expected}",
+                    f"choose a value in range, or omit {name} to use the default",
                 )
             )
 
@@ -185,9 +185,9 @@ class BlockConfig:
             problems.append(
                 Reason(
                     f"unknown {name}",
-                    given=f"{name}={value!r}",
-                    expected=" or ".join(map(repr, known)),
-                    fix=did_you_mean(str(value), known),
+                    f"{name}={value!r}",
+                    " or ".join(map(repr, known)),
+                    did_you_mean(str(value), known),
                 )
             )
 
@@ -197,9 +197,9 @@ class BlockConfig:
                 problems.append(
                     Reason(
                         f"{name} is not a boolean",
-                        given=f"{name}={getattr(self, name)!r}",
-                        expected="True or False",
-                        fix=f"pass {name}=True or {name}=False",
+                        f"{name}={getattr(self, name)!r}",
+                        "True or False",
+                        f"pass {name}=True or {name}=False",
                     )
                 )
 
@@ -209,9 +209,9 @@ class BlockConfig:
             problems.append(
                 Reason(
                     f"{whole} is not divisible by {part}",
-                    given=f"{whole}={total}, {part}={parts}",
-                    expected=f"{whole} to be a multiple of {part}",
-                    fix=f"use {part}={close}, for example",
+                    f"{whole}={total}, {part}={parts}",
+                    f"{whole} to be a multiple of {part}",
+                    f"use {part}={close}, for example",
                 )
             )
 
@@ -263,9 +263,9 @@ class TextConfig(BlockConfig):
             problems.append(
                 Reason(
                     "rotary positions need an even head size",
-                    given=f"d_model / heads = {self.d_model // self.heads}",
-                    expected="an even number of components per head",
-                    fix="change d_model or heads, or pass positions='alibi'",
+                    f"d_model / heads = {self.d_model // self.heads}",
+                    "an even number of components per head",
+                    "change d_model or heads, or pass positions='alibi'",
                 )
             )
         return problems

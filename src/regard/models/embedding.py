@@ -76,8 +76,8 @@ def token_problems(tokens: torch.Tensor) -> list[Reason]:
     return [
         Reason(
             "tokens have the wrong dtype or shape",
-            given=f"{tokens.dtype} {tuple(tokens.shape)}",
-            expected="int64 or int32, (B, n)",
-            fix="convert them with tokens.long(); pass a single sequence as tokens[None]",
+            f"{tokens.dtype} {tuple(tokens.shape)}",
+            "int64 or int32, (B, n)",
+            "convert them with tokens.long(); pass a single sequence as tokens[None]",
         )
     ]

@@ -89,9 +89,9 @@ def real_lengths(lengths: ArrayLike, shape: tuple[int, ...], reasons: list[Reaso
         reasons.append(
             Reason(
                 "lengths are invalid",
-                given=f"{lengths!r:.80}",
-                expected=f"{texts} integers from 1 to {longest}",
-                fix="pass the number of tokens of each text, and remove empty texts",
+                f"{lengths!r:.80}",
+                f"{texts} integers from 1 to {longest}",
+                "pass the number of tokens of each text, and remove empty texts",
             )
         )
     return given

@@ -162,9 +162,9 @@ class Reading:
                 [
                     Reason(
                         "the number of prompts differs from the number of sources",
-                        given=f"{batch} prompts, {self.memory[0][0].shape[0]} sources",
-                        expected="one prompt per source",
-                        fix="pass one prompt per source; to use a source twice, repeat it",
+                        f"{batch} prompts, {self.memory[0][0].shape[0]} sources",
+                        "one prompt per source",
+                        "pass one prompt per source; to use a source twice, repeat it",
                     )
                 ],
             )

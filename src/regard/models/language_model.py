@@ -165,27 +165,27 @@ class LanguageModel(nn.Module):
             reasons.append(
                 Reason(
                     "the cache belongs to another model",
-                    given=f"{len(cache)} layers",
-                    expected=f"{self.config.layers} layers",
-                    fix="pass the result of model.cache(batch)",
+                    f"{len(cache)} layers",
+                    f"{self.config.layers} layers",
+                    "pass the result of model.cache(batch)",
                 )
             )
         if cache is None and rows is not None:
             reasons.append(
                 Reason(
                     "rows requires a cache",
-                    given=f"rows={rows!r} without cache",
-                    expected="rows and cache, or neither",
-                    fix="omit rows: padding on the right does not change the rows before it",
+                    f"rows={rows!r} without cache",
+                    "rows and cache, or neither",
+                    "omit rows: padding on the right does not change the rows before it",
                 )
             )
         if cache is not None and positions is not None:
             reasons.append(
                 Reason(
                     "positions cannot be combined with a cache",
-                    given="positions and cache",
-                    expected="positions=None: they follow from the cache",
-                    fix="omit positions",
+                    "positions and cache",
+                    "positions=None: they follow from the cache",
+                    "omit positions",
                 )
             )
         if reasons:

@@ -147,9 +147,9 @@ class VisionTransformer(nn.Module):
             raise refuse(
                 "VisionTransformer",
                 "the images do not fit the model",
-                given=f"{tuple(images.shape)}",
-                expected=f"(B, {', '.join(map(str, expected))})",
-                fix="pass images of this size as (batch, channels, height, width)",
+                f"{tuple(images.shape)}",
+                f"(B, {', '.join(map(str, expected))})",
+                "pass images of this size as (batch, channels, height, width)",
             )
         x = self.embed(patches(images, config.patch)).to(self.whole.dtype)  # residual sums are not rounded by autocast
         x = torch.cat([self.whole.expand(len(x), 1, -1), x], dim=1)

@@ -82,7 +82,7 @@ class Explanation:
         width: parts into which the sequence is divided. Ranks are written 0 to 9, a to z, and again from 0.
         """
         if width < 1:
-            raise refuse("explain", "no width", given=f"{width}", expected="1 or more", fix="omit width=")
+            raise refuse("explain", "no width", f"{width}", "1 or more", "omit width=")
         place = self.place
         columns = min(width, place.sizes.pages)
         middle = (2 * np.arange(columns) + 1) * place.sizes.pages // (2 * columns)
@@ -162,7 +162,7 @@ def explain(place: Placement) -> Explanation:
     passed: Any = place
     if not isinstance(passed, Placement):
         given, expected = type(passed).__name__, "a Placement"
-        raise refuse("explain", "not a placement", given=given, expected=expected, fix="pass what rp.place returned")
+        raise refuse("explain", "not a placement", given, expected, "pass what rp.place returned")
     sizes, ranks = place.sizes, place.ranks
     heights, counts = sizes.heights, np.diff(place.offsets).reshape(ranks, ranks)  # [target, source]
     target = np.repeat(np.arange(ranks), counts.sum(axis=1))

@@ -136,16 +136,14 @@ def _sizes(tokens: Any, ranks: Any, heads: tuple[Any, Any], depths: tuple[Any, A
         most = limits.get(name, 1 << 16)
         if not 1 <= number <= most:
             expected = f"an integer from 1 to {most:,}"
-            reasons.append(
-                Reason(f"{name} is out of range", given=f"{number}", expected=expected, fix=f"pass {name}=…")
-            )
+            reasons.append(Reason(f"{name} is out of range", f"{number}", expected, f"pass {name}=…"))
     if not reasons and numbers["heads"] % numbers["key_heads"]:
         given = f"heads={numbers['heads']}, key_heads={numbers['key_heads']}"
         expected = "key_heads that divide heads"
-        reasons.append(Reason("the heads do not divide", given=given, expected=expected, fix="check both numbers"))
+        reasons.append(Reason("the heads do not divide", given, expected, "check both numbers"))
     if dtype not in FLOATS:
         fix = did_you_mean(str(dtype), FLOATS)
-        reasons.append(Reason("the dtype is unknown", given=repr(dtype), expected=LISTED, fix=fix))
+        reasons.append(Reason("the dtype is unknown", repr(dtype), LISTED, fix))
     if reasons:
         raise Refused("place", reasons)
     count = numbers.pop("ranks")
@@ -154,7 +152,7 @@ def _sizes(tokens: Any, ranks: Any, heads: tuple[Any, Any], depths: tuple[Any, A
     if max(pairs, sent) >= LARGEST:
         given = f"{sizes.tokens:,} tokens, {sizes.heads} heads, {count} ranks"
         expected = "fewer than 2**62 pairs, and bytes that travel"
-        raise refuse("place", "the sequence is too large", given=given, expected=expected, fix="pass fewer tokens")
+        raise refuse("place", "the sequence is too large", given, expected, "pass fewer tokens")
     return sizes, count
 
 
@@ -165,7 +163,7 @@ def _rate(value: Any, name: str, what: str) -> float:
         rate = math.nan
     if not 0 < rate < math.inf:
         expected = f"a positive number of {what} per second"
-        raise refuse("place", f"{name} is not a rate", given=repr(value), expected=expected, fix="omit it, or pass one")
+        raise refuse("place", f"{name} is not a rate", repr(value), expected, "omit it, or pass one")
     return rate
 
 
@@ -178,7 +176,7 @@ def _names(among: Any, known: tuple[str, ...]) -> tuple[str, ...]:
     if unknown or not given:
         what = "the candidate is unknown" if unknown else "no candidate"
         fix = did_you_mean(str(unknown[0]), known) if unknown else "omit among=, or name one"
-        raise refuse("place", what, given=f"among={among!r}", expected=", ".join(known), fix=fix)
+        raise refuse("place", what, f"among={among!r}", ", ".join(known), fix)
     return tuple(name for name in known if name in given)
 
 
@@ -188,16 +186,16 @@ def _layout(layout: Any, pages: int, ranks: int) -> np.ndarray:
         raise refuse(
             "place",
             "the layout does not have one rank for each page",
-            given=f"layout of {len(owner):,}",
-            expected=f"{pages:,}, one for each page of {PAGE} tokens",
-            fix="give every page a rank",
+            f"layout of {len(owner):,}",
+            f"{pages:,}, one for each page of {PAGE} tokens",
+            "give every page a rank",
         )
     if owner.min() < 0 or owner.max() >= ranks:
         raise refuse(
             "place",
             "the layout names a rank that does not exist",
-            given=f"ranks {owner.min()} to {owner.max()}",
-            expected=f"ranks 0 to {ranks - 1}",
-            fix="pass more ranks=, or check the layout",
+            f"ranks {owner.min()} to {owner.max()}",
+            f"ranks 0 to {ranks - 1}",
+            "pass more ranks=, or check the layout",
         )
     return owner

@@ -117,7 +117,7 @@ class Placement:
         count = whole(parts, "place", "parts")
         if not 1 <= count <= MOST_PARTS:
             expected = f"1 to {MOST_PARTS:,}"
-            raise refuse("place", "parts is out of range", given=f"{count}", expected=expected, fix="omit it")
+            raise refuse("place", "parts is out of range", f"{count}", expected, "omit it")
         return np.array_split(found[found < self.sizes.tokens], count)[_rank(part, count)]
 
     def shard(
@@ -136,9 +136,9 @@ class Placement:
             raise refuse(
                 "place",
                 "the axis does not have the tokens of the placement",
-                given=f"axis {place} of {list(shape)}",
-                expected=f"an axis of {self.sizes.tokens:,}",
-                fix="pass the whole sequence, and the axis of its tokens",
+                f"axis {place} of {list(shape)}",
+                f"an axis of {self.sizes.tokens:,}",
+                "pass the whole sequence, and the axis of its tokens",
             )
         index: list[Any] = [slice(None)] * len(shape)
         index[place] = self.positions(rank, part=part, parts=parts)
@@ -233,7 +233,7 @@ def _rank(value: Any, ranks: int) -> int:
     number = whole(value, "place", "the rank")
     if not 0 <= number < ranks:
         expected = f"0 to {ranks - 1}"
-        raise refuse("place", "the rank does not exist", given=f"{number}", expected=expected, fix="check the rank")
+        raise refuse("place", "the rank does not exist", f"{number}", expected, "check the rank")
     return number
 
 
@@ -255,4 +255,4 @@ def _check(arrays: dict[str, np.ndarray], ranks: int, pages: int) -> None:
 
 def _unreadable(given: str):
     expected = "JSON that Placement.to_json wrote"
-    return refuse("place", "this is not a placement", given=given[:300], expected=expected, fix=FIX)
+    return refuse("place", "this is not a placement", given[:300], expected, FIX)

@@ -25,7 +25,7 @@ def ending_of(path: Path) -> str:
     ending = path.suffix.lower().lstrip(".")
     if ending not in ENDINGS:
         expected = "a name that ends in .png, .svg or .pdf"
-        raise refuse("plot", "the form is unknown", given=f"{path}", expected=expected, fix="add an ending")
+        raise refuse("plot", "the form is unknown", f"{path}", expected, "add an ending")
     return ending
 
 

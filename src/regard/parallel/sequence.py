@@ -103,7 +103,7 @@ def _check(transport: Transport, place: Any, mask: Any) -> None:
         raise refuse(
             WHERE,
             "the mask is not an expression",
-            given=type(mask).__name__,
-            expected="a rule over positions, such as rg.documents(lengths=…)",
-            fix="build it with regard's masks",
+            type(mask).__name__,
+            "a rule over positions, such as rg.documents(lengths=…)",
+            "build it with regard's masks",
         )

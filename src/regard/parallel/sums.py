@@ -67,9 +67,7 @@ def _checked(step: str, tensors: list[torch.Tensor]) -> tuple[None, dict[str, st
     for each in tensors:
         if not isinstance(each, torch.Tensor) or not each.is_floating_point() or each.device.type != "cpu":
             given = f"{each.dtype} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
-            raise refuse(
-                step, "this cannot be summed", given=given, expected="floating-point tensors on the CPU", fix=FIX
-            )
+            raise refuse(step, "this cannot be summed", given, "floating-point tensors on the CPU", FIX)
     shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
     return None, {"the tensors": ", ".join(f"{dtype} {shape}" for shape, dtype in shapes)}
 

@@ -88,23 +88,23 @@ def _checked(transport: Transport, part: Any, place: Any, axis: SupportsIndex) -
     check_place(WHERE, transport, place)
     if elsewhere(part):
         given, fix = device_of(part), "move it: part.cpu()"
-        raise refuse(WHERE, "only arrays on the CPU are exchanged", given=given, expected="the CPU", fix=fix)
+        raise refuse(WHERE, "only arrays on the CPU are exchanged", given, "the CPU", fix)
     array, at = read_array(part, WHERE), integer(axis, WHERE, "axis")
     if array.dtype.kind not in "biufV":
         fix = "convert it: part.astype(np.float32)"
         expected = "booleans, integers or floats"
-        raise refuse(WHERE, "the array has no numbers", given=f"{array.dtype}", expected=expected, fix=fix)
+        raise refuse(WHERE, "the array has no numbers", f"{array.dtype}", expected, fix)
     if not -array.ndim <= at < array.ndim:
         expected = f"{-array.ndim} to {array.ndim - 1}" if array.ndim else "an array with an axis of tokens"
-        raise refuse(WHERE, "axis is out of range", given=f"{at}", expected=expected, fix="axis=0 is the first one")
+        raise refuse(WHERE, "axis is out of range", f"{at}", expected, "axis=0 is the first one")
     at %= array.ndim
     tokens = len(place.positions(transport.rank))
     if array.shape[at] != tokens:
         raise refuse(
             WHERE,
             "the array does not have the tokens of this rank",
-            given=f"{list(array.shape)}, {array.shape[at]} along axis {at}",
-            expected=f"{tokens} along axis {at}: place.positions({transport.rank}), in this order",
-            fix=f"part = place.shard(array, axis={at}, rank=…) of the whole array",
+            f"{list(array.shape)}, {array.shape[at]} along axis {at}",
+            f"{tokens} along axis {at}: place.positions({transport.rank}), in this order",
+            f"part = place.shard(array, axis={at}, rank=…) of the whole array",
         )
     return array, at

@@ -82,9 +82,9 @@ class TensorCache:
         reasons = [
             Reason(
                 f"{name} does not fit the cache",
-                given=f"{tuple(new.shape)}",
-                expected=f"{(*kept.shape[:2], 'new', kept.shape[3])}",
-                fix="use one cache for each layer, with a sequence for each row of the batch",
+                f"{tuple(new.shape)}",
+                f"{(*kept.shape[:2], 'new', kept.shape[3])}",
+                "use one cache for each layer, with a sequence for each row of the batch",
             )
             for name, new, kept in (("k", k, held.k), ("v", v, held.v))
             if new.ndim != 4 or (*new.shape[:2], new.shape[3]) != (*kept.shape[:2], kept.shape[3])
@@ -92,9 +92,9 @@ class TensorCache:
         reasons += [
             Reason(
                 f"{name} is on another device than the cache",
-                given=f"{new.device}",
-                expected=f"{kept.device}",
-                fix=f"move it: {name}.to({str(kept.device)!r})",
+                f"{new.device}",
+                f"{kept.device}",
+                f"move it: {name}.to({str(kept.device)!r})",
             )
             for name, new, kept in (("k", k, held.k), ("v", v, held.v))
             if new.device != kept.device
@@ -103,9 +103,9 @@ class TensorCache:
             reasons.append(
                 Reason(
                     "k and v differ in rows",
-                    given=f"{k.shape[2]} and {v.shape[2]}",
-                    expected="one value row per key row",
-                    fix="check axis -2",
+                    f"{k.shape[2]} and {v.shape[2]}",
+                    "one value row per key row",
+                    "check axis -2",
                 )
             )
         if reasons:

@@ -51,19 +51,14 @@ def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, sto
         reasons.append(
             Reason(
                 "this dtype is not supported",
-                given=f"dtype={dtype!r}",
-                expected=f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
-                fix="omit it for float32",
+                f"dtype={dtype!r}",
+                f"one of {', '.join(sorted(FLOATS, key=lambda name: FLOATS[name].sums))}",
+                "omit it for float32",
             )
         )
     if storage not in (None, "int8"):
         reasons.append(
-            Reason(
-                "unknown storage",
-                given=f"storage={storage!r}",
-                expected="None, or 'int8'",
-                fix="omit it to store rows unchanged",
-            )
+            Reason("unknown storage", f"storage={storage!r}", "None, or 'int8'", "omit it to store rows unchanged")
         )
     if reasons or known is None:
         raise Refused("KVCache", reasons)
@@ -83,9 +78,9 @@ def checked_append(k, v, rows, sequences, sizes: tuple[int, int, int, int], dtyp
         reasons.append(
             Reason(
                 "k and v differ in rows",
-                given=f"{new_k.shape[2]} and {new_v.shape[2]}",
-                expected="one value row per key row",
-                fix="check axis -2",
+                f"{new_k.shape[2]} and {new_v.shape[2]}",
+                "one value row per key row",
+                "check axis -2",
             )
         )
     if new_k is None or new_v is None:
@@ -103,9 +98,9 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
         reasons.append(
             Reason(
                 f"{name} requires gradients",
-                given=f"{name}.requires_grad is True",
-                expected="a tensor that does not require gradients",
-                fix=f"pass {name}.detach()",
+                f"{name}.requires_grad is True",
+                "a tensor that does not require gradients",
+                f"pass {name}.detach()",
             )
         )
         return None
@@ -121,48 +116,36 @@ def new_rows(name: str, value, shape: tuple[int, int, int], dtype, reasons: list
         reasons.append(
             Reason(
                 f"{name} and the cache differ in dtype",
-                given=f"{array.dtype}",
-                expected=f"{dtype}",
-                fix=f"convert it, or create the cache with dtype={str(array.dtype)!r}",
+                f"{array.dtype}",
+                f"{dtype}",
+                f"convert it, or create the cache with dtype={str(array.dtype)!r}",
             )
         )
     if array.ndim < 2:
-        reasons.append(
-            Reason(
-                f"{name} has too few axes",
-                given=shown,
-                expected="(…, heads, rows, depth)",
-                fix="add the missing axes",
-            )
-        )
+        reasons.append(Reason(f"{name} has too few axes", shown, "(…, heads, rows, depth)", "add the missing axes"))
         return None
     heads = array.shape[-3] if array.ndim > 2 else 1
     if math.prod(array.shape[:-3]) != B:
         reasons.append(
             Reason(
                 f"{name} and the cache differ in sequences",
-                given=shown,
-                expected=f"B = {B} before the heads",
-                fix="pass rows for every sequence, or name theirs with sequences=; rows= marks the padding",
+                shown,
+                f"B = {B} before the heads",
+                "pass rows for every sequence, or name theirs with sequences=; rows= marks the padding",
             )
         )
     if heads != G:
         reasons.append(
             Reason(
                 f"{name} and the cache differ in heads",
-                given=shown,
-                expected=f"G = {G} on axis -3",
-                fix="pass the key/value heads, not the query heads",
+                shown,
+                f"G = {G} on axis -3",
+                "pass the key/value heads, not the query heads",
             )
         )
     if array.shape[-1] != depth:
         reasons.append(
-            Reason(
-                f"{name} and the cache differ in depth",
-                given=shown,
-                expected=f"{depth} on the last axis",
-                fix="check the last axis",
-            )
+            Reason(f"{name} and the cache differ in depth", shown, f"{depth} on the last axis", "check the last axis")
         )
     return array.reshape(B, heads, *array.shape[-2:]) if len(reasons) == found else None
 
@@ -174,9 +157,9 @@ def rows_taken(rows, B: int, width: int, reasons: list[Reason]) -> np.ndarray:
         reasons.append(
             Reason(
                 "rows must be one row count per sequence",
-                given=f"{rows!r}",
-                expected=f"integers from 0 to {width}, one per sequence ({B})",
-                fix="omit it to append all rows",
+                f"{rows!r}",
+                f"integers from 0 to {width}, one per sequence ({B})",
+                "omit it to append all rows",
             )
         )
         return np.zeros(B, np.int64)
@@ -192,9 +175,9 @@ def first_positions(shape: tuple[int, ...], query_start, state: State, window: i
         reasons.append(
             Reason(
                 "q and the cache differ in sequences",
-                given=f"q ({', '.join(map(str, shape))})",
-                expected=f"B = {B} before the heads",
-                fix="pass rows for every sequence, or name theirs with sequences=",
+                f"q ({', '.join(map(str, shape))})",
+                f"B = {B} before the heads",
+                "pass rows for every sequence, or name theirs with sequences=",
             )
         )
         return None
@@ -203,18 +186,18 @@ def first_positions(shape: tuple[int, ...], query_start, state: State, window: i
             reasons.append(
                 Reason(
                     "q does not have the rows of the last append",
-                    given=f"{Q} rows",
-                    expected=f"the {state.width} rows appended last",
-                    fix="append their keys first, or pass their positions: query_start=…",
+                    f"{Q} rows",
+                    f"the {state.width} rows appended last",
+                    "append their keys first, or pass their positions: query_start=…",
                 )
             )
         if state.stepped is not None:
             reasons.append(
                 Reason(
                     "the last append was for other sequences",
-                    given=f"q with rows for {B} sequences, {int(state.stepped.sum())} of them in the last append",
-                    expected="only sequences of the last append",
-                    fix="pass the sequences= of the last append, or the positions of the rows: query_start=…",
+                    f"q with rows for {B} sequences, {int(state.stepped.sum())} of them in the last append",
+                    "only sequences of the last append",
+                    "pass the sequences= of the last append, or the positions of the rows: query_start=…",
                 )
             )
         return state.start
@@ -230,9 +213,9 @@ def first_positions(shape: tuple[int, ...], query_start, state: State, window: i
         reasons.append(
             Reason(
                 "a row attends to keys that were released",
-                given=f"sequence {first}: a window from position {reach[first]}",
-                expected=f"positions from {held[first]}",
-                fix="attend these rows before appending more",
+                f"sequence {first}: a window from position {reach[first]}",
+                f"positions from {held[first]}",
+                "attend these rows before appending more",
             )
         )
     return start
@@ -249,9 +232,9 @@ def checked_lengths(lengths, known: np.ndarray, window: int | None, first: np.nd
         raise refuse(
             where,
             "lengths must be one integer, or one per sequence",
-            given=f"{lengths!r}",
-            expected=f"an integer, or {B} of them",
-            fix="pass cache.lengths with the lengths to change reduced",
+            f"{lengths!r}",
+            f"an integer, or {B} of them",
+            "pass cache.lengths with the lengths to change reduced",
         )
     target = np.broadcast_to(given, (B,))
     seen = np.zeros_like(known) if window is None else np.maximum(target - window + 1, 0)
@@ -279,7 +262,7 @@ def checked_lengths(lengths, known: np.ndarray, window: int | None, first: np.nd
         ),
     )
     reasons = [
-        Reason(what, given=_listed(wrong, shown), expected=_listed(wrong, wanted), fix=fix)
+        Reason(what, _listed(wrong, shown), _listed(wrong, wanted), fix)
         for wrong, what, shown, wanted, fix in faults
         if wrong.any()
     ]
@@ -306,9 +289,9 @@ def checked_choice(chosen, B: int, reasons: list[Reason]) -> np.ndarray:
         reasons.append(
             Reason(
                 "a sequence is listed twice",
-                given=f"sequences={chosen!r}",
-                expected="each sequence at most once",
-                fix="list it once, with all its rows",
+                f"sequences={chosen!r}",
+                "each sequence at most once",
+                "list it once, with all its rows",
             )
         )
     return found
@@ -321,9 +304,9 @@ def checked_sequences(chosen, B: int) -> np.ndarray:
         raise refuse(
             "KVCache",
             "no such sequence",
-            given=f"{chosen!r}",
-            expected=f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
-            fix="count from 0, or from the end with negative numbers",
+            f"{chosen!r}",
+            f"numbers from 0 to {B - 1}" if B else "none: the cache is empty",
+            "count from 0, or from the end with negative numbers",
         )
     return given.astype(np.int64) % max(B, 1)
 

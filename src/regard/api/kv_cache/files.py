@@ -89,9 +89,9 @@ def save(path: Path, kind: str, described: dict[str, Any], state: State) -> None
         raise refuse(
             f"{kind}.save",
             "the file cannot be written",
-            given=f"{path}: {error.strerror}",
-            expected="a file in a folder that exists, with room on its disk",
-            fix="check the path, its permissions and the disk",
+            f"{path}: {error.strerror}",
+            "a file in a folder that exists, with room on its disk",
+            "check the path, its permissions and the disk",
         ) from error
     finally:
         with suppress(OSError):
@@ -106,24 +106,22 @@ def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise refuse(
             where,
             "not a cache that this version of regard saved",
-            given=f"{path}: {metadata.get('format', 'no format')[:80]} {metadata.get('version', '')[:20]}".rstrip(),
-            expected=f"{NAME} {VERSION}",
-            fix=FIX,
+            f"{path}: {metadata.get('format', 'no format')[:80]} {metadata.get('version', '')[:20]}".rstrip(),
+            f"{NAME} {VERSION}",
+            FIX,
         )
     try:
         described = loads(metadata.get("cache", "").encode())
     except ValueError as error:
-        raise refuse(
-            where, "a damaged description", given=f"{path}: {first_line(error)}", expected="JSON", fix=FIX
-        ) from error
+        raise refuse(where, "a damaged description", f"{path}: {first_line(error)}", "JSON", FIX) from error
     reasons = list(wrong(described, FORM, f"{path}", FIX))
     if not reasons and described["kind"] != kind:
         reasons.append(
             Reason(
                 "another kind of cache",
-                given=f"{path}: {described['kind'][:80]}",
-                expected=kind,
-                fix=f"load it with {described['kind'][:80]}.load",
+                f"{path}: {described['kind'][:80]}",
+                kind,
+                f"load it with {described['kind'][:80]}.load",
             )
         )
     if reasons:
@@ -137,10 +135,9 @@ def load(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise refuse(
             where,
             "impossible sizes",
-            given=f"{path}: heads, depth and value_depth {sizes}, window {described['window']}, "
-            f"pages {described['pages']}",
-            expected="at least 1, and a cache that fits into memory",
-            fix=FIX,
+            f"{path}: heads, depth and value_depth {sizes}, window {described['window']}, pages {described['pages']}",
+            "at least 1, and a cache that fits into memory",
+            FIX,
         )
     return described, arrays
 
@@ -163,11 +160,7 @@ def state_of(described: dict[str, Any], arrays: dict[str, np.ndarray], stores: S
     found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
     if found != expected:
         raise refuse(
-            where,
-            "the arrays are not those of this cache",
-            given=_listed(found, expected),
-            expected=_listed(expected, found),
-            fix=FIX,
+            where, "the arrays are not those of this cache", _listed(found, expected), _listed(expected, found), FIX
         )
     table, first, lengths, start = (arrays[name] for name in ("table", "first", "lengths", "start"))
     size, window = described["pages"], described["window"]
@@ -183,9 +176,9 @@ def state_of(described: dict[str, Any], arrays: dict[str, np.ndarray], stores: S
         raise refuse(
             where,
             "numbers that do not fit together",
-            given=f"lengths, start, first, table and pages of {B} sequences",
-            expected="positions and pages as a cache has them",
-            fix=FIX,
+            f"lengths, start, first, table and pages of {B} sequences",
+            "positions and pages as a cache has them",
+            FIX,
         )
     stores = stores.over(
         [arrays[name + part] for name, parts in zip(Stores._fields, own) for part, _ in zip(PARTS, parts)]

@@ -206,9 +206,9 @@ def _room(state: State, new: Appended, window: int | None, limit: int | None) ->
         raise refuse(
             "KVCache.append",
             "a sequence is too long",
-            given=f"{longest} positions",
-            expected="fewer than 2**31 positions",
-            fix="start a new sequence",
+            f"{longest} positions",
+            "fewer than 2**31 positions",
+            "start a new sequence",
         )
     change = pages.change(lengths, rows, unseen)
     missing = max(change.wanted - len(pages.free), 0)
@@ -220,9 +220,9 @@ def _room(state: State, new: Appended, window: int | None, limit: int | None) ->
         raise refuse(
             "KVCache.append",
             "the storage is full",
-            given=f"{change.wanted} pages needed, {len(pages.free) + len(change.freed)} free",
-            expected=f"at most the {limit} pages of {PAGE} positions that were allocated",
-            fix="drop a sequence, or create the cache with more pages=, or with pages=None to let it grow",
+            f"{change.wanted} pages needed, {len(pages.free) + len(change.freed)} free",
+            f"at most the {limit} pages of {PAGE} positions that were allocated",
+            "drop a sequence, or create the cache with more pages=, or with pages=None to let it grow",
         )
     reused = change.freed[:missing]
     pages, source, target = pages.changed(change, reused)

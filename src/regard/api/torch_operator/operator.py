@@ -118,9 +118,9 @@ def _tangent_on_cpu(tangents, *given):
         raise refuse(
             "attention",
             f"engine {call.engine!r} has no forward-mode derivative",
-            given=f"engine={call.engine!r}",
-            expected="reference",
-            fix='use engine="auto"',
+            f"engine={call.engine!r}",
+            "reference",
+            'use engine="auto"',
         )
     read_by_score = _tables(problem, call.tables, [tangent is not None for tangent in tangents[4:]])
     dq, dk, dv, dsinks = (
@@ -195,9 +195,9 @@ def _tables(problem: Problem, tensors, needs) -> dict[int, Any]:
             raise refuse(
                 "attention",
                 "a tensor of a rule has no derivative",
-                given=f"a tensor {list(tensor.shape)} that requires gradients, of which a rule reads the value only",
-                expected="a table that the score reads: table(tensor)[…]",
-                fix="pass tensor.detach(), or read it as a table",
+                f"a tensor {list(tensor.shape)} that requires gradients, of which a rule reads the value only",
+                "a table that the score reads: table(tensor)[…]",
+                "pass tensor.detach(), or read it as a table",
             )
     return tables
 
@@ -234,9 +234,9 @@ def _tangent_on_gpu(tangents, *given):
     raise refuse(
         "attention",
         "this device has no forward-mode derivative",
-        given=f"tensors on {given[0].device}",
-        expected="tensors on the CPU",
-        fix="use backward(), or move the tensors: tensor.cpu()",
+        f"tensors on {given[0].device}",
+        "tensors on the CPU",
+        "use backward(), or move the tensors: tensor.cpu()",
     )
 
 

@@ -96,9 +96,9 @@ def _second_derivative():
     return refuse(
         "attention",
         "second derivatives are not supported",
-        given="the derivative of a derivative of attention",
-        expected="first derivatives",
-        fix="differentiate once (create_graph=False), or use torch's own attention for this step",
+        "the derivative of a derivative of attention",
+        "first derivatives",
+        "differentiate once (create_graph=False), or use torch's own attention for this step",
     )
 
 

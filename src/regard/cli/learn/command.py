@@ -156,13 +156,11 @@ def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
         "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
     }  # fmt: skip
     reasons = [
-        Reason(f"{name} has no use", given=name, expected=f"{' or '.join(uses[name])} with it", fix=f"omit {name}")
+        Reason(f"{name} has no use", name, f"{' or '.join(uses[name])} with it", f"omit {name}")
         for name, wanted in given.items()
         if wanted and not set(uses[name]) & set(chosen)
     ]
     if given["--json"] and given["--csv"]:
-        reasons.append(
-            Reason("two formats", given="--json --csv", expected="one of them", fix="run one after the other")
-        )
+        reasons.append(Reason("two formats", "--json --csv", "one of them", "run one after the other"))
     if reasons:
         raise Refused("learn", reasons)

@@ -29,13 +29,13 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
         given, expected = " ".join(chosen), "one of them"
-        reasons.append(Reason("two options that do different things", given=given, expected=expected, fix="run one"))
+        reasons.append(Reason("two options that do different things", given, expected, "run one"))
     if ASK in words[:2] and not chosen:
         words, question = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
         said.question = " ".join(question)
         if not said.question.strip():
             fix = 'regard learn ask "Why is the scale a root?"'
-            reasons.append(Reason("no question", given="regard learn ask", expected="a question", fix=fix))
+            reasons.append(Reason("no question", "regard learn ask", "a question", fix))
     for word in words:
         if word.isdecimal() and said.chapter is None:
             said.chapter = int(word)
@@ -46,14 +46,14 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     if len(folders) > 1:
         given, expected = " ".join(folders), "one folder"
         fix = 'a question of your own: regard learn ask "…"'
-        reasons.append(Reason("more than one folder", given=given, expected=expected, fix=fix))
+        reasons.append(Reason("more than one folder", given, expected, fix))
     option = "ask" if said.question is not None else "--check FILE" if said.file is not None else "".join(chosen[:1])
     if said.chapter is not None and option in WHOLE:
         given, expected = f"{option} with {said.chapter}", f"{option} without the number of a chapter"
-        reasons.append(Reason("the number of a chapter has no use", given=given, expected=expected, fix="omit it"))
+        reasons.append(Reason("the number of a chapter has no use", given, expected, "omit it"))
     if folders and option in PLACELESS:
         given, expected = f"{option} with {folders[0]}", f"{option} without a learner's folder"
-        reasons.append(Reason("a folder has no use", given=given, expected=expected, fix="omit it"))
+        reasons.append(Reason("a folder has no use", given, expected, "omit it"))
     if reasons:
         raise Refused("learn", reasons)
     here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))
@@ -75,6 +75,6 @@ def ranges(text: str) -> list[tuple[int, int]]:
         first, _, last = (word.strip() for word in each.partition("-"))
         if not first.isdecimal() or not (last.isdecimal() or not last) or int(last or first) < int(first):
             expected, fix = "numbers of chapters and ranges, such as 3,5-7", "regard learn --list shows the numbers"
-            raise refuse("learn", "the chapters cannot be read", given=f"--only {text}", expected=expected, fix=fix)
+            raise refuse("learn", "the chapters cannot be read", f"--only {text}", expected, fix)
         found.append((int(first), int(last or first)))
     return found

@@ -64,9 +64,7 @@ def plan(
     count = size(tokens)
     if not 1 <= count < 1 << 31:  # before a table of documents is made
         expected = "1 to 2,147,483,647 tokens"
-        raise refuse(
-            "plan", "too many tokens" if count else "no tokens", given=tokens, expected=expected, fix="change it"
-        )
+        raise refuse("plan", "too many tokens" if count else "no tokens", tokens, expected, "change it")
     rule = None if mask is None else parse_rule(mask, 0, MASK)
     if documents is not None:
         packed = packed_documents(lengths=parse_documents(documents, count))
@@ -111,5 +109,5 @@ def size(text: str) -> int:
     found = re.fullmatch(r"\s*(\d{1,12})\s*([kKmM]?)\s*", text, re.ASCII)
     if found is None:
         expected = "a whole number, such as 4096, 128k or 1M"
-        raise refuse("plan", "the tokens cannot be read", given=repr(text[:80]), expected=expected, fix="correct it")
+        raise refuse("plan", "the tokens cannot be read", repr(text[:80]), expected, "correct it")
     return int(found[1]) * UNITS[found[2].lower()]

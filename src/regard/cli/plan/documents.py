@@ -23,15 +23,15 @@ def parse_documents(text: str, tokens: int) -> np.ndarray:
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"\d{1,10}", part, re.ASCII) for part in parts):
         fix = "write lengths with commas, without units"
-        raise refuse("plan", "the documents cannot be read", given=repr(text[:80]), expected=EXPECTED, fix=fix)
+        raise refuse("plan", "the documents cannot be read", repr(text[:80]), EXPECTED, fix)
     lengths = np.array([int(part) for part in parts], np.int64)
     if lengths.sum() != tokens:
         raise refuse(
             "plan",
             "the documents do not add up to the tokens",
-            given=f"{lengths.sum():,} tokens in {len(lengths):,} documents, --tokens {tokens:,}",
-            expected="the same number of tokens",
-            fix=f"pass --tokens {lengths.sum()}, or other lengths",
+            f"{lengths.sum():,} tokens in {len(lengths):,} documents, --tokens {tokens:,}",
+            "the same number of tokens",
+            f"pass --tokens {lengths.sum()}, or other lengths",
         )
     return lengths
 
@@ -46,9 +46,9 @@ def log_normal(count: int, tokens: int, seed: int) -> np.ndarray:
         raise refuse(
             "plan",
             "more documents than tokens" if count else "no documents",
-            given=f"{count:,} documents, {tokens:,} tokens",
-            expected=f"1 to {tokens:,} documents",
-            fix="pass fewer documents, or more tokens" if count else "pass a number of documents",
+            f"{count:,} documents, {tokens:,} tokens",
+            f"1 to {tokens:,} documents",
+            "pass fewer documents, or more tokens" if count else "pass a number of documents",
         )
     weights = np.random.default_rng(seed).lognormal(0.0, SPREAD, count)
     ends = np.arange(1, count + 1)  # a document has at least one token

@@ -54,29 +54,25 @@ def _check(ranks: int | None, divide: str | None, started: int | None) -> None:
     """Refuses numbers of ranks that cannot be, and --divide without ranks."""
     reasons = []
     if ranks is not None and ranks < 1:
-        reasons.append(
-            Reason("--ranks is too small", given=f"{ranks}", expected="1 or more", fix="omit it for one process")
-        )
+        reasons.append(Reason("--ranks is too small", f"{ranks}", "1 or more", "omit it for one process"))
     if started is not None and ranks not in (None, started):
         reasons.append(
             Reason(
                 "--ranks differs from the processes of torchrun",
-                given=f"--ranks {ranks}, {started} processes",
-                expected=f"--ranks {started}",
-                fix="omit it under torchrun",
+                f"--ranks {ranks}, {started} processes",
+                f"--ranks {started}",
+                "omit it under torchrun",
             )
         )
     if divide not in (None, "batch", "tokens"):
-        reasons.append(
-            Reason("--divide is unknown", given=f"{divide}", expected="batch or tokens", fix="choose one of them")
-        )
+        reasons.append(Reason("--divide is unknown", f"{divide}", "batch or tokens", "choose one of them"))
     elif divide is not None and (started or ranks or 1) == 1:
         reasons.append(
             Reason(
                 "there is nothing to divide",
-                given=f"--divide {divide} with one process",
-                expected="several ranks",
-                fix="add --ranks 2, or omit --divide",
+                f"--divide {divide} with one process",
+                "several ranks",
+                "add --ranks 2, or omit --divide",
             )
         )
     if reasons:

@@ -32,9 +32,9 @@ def check_output(where: str, option: str, path: Path, *, what: str, mark: str = 
         raise refuse(
             where,
             f"the file exists and is not {what} of regard",
-            given=f"{option} {path}",
-            expected=f"a new file, or {what} that regard wrote",
-            fix="choose another file, or remove it",
+            f"{option} {path}",
+            f"a new file, or {what} that regard wrote",
+            "choose another file, or remove it",
         )
 
 
@@ -50,9 +50,9 @@ def check_folder(where: str, folder: Path) -> None:
         raise refuse(
             where,
             "the folder cannot be written",
-            given=f"{folder}: {error.strerror}" + ("" if there == folder else f" ({there})"),
-            expected="a folder in which you may write",
-            fix="name another folder",
+            f"{folder}: {error.strerror}" + ("" if there == folder else f" ({there})"),
+            "a folder in which you may write",
+            "name another folder",
         ) from error
 
 
@@ -112,6 +112,4 @@ def _refused(where: str, option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         given, expected = f"{option} {path}: {error.strerror or error}", "a file in a folder in which you may write"
-        raise refuse(
-            where, "the file cannot be written", given=given, expected=expected, fix="choose another path"
-        ) from error
+        raise refuse(where, "the file cannot be written", given, expected, "choose another path") from error

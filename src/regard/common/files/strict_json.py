@@ -67,25 +67,15 @@ def wrong(value: Any, form: Any, at: str, fix: str = FIX) -> Iterator[Reason]:
             yield from wrong(one, form.form, f"{at}.{name[:SHOWN]}", fix)
     else:
         for name in form.keys() - value.keys():
-            yield Reason(
-                "a missing name",
-                given=f"{at} without {name!r}",
-                expected=f"an object with {', '.join(form)}",
-                fix=fix,
-            )
+            yield Reason("a missing name", f"{at} without {name!r}", f"an object with {', '.join(form)}", fix)
         for name in value.keys() - form.keys():
-            yield Reason(
-                "an unknown name",
-                given=f"{at}.{name[:SHOWN]}",
-                expected=f"an object with {', '.join(form)}",
-                fix=fix,
-            )
+            yield Reason("an unknown name", f"{at}.{name[:SHOWN]}", f"an object with {', '.join(form)}", fix)
         for name in form.keys() & value.keys():
             yield from wrong(value[name], form[name], f"{at}.{name}", fix)
 
 
 def _reason(at: str, value: Any, expected: str, fix: str) -> Reason:
-    return Reason("an unexpected value", given=f"{at} is {str(value)[:SHOWN]}", expected=expected, fix=fix)
+    return Reason("an unexpected value", f"{at} is {str(value)[:SHOWN]}", expected, fix)
 
 
 def _is(value: Any, kind: type | None) -> bool:
@@ -109,9 +99,9 @@ def _plain(value: Any, where: str, at: str) -> Any:
     raise refuse(
         where,
         "a value that JSON cannot represent",
-        given=f"{at.lstrip('.')}: {type(value).__name__} {str(value)[:SHOWN]}",
-        expected="numbers, text, true, false, None, and lists and dictionaries of them",
-        fix="convert it to one of these",
+        f"{at.lstrip('.')}: {type(value).__name__} {str(value)[:SHOWN]}",
+        "numbers, text, true, false, None, and lists and dictionaries of them",
+        "convert it to one of these",
     )
 
 

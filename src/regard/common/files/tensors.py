@@ -143,7 +143,7 @@ def mapped(path: Path, where: str) -> dict[str, np.ndarray]:
         if isinstance(error, Refused):
             raise
         raise Refused(
-            where, [Reason("a file that cannot be read", given=str(error), expected="a regular file of a run", fix=FIX)]
+            where, [Reason("a file that cannot be read", str(error), "a regular file of a run", FIX)]
         ) from error
     return {
         name: memory[start + entry["data_offsets"][0] : start + entry["data_offsets"][1]]
@@ -157,14 +157,12 @@ def read(path: Path, where: str, fix: str) -> tuple[dict[str, str], dict[str, np
     """The metadata and the arrays of a file that `write` has written with metadata. Refused: any other content."""
 
     def damaged(how: str) -> Refused:
-        return Refused(where, [Reason("the file is damaged", given=how, expected="an unchanged file", fix=fix)])
+        return Refused(where, [Reason("the file is damaged", how, "an unchanged file", fix)])
 
     try:
         handle = opened(path)
     except ValueError as error:
-        raise Refused(
-            where, [Reason("a file that cannot be read", given=str(error), expected="a regular file", fix=fix)]
-        ) from error
+        raise Refused(where, [Reason("a file that cannot be read", str(error), "a regular file", fix)]) from error
     with open(handle, "rb", buffering=0) as file:
         try:
             header, start, metadata = _header(handle, str(path), where, fix)
@@ -207,18 +205,16 @@ def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any
             [
                 Reason(
                     "not a safetensors file",
-                    given=f"{name}: a header of {length} bytes in a file of {size}",
-                    expected=f"2 to {max(room, 2)} bytes",
-                    fix=fix,
+                    f"{name}: a header of {length} bytes in a file of {size}",
+                    f"2 to {max(room, 2)} bytes",
+                    fix,
                 )
             ],
         )
     try:
         header = loads(system.read_at(handle, length, 8))
     except ValueError as error:
-        raise Refused(
-            where, [Reason("a damaged header", given=f"{name}: {error}", expected="JSON", fix=fix)]
-        ) from error
+        raise Refused(where, [Reason("a damaged header", f"{name}: {error}", "JSON", fix)]) from error
     metadata = header.pop("__metadata__", None) if isinstance(header, dict) else None
     reasons = list(_faults(header, size - 8 - length, name, fix))
     if reasons:
@@ -228,7 +224,7 @@ def _header(handle: int, name: str, where: str, fix: str) -> tuple[dict[str, Any
 
 def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
     if not isinstance(header, dict):
-        yield Reason("a damaged header", given=f"{name}: {str(header)[:80]}", expected="an object of arrays", fix=fix)
+        yield Reason("a damaged header", f"{name}: {str(header)[:80]}", "an object of arrays", fix)
         return
     spans = []
     for key, entry in header.items():
@@ -237,10 +233,7 @@ def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
             yield from found
         elif entry["dtype"] not in (*ADDED, *PLAIN):
             yield Reason(
-                "an unknown dtype",
-                given=f"{at} of {entry['dtype'][:20]}",
-                expected=f"one of {', '.join((*ADDED, *PLAIN))}",
-                fix=fix,
+                "an unknown dtype", f"{at} of {entry['dtype'][:20]}", f"one of {', '.join((*ADDED, *PLAIN))}", fix
             )
         elif (
             len(entry["data_offsets"]) != 2
@@ -249,10 +242,7 @@ def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
             or math.prod(max(one, 1) for one in entry["shape"]) > LARGEST
         ):
             yield Reason(
-                "an impossible array",
-                given=f"{at}: {str(entry)[:200]}",
-                expected="two offsets, and a shape that fits in a file",
-                fix=fix,
+                "an impossible array", f"{at}: {str(entry)[:200]}", "two offsets, and a shape that fits in a file", fix
             )
         else:
             begin, end = entry["data_offsets"]
@@ -260,9 +250,9 @@ def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
             if end - begin != claimed:
                 yield Reason(
                     "the offsets do not match the shape",
-                    given=f"{at} of {claimed} bytes from {begin} to {end}",
-                    expected="as many bytes as its shape has",
-                    fix=fix,
+                    f"{at} of {claimed} bytes from {begin} to {end}",
+                    "as many bytes as its shape has",
+                    fix,
                 )
             spans.append((begin, end, key))
     at_byte = 0
@@ -270,15 +260,15 @@ def _faults(header: Any, size: int, name: str, fix: str) -> Iterator[Reason]:
         if begin != at_byte:
             yield Reason(
                 "arrays that overlap" if begin < at_byte else "a gap between arrays",
-                given=f"{name}: {key[:80]} begins at {begin}",
-                expected=f"the end of the one before, {at_byte}",
-                fix=fix,
+                f"{name}: {key[:80]} begins at {begin}",
+                f"the end of the one before, {at_byte}",
+                fix,
             )
         at_byte = max(end, begin)
     if at_byte != size:
         yield Reason(
             "a file that is too short" if size < at_byte else "a file that is too long",
-            given=f"{name} has {size} bytes of arrays",
-            expected=f"{at_byte}, as in its header",
-            fix=fix,
+            f"{name} has {size} bytes of arrays",
+            f"{at_byte}, as in its header",
+            fix,
         )

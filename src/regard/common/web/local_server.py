@@ -120,8 +120,8 @@ def _listening(port: int) -> socket.socket:
         raise refuse(
             "serve",
             "the port is not available",
-            given=f"{port}: {error}",
-            expected="a free port above 1023",
-            fix="choose another port, or leave --port out for any free one",
+            f"{port}: {error}",
+            "a free port above 1023",
+            "choose another port, or leave --port out for any free one",
         ) from error
     return found

@@ -90,7 +90,7 @@ def read(path: str | Path) -> Adapter:
     except ValueError as error:
         given = f"{path}: {error}"
         fix = 'begin with {"schema": 1}; regard conform FUNCTION --infer writes one'
-        raise refuse(WHERE, "the file is not JSON", given=given, expected="a JSON object", fix=fix) from error
+        raise refuse(WHERE, "the file is not JSON", given, "a JSON object", fix) from error
     return from_json(data, str(path))
 
 
@@ -99,10 +99,10 @@ def _unreadable(path: Path, error: Exception) -> Refused:
     if isinstance(error, FileNotFoundError):
         near = sorted(each.name for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
         fix = did_you_mean(path.name, near[:12]) if near else "regard conform FUNCTION --infer writes one"
-        return refuse(WHERE, "the file does not exist", given=str(path), expected="a JSON file", fix=fix)
+        return refuse(WHERE, "the file does not exist", str(path), "a JSON file", fix)
     given = f"{path}: {getattr(error, 'strerror', None) or error}"
     fix = "name a text file that can be read"
-    return refuse(WHERE, "the file cannot be read", given=given, expected="a JSON file in UTF-8", fix=fix)
+    return refuse(WHERE, "the file cannot be read", given, "a JSON file in UTF-8", fix)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def from_json(data: Any, source: str = "") -> Adapter:
     """
     if not isinstance(data, Mapping):
         given = f"{source}: {type(data).__name__}" if source else type(data).__name__
-        raise refuse(WHERE, "it is not an object", given=given, expected="a JSON object", fix='write {"schema": 1, …}')
+        raise refuse(WHERE, "it is not an object", given, "a JSON object", 'write {"schema": 1, …}')
     reasons = []
     if data.get("schema", VERSION) != VERSION or isinstance(data.get("schema"), (bool, float)):
         given = repr(data["schema"]) if "schema" in data else "no schema"
         fix = f'write "schema": {VERSION}'
-        reasons.append(Reason("schema is not known", given=given, expected=f"schema {VERSION}", fix=fix))
+        reasons.append(Reason("schema is not known", given, f"schema {VERSION}", fix))
     rest = {name: value for name, value in data.items() if name != "schema"}
     reasons += problems(rest)
     if reasons:

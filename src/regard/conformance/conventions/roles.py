@@ -99,15 +99,15 @@ def _check(roles: Mapping[str, str], fixed: Mapping[str, Any], parameters: Seque
     if (missing := [role for role in "qkv" if role not in roles]) and not takes_rest:
         given, expected = f"parameters {listed}", "parameters for q, k and v"
         fix = 'name them: parameters={"q": …, "k": …, "v": …}'
-        reasons.append(Reason(f"no parameter for {', '.join(missing)}", given=given, expected=expected, fix=fix))
+        reasons.append(Reason(f"no parameter for {', '.join(missing)}", given, expected, fix))
     known = {*roles.values(), *fixed}
     if unknown := [each.name for each in parameters if each.required and each.name not in known]:
         reasons.append(
             Reason(
                 "parameters without a role",
-                given=f"{', '.join(unknown)} without a default",
-                expected="a role for each parameter that must be passed",
-                fix=f'name its role: parameters={{ROLE: "{unknown[0]}"}}, or pass a value: fixed={{"{unknown[0]}": …}}',
+                f"{', '.join(unknown)} without a default",
+                "a role for each parameter that must be passed",
+                f'name its role: parameters={{ROLE: "{unknown[0]}"}}, or pass a value: fixed={{"{unknown[0]}": …}}',
             )
         )
     if reasons:

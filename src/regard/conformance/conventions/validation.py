@@ -37,7 +37,7 @@ def problems(data: Mapping[str, Any]) -> list[Reason]:
 
 
 def _reason(what: str, given: Any, expected: str, fix: str) -> Reason:
-    return Reason(what, given=repr(given) if not isinstance(given, str) else given, expected=expected, fix=fix)
+    return Reason(what, repr(given) if not isinstance(given, str) else given, expected, fix)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -185,4 +185,4 @@ def missing_parameters(
         if name not in known:
             given = f"{what} is {name}" if what != "fixed" else f"fixed value of {name}"
             fix = did_you_mean(name, known)
-            yield Reason(f"no parameter {name}", given=given, expected=f"one of {', '.join(known)}", fix=fix)
+            yield Reason(f"no parameter {name}", given, f"one of {', '.join(known)}", fix)

@@ -225,9 +225,9 @@ def _check_system(system: str) -> None:
         raise refuse(
             "checks",
             "code is checked in a process that ends for certain, with all that it started",
-            given="Windows, which has no process groups and signals that do that",
-            expected="Linux or macOS",
-            fix="run it in the Windows Subsystem for Linux",
+            "Windows, which has no process groups and signals that do that",
+            "Linux or macOS",
+            "run it in the Windows Subsystem for Linux",
         )
 
 

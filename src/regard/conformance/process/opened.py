@@ -19,9 +19,9 @@ def open_session(function: Callable[..., Any] | str, seconds: float) -> Session 
         raise refuse(
             WHERE,
             "this is not a function",
-            given=f"{type(function).__name__}",
-            expected="a function, or a text such as 'module:function' or 'FILE.py:function'",
-            fix="pass the function itself, without calling it",
+            f"{type(function).__name__}",
+            "a function, or a text such as 'module:function' or 'FILE.py:function'",
+            "pass the function itself, without calling it",
         )
     name = name_of(function)
     return InProcess(function) if name is None else Session(Target.parse(name), seconds=seconds)

@@ -41,9 +41,9 @@ class Session:
             raise refuse(
                 WHERE,
                 "this system has no process groups",
-                given=os.name,
-                expected="Linux or macOS",
-                fix="call rg.conform(function), which runs the function in this process",
+                os.name,
+                "Linux or macOS",
+                "call rg.conform(function), which runs the function in this process",
             )
         self.target = Target.parse(target) if isinstance(target, str) else target
         self.adapter = adapter
@@ -129,9 +129,9 @@ class Session:
             raise refuse(
                 WHERE,
                 f"{self.target.source} cannot be imported",
-                given=str(lost).replace("return", "end"),
-                expected="an import that ends without errors",
-                fix=fix,
+                str(lost).replace("return", "end"),
+                "an import that ends without errors",
+                fix,
             ) from None
         except BaseException:
             self._drop()
@@ -155,9 +155,7 @@ def _printed(count: int) -> tuple[str, ...]:
 
 def _refused(fields: dict[str, Any]) -> Refused:
     reasons = [[one_line(str(each), 2000) for each in reason] for reason in fields["refused"]]
-    return Refused(
-        WHERE, [Reason(what, given=given, expected=expected, fix=fix) for what, given, expected, fix in reasons]
-    )
+    return Refused(WHERE, [Reason(what, given, expected, fix) for what, given, expected, fix in reasons])
 
 
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:

@@ -38,17 +38,13 @@ class Target:
         """Reads `pkg.mod:function`, `FILE.py:function` or `FILE.py:Class.method`. A file has to exist."""
         source, colon, path = text.rpartition(":")
         if not colon or not source or not path:
-            raise refuse(
-                WHERE, "the function is not named", given=repr(text), expected=FORMS, fix=f"write {_complete(text)}"
-            )
+            raise refuse(WHERE, "the function is not named", repr(text), FORMS, f"write {_complete(text)}")
         is_file = source.endswith(".py") or os.sep in source or Path(source).is_file()
         reasons = _wrong_file(source) if is_file else _wrong_module(source)
         names = tuple(path.split("."))
         if not all(name.isidentifier() for name in names):
             fix = "write the name only, without parentheses or arguments"
-            reasons.append(
-                Reason("the function's name is not a name of Python", given=repr(path), expected=FORMS, fix=fix)
-            )
+            reasons.append(Reason("the function's name is not a name of Python", repr(path), FORMS, fix))
         if reasons:
             raise Refused(WHERE, reasons)
         return cls(source, names, is_file)
@@ -62,7 +58,7 @@ class Target:
             raise
         except (Exception, SystemExit) as error:  # modules and classes may define how their attributes are found
             fix = "name a function that is defined there in the usual way"
-            raise refuse(WHERE, f"{self} cannot be found", given=said(error), expected="a function", fix=fix) from error
+            raise refuse(WHERE, f"{self} cannot be found", said(error), "a function", fix) from error
 
     def _found(self, module: ModuleType, any_value: bool) -> Any:
         found: Any = module
@@ -79,7 +75,7 @@ class Target:
             return getattr(self._created(owner), self.names[-1])  # a method needs an object
         if not callable(found) and not any_value:
             fix = f"name a function of {self.source}{_suggest('', _callables(owner))}"
-            raise refuse(WHERE, f"{self} cannot be called", given=type(found).__name__, expected="a function", fix=fix)
+            raise refuse(WHERE, f"{self} cannot be called", type(found).__name__, "a function", fix)
         return found
 
     def _module(self) -> ModuleType:
@@ -103,16 +99,14 @@ class Target:
             here = f", at {one_line(frames[-1].filename)}:{frames[-1].lineno}" if frames[2:] else ""
             run = f"python {self.source}" if self.is_file else f"python -c 'import {self.source}'"
             given, fix = said(error) + here, f"change it until `{run}` runs"
-        return refuse(
-            WHERE, f"{self.source} cannot be imported", given=given, expected="an import without errors", fix=fix
-        )
+        return refuse(WHERE, f"{self.source} cannot be imported", given, "an import without errors", fix)
 
     def _not_found(self, parent: object, name: str) -> Refused:
         owner = self.source if isinstance(parent, ModuleType) else getattr(parent, "__name__", type(parent).__name__)
         known = _callables(parent)
         expected = "the name of a function" if known else "a function; it has none"
         fix = _suggest(name, known) or f"; define {name}"
-        return refuse(WHERE, f"{owner} has no {name}", given=str(self), expected=expected, fix=fix.removeprefix("; "))
+        return refuse(WHERE, f"{owner} has no {name}", str(self), expected, fix.removeprefix("; "))
 
     def _instance(self, kind: type) -> Callable[..., Any]:
         """An object of a class, or its method forward."""
@@ -120,7 +114,7 @@ class Target:
         if not own & {"__call__", "forward"}:
             given = f"class {kind.__name__} without __call__ or forward"
             fix = "name one of its methods, as in " + f"{self}.{next(iter(_callables(kind)), 'method')}"
-            raise refuse(WHERE, f"{self} cannot be called", given=given, expected="a function", fix=fix)
+            raise refuse(WHERE, f"{self} cannot be called", given, "a function", fix)
         instance = self._created(kind)
         return instance if "__call__" in own else instance.forward
 
@@ -130,11 +124,7 @@ class Target:
         except (Exception, SystemExit) as error:  # the user's __init__ may raise anything
             fix = f"write a function that creates {kind.__name__} and calls it, and name that function"
             raise refuse(
-                WHERE,
-                f"{kind.__name__} cannot be created",
-                given=said(error),
-                expected="a class that needs no arguments",
-                fix=fix,
+                WHERE, f"{kind.__name__} cannot be created", said(error), "a class that needs no arguments", fix
             ) from error
 
 
@@ -163,11 +153,11 @@ def _wrong_file(source: str) -> list[Reason]:
     if not file.exists():
         near = sorted(str(file.parent / each.name) for each in file.parent.glob("*.py")) if file.parent.is_dir() else []
         fix = _suggest(source, near).removeprefix("; ") or f"check the path; the current folder is {os.getcwd()}"
-        return [Reason("the file does not exist", given=source, expected="a file of Python", fix=fix)]
+        return [Reason("the file does not exist", source, "a file of Python", fix)]
     if not file.is_file() or file.suffix != ".py":
         given = f"{source}, a folder" if file.is_dir() else source
         fix = "name a file, or a module as in package.module:function"
-        return [Reason("the source is not a file of Python", given=given, expected="FILE.py:function", fix=fix)]
+        return [Reason("the source is not a file of Python", given, "FILE.py:function", fix)]
     return []
 
 
@@ -175,7 +165,7 @@ def _wrong_module(source: str) -> list[Reason]:
     if all(part.isidentifier() for part in source.split(".")):
         return []
     fix = "write package.module:function; a file ends in .py"
-    return [Reason("the module's name is not a name of Python", given=repr(source), expected=FORMS, fix=fix)]
+    return [Reason("the module's name is not a name of Python", repr(source), FORMS, fix)]
 
 
 def _callables(owner: object) -> list[str]:

@@ -72,7 +72,7 @@ def answered(callee: Callee, request: bytes) -> bytes:
     except Exception as error:
         # What prepares the call failed: an array library that is not installed, or a state that the function left.
         expected, fix = "a call that can be prepared", "change what the adapter declares, or install what it needs"
-        return refusal(refuse(WHERE, "the call cannot be prepared", given=said(error), expected=expected, fix=fix))
+        return refusal(refuse(WHERE, "the call cannot be prepared", said(error), expected, fix))
     flush()
     return packed(*parts(answer))
 

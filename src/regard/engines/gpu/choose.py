@@ -33,9 +33,9 @@ def choose(call: DeviceCall, engine: str = "auto", lse: bool = False) -> tuple[s
         raise refuse(
             "attention",
             f"engine {engine!r} computes on the CPU",
-            given=f"tensors on {call.q.device}",
-            expected=f"one of auto, {', '.join(ENGINES)}",
-            fix="move q, k and v: tensor.cpu()",
+            f"tensors on {call.q.device}",
+            f"one of auto, {', '.join(ENGINES)}",
+            "move q, k and v: tensor.cpu()",
         )
     known(engine, ENGINES, "attention")
     if engine != "auto":
@@ -64,9 +64,9 @@ def _finite(call: DeviceCall) -> bool:
         raise refuse(
             "attention",
             "values cannot be checked during CUDA graph capture",
-            given='engine="auto" and a mask',
-            expected="an explicitly requested engine, which skips the check for NaN",
-            fix='pass engine="flex" or engine="sdpa"',
+            'engine="auto" and a mask',
+            "an explicitly requested engine, which skips the check for NaN",
+            'pass engine="flex" or engine="sdpa"',
         )
     backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (call.q, call.k, call.v))
     read = (call.k, call.v, call.q) if backward else (call.k, call.v)

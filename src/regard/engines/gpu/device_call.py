@@ -113,9 +113,9 @@ def _refuse_capture(device: torch.device) -> None:
         raise refuse(
             "attention",
             "CUDA graph capture cannot copy what the rules need between CPU and GPU",
-            given="rules, positions or shapes that were not used before the capture, or arrays that may change",
-            expected="a call like one before the capture, whose rules read arrays that regard made, or float tensors",
-            fix="make the call once before the capture, with the same rules",
+            "rules, positions or shapes that were not used before the capture, or arrays that may change",
+            "a call like one before the capture, whose rules read arrays that regard made, or float tensors",
+            "make the call once before the capture, with the same rules",
         )
 
 
@@ -125,27 +125,27 @@ def _tensor(name: str, value, q, reasons: list[Reason]) -> None:
         reasons.append(
             Reason(
                 f"{name} is not a tensor",
-                given=type(value).__name__,
-                expected=f"a tensor on {device_of(q)}, like q",
-                fix=f"move it: torch.as_tensor({name}, device=q.device)",
+                type(value).__name__,
+                f"a tensor on {device_of(q)}, like q",
+                f"move it: torch.as_tensor({name}, device=q.device)",
             )
         )
     elif value.dtype not in torch_dtypes() or value.layout != torch.strided:
         reasons.append(
             Reason(
                 f"{name} cannot be read",
-                given=f"{value.dtype}, {value.layout}",
-                expected=f"{LISTED}, with plain strides",
-                fix=f"convert it: {name}.float(), {name}.to_dense()",
+                f"{value.dtype}, {value.layout}",
+                f"{LISTED}, with plain strides",
+                f"convert it: {name}.float(), {name}.to_dense()",
             )
         )
     elif value.device != q.device:
         reasons.append(
             Reason(
                 f"{name} is on a different device",
-                given=str(value.device),
-                expected=f"{q.device}, like q",
-                fix=f"move it: {name}.to(q.device)",
+                str(value.device),
+                f"{q.device}, like q",
+                f"move it: {name}.to(q.device)",
             )
         )
 

@@ -33,9 +33,9 @@ class Rules:
             raise refuse(
                 "attention",
                 "torch operations in tiles cannot be captured in a CUDA graph",
-                given="a call, statistics or weights that are computed in tiles",
-                expected="a call that SDPA or FlexAttention computes",
-                fix='make it outside the graph; engine="flex" and engine="sdpa" say whether they support it',
+                "a call, statistics or weights that are computed in tiles",
+                "a call that SDPA or FlexAttention computes",
+                'make it outside the graph; engine="flex" and engine="sdpa" say whether they support it',
             )
         self.call = call
         self.whole = whole_of(call.problem)

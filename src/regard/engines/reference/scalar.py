@@ -111,9 +111,9 @@ def dot(x: Sequence[Value | float], y: Sequence[Value | float]) -> Value:
         raise refuse(
             "dot",
             "the rows differ in length",
-            given=f"{len(x)} and {len(y)} numbers",
-            expected="rows of equal length",
-            fix="check the depth of both matrices",
+            f"{len(x)} and {len(y)} numbers",
+            "rows of equal length",
+            "check the depth of both matrices",
         )
     left, right = [value(a) for a in x], [value(b) for b in y]
     total = math.fsum(a.data * b.data for a, b in zip(left, right, strict=True))

@@ -49,9 +49,9 @@ def checked_start(value, B: int, Q: int, K: int, reasons: list[Reason]) -> np.nd
         reasons.append(
             Reason(
                 "query_start is not a position",
-                given=f"{value!r}",
-                expected=f"an integer, or one per batch entry ({B})",
-                fix="omit it to align the last query with the last key",
+                f"{value!r}",
+                f"an integer, or one per batch entry ({B})",
+                "omit it to align the last query with the last key",
             )
         )
         return np.zeros(B, np.int64)
@@ -71,16 +71,11 @@ def checked_scale(value, D: int, reasons: list[Reason]) -> float:
     given = small(value)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not math.isfinite(number):
-        reasons.append(
-            Reason("scale is not a number", given=shortly(value), expected="a finite number", fix="omit it for 1/√D")
-        )
+        reasons.append(Reason("scale is not a number", shortly(value), "a finite number", "omit it for 1/√D"))
     elif abs(number) > float(np.finfo(np.float32).max):
         reasons.append(
             Reason(
-                "scale is beyond float32",
-                given=shortly(value),
-                expected=f"at most {np.finfo(np.float32).max:.3g}",
-                fix="omit it for 1/√D",
+                "scale is beyond float32", shortly(value), f"at most {np.finfo(np.float32).max:.3g}", "omit it for 1/√D"
             )
         )
     return number
@@ -94,9 +89,9 @@ def checked_sinks(value, H: int, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 "sinks do not fit the heads",
-                given=f"{array.dtype} {shape_text(array)}",
-                expected=f"floats ({H},) or ({H}, n)",
-                fix="pass one logit per query head, or several",
+                f"{array.dtype} {shape_text(array)}",
+                f"floats ({H},) or ({H}, n)",
+                "pass one logit per query head, or several",
             )
         )
         return None
@@ -110,31 +105,24 @@ def checked_dropout(rate, seed, starts: Starts, reasons: list[Reason]) -> Dropou
     given = small(rate)
     number = float(given) if given.ndim == 0 and given.dtype.kind in "iuf" else math.nan
     if not 0 <= number < 1:
-        reasons.append(
-            Reason(
-                "dropout is not a rate",
-                given=shortly(rate),
-                expected="a number in [0, 1)",
-                fix="omit it for no dropout",
-            )
-        )
+        reasons.append(Reason("dropout is not a rate", shortly(rate), "a number in [0, 1)", "omit it for no dropout"))
     whole = small(0 if seed is None else seed)
     if whole.ndim or whole.dtype.kind not in "iu" or not 0 <= int(whole) < 2**64:
         reasons.append(
             Reason(
                 "seed is not valid",
-                given=shortly(seed),
-                expected="an integer in [0, 2**64)",
-                fix="pass seed=0, and a different seed in every training step",
+                shortly(seed),
+                "an integer in [0, 2**64)",
+                "pass seed=0, and a different seed in every training step",
             )
         )
     elif seed is None and number > 0:
         reasons.append(
             Reason(
                 "dropout needs a seed",
-                given=f"dropout={rate!r}, seed=None",
-                expected="a seed, which determines the dropped weights",
-                fix="pass seed=…, a different one in every training step",
+                f"dropout={rate!r}, seed=None",
+                "a seed, which determines the dropped weights",
+                "pass seed=…, a different one in every training step",
             )
         )
     elif number > 0:
@@ -158,9 +146,9 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
             reasons.append(
                 Reason(
                     f"the {name} array does not fit",
-                    given=f"{given}",
-                    expected=f"something that broadcasts to (B, H, Q, K) = {shape}",
-                    fix=how_to_fit(read_array(value, name), name, shape),
+                    f"{given}",
+                    f"something that broadcasts to (B, H, Q, K) = {shape}",
+                    how_to_fit(read_array(value, name), name, shape),
                 )
             )
             return None
@@ -170,9 +158,9 @@ def checked_rule(value, read, name: str, shape, start: np.ndarray, reasons: list
             reasons.append(
                 Reason(
                     f"a bare {name} array cannot follow query_start",
-                    given=f"query_start {start.tolist()}",
-                    expected="one start for all batch entries",
-                    fix=f"index it yourself in a {name} expression",
+                    f"query_start {start.tolist()}",
+                    "one start for all batch entries",
+                    f"index it yourself in a {name} expression",
                 )
             )
             return None
@@ -194,9 +182,9 @@ def follow_tensors(rules: list[Expr], reasons: list[Reason]) -> None:
                 reasons.append(
                     Reason(
                         f"the {held.name} table changed its dtype kind or number of axes",
-                        given=f"{now.array.dtype} {shape_text(now.array)}",
-                        expected=f"{held.array.ndim} axes of {held.kind}",
-                        fix="build the rule again",
+                        f"{now.array.dtype} {shape_text(now.array)}",
+                        f"{held.array.ndim} axes of {held.kind}",
+                        "build the rule again",
                     )
                 )
             else:
@@ -221,18 +209,18 @@ class Numbered(NamedTuple):
             return [
                 Reason(
                     f"{name} has {size} entries for {held} {entries}",
-                    given=given,
-                    expected=f"{held} along that axis",
-                    fix=f"check the array, or index it with clip({axis}, …){part}",
+                    given,
+                    f"{held} along that axis",
+                    f"check the array, or index it with clip({axis}, …){part}",
                 )
             ]
         if first is not None and size < first + held:
             return [
                 Reason(
                     f"{name} has {size} entries for {entries} {first} … {first + held - 1}",
-                    given=f"{given}, {axis}_start={first}",
-                    expected=f"{first + held} or more along that axis: those of the whole",
-                    fix=f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
+                    f"{given}, {axis}_start={first}",
+                    f"{first + held} or more along that axis: those of the whole",
+                    f"pass the table of all {entries}, or omit {axis}_start to count those of this call from 0",
                 )
             ]
         return []
@@ -263,9 +251,9 @@ def check_reads(rules: list[Expr], shape, start: np.ndarray, starts: Starts, rea
                 reasons.append(
                     Reason(
                         f"{name} covers {size} of {wanted} {entries}",
-                        given=given,
-                        expected=f"{wanted} entries or more along that axis",
-                        fix=f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
+                        given,
+                        f"{wanted} entries or more along that axis",
+                        f"extend the array, or repeat its last entry explicitly: clip({part!r}, 0, {size - 1})",
                     )
                 )
 
@@ -282,9 +270,9 @@ def picked(rows, keys, dims: dict[str, int]) -> list[np.ndarray]:
             raise refuse(
                 "attention_weights",
                 f"{name} outside the matrix",
-                given=f"{name}={chosen!r}: {error}",
-                expected=f"positions among {size}",
-                fix="count from 0, or from the end with negative numbers",
+                f"{name}={chosen!r}: {error}",
+                f"positions among {size}",
+                "count from 0, or from the end with negative numbers",
             ) from error
         found.append(part)
     return found

@@ -31,9 +31,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 f"{name} is a nested tensor",
-                given=f"a nested tensor of {value.size(0)} sequences",
-                expected="a tensor in which all sequences have the same size",
-                fix=f"pad it, and mask the padding: torch.nested.to_padded_tensor({name}, 0.0), mask=rg.lengths([…])",
+                f"a nested tensor of {value.size(0)} sequences",
+                "a tensor in which all sequences have the same size",
+                f"pad it, and mask the padding: torch.nested.to_padded_tensor({name}, 0.0), mask=rg.lengths([…])",
             )
         )
         return None
@@ -42,9 +42,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 f"{name} is not on the CPU",
-                given=f"{value.dtype} on {value.device}",
-                expected="tensors on the CPU",
-                fix=f"move it: {name}.cpu(); on other devices, regard has {computes}, with gradients by autograd",
+                f"{value.dtype} on {value.device}",
+                "tensors on the CPU",
+                f"move it: {name}.cpu(); on other devices, regard has {computes}, with gradients by autograd",
             )
         )
         return None
@@ -52,9 +52,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 f"{name} cannot be read",
-                given=f"{value.dtype} on {value.device}",
-                expected=f"{LISTED} on the CPU",
-                fix=f"convert it: {name}.float().cpu()",
+                f"{value.dtype} on {value.device}",
+                f"{LISTED} on the CPU",
+                f"convert it: {name}.float().cpu()",
             )
         )
         return None
@@ -69,9 +69,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 f"{name} has an unsupported dtype",
-                given=f"{array.dtype} {shape_text(array)}",
-                expected=LISTED,
-                fix=convert if numbers else "pass an array of numbers",
+                f"{array.dtype} {shape_text(array)}",
+                LISTED,
+                convert if numbers else "pass an array of numbers",
             )
         )
         return None
@@ -79,9 +79,9 @@ def checked_array(name: str, value, reasons: list[Reason]) -> np.ndarray | None:
         reasons.append(
             Reason(
                 f"{name} has too few axes",
-                given=shape_text(array),
-                expected="(…, heads, rows, depth), at least (rows, depth)",
-                fix=f"add an axis: {name}[None, :]",
+                shape_text(array),
+                "(…, heads, rows, depth), at least (rows, depth)",
+                f"add an axis: {name}[None, :]",
             )
         )
         return None
@@ -98,9 +98,9 @@ def refuse_gradients(name: str, value, reasons: list[Reason]) -> None:
         reasons.append(
             Reason(
                 f"{name} requires gradients",
-                given=f"{name}.requires_grad is True",
-                expected="a tensor that does not require gradients, because this call computes none",
-                fix="wrap the call in torch.no_grad(), or pass tensor.detach()",
+                f"{name}.requires_grad is True",
+                "a tensor that does not require gradients, because this call computes none",
+                "wrap the call in torch.no_grad(), or pass tensor.detach()",
             )
         )
 
@@ -141,47 +141,28 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
         reasons.append(
             Reason(
                 "the arrays differ in dtype",
-                given=", ".join(sorted(map(str, set(dtypes)))),
-                expected="one dtype for q, k and v",
-                fix="convert them to the same dtype",
+                ", ".join(sorted(map(str, set(dtypes)))),
+                "one dtype for q, k and v",
+                "convert them to the same dtype",
             )
         )
     D = q[-1]
     if k[-1] != D:
-        reasons.append(
-            Reason(
-                "q and k differ in depth",
-                given=shown,
-                expected=f"D = {D} for both",
-                fix=f"check the last axis; {layout}",
-            )
-        )
+        reasons.append(Reason("q and k differ in depth", shown, f"D = {D} for both", f"check the last axis; {layout}"))
     if k[-2] != v[-2]:
-        reasons.append(
-            Reason(
-                "k and v differ in rows",
-                given=shown,
-                expected="one value row per key row",
-                fix=f"check axis -2; {layout}",
-            )
-        )
+        reasons.append(Reason("k and v differ in rows", shown, "one value row per key row", f"check axis -2; {layout}"))
     H, G = _heads(q), _heads(k)
     if _heads(v) != G:
         reasons.append(
-            Reason(
-                "k and v differ in heads",
-                given=shown,
-                expected="as many value heads as key heads",
-                fix=f"check axis -3; {layout}",
-            )
+            Reason("k and v differ in heads", shown, "as many value heads as key heads", f"check axis -3; {layout}")
         )
     if bool(H) != bool(G) or (G and H % G):
         reasons.append(
             Reason(
                 "key heads do not divide query heads",
-                given=f"{shown}: H={H}, G={G}",
-                expected="H to be a multiple of G",
-                fix=f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}",
+                f"{shown}: H={H}, G={G}",
+                "H to be a multiple of G",
+                f"repeat k and v to {H} heads, or check that axis -3 is heads: {layout}",
             )
         )
     batch = q[:-3]
@@ -193,14 +174,10 @@ def disagreements(q: Sizes, k: Sizes, v: Sizes, dtypes: tuple[np.dtype, ...], wi
         else:
             expected = f"before the heads {batch}, or 1 in place of any of them"
             fix = f"check the axes before -3; {layout}, and batch may be several axes"
-        reasons.append(Reason(f"q and {name} differ in batch", given=shown, expected=expected, fix=fix))
+        reasons.append(Reason(f"q and {name} differ in batch", shown, expected, fix))
     for name, sizes in (("q", q), ("k", k)):
         if sizes[-2] >= LIMIT:
-            reasons.append(
-                Reason(f"{name} has too many rows", given=shown, expected="fewer than 2**31 rows", fix="split the call")
-            )
+            reasons.append(Reason(f"{name} has too many rows", shown, "fewer than 2**31 rows", "split the call"))
     if math.prod(q[:-1]) * v[-1] * 8 >= 2**63:
-        reasons.append(
-            Reason("the result is too large", given=shown, expected="fewer than 2**63 bytes", fix="split the call")
-        )
+        reasons.append(Reason("the result is too large", shown, "fewer than 2**63 bytes", "split the call"))
     return tuple(reasons)

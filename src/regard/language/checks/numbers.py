@@ -20,13 +20,7 @@ def whole(value, where: str, what: str) -> int:
             raise TypeError("a truth value")
         return operator.index(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise refuse(
-            where,
-            f"{what} is not an integer",
-            given=f"{value!r}",
-            expected="an integer",
-            fix="round it with int(…)",
-        ) from error
+        raise refuse(where, f"{what} is not an integer", f"{value!r}", "an integer", "round it with int(…)") from error
 
 
 def count(value, where: str, what: str, least: int = 0):
@@ -38,9 +32,9 @@ def count(value, where: str, what: str, least: int = 0):
         raise refuse(
             where,
             f"{what} is {'negative' if number < 0 else 'too small'}",
-            given=f"{number}",
-            expected=f"{least} or more",
-            fix="check the number",
+            f"{number}",
+            f"{least} or more",
+            "check the number",
         )
     return number
 
@@ -57,11 +51,7 @@ def per_batch(value, name: str):
 def not_negative(numbers: np.ndarray, where: str, what: str) -> None:
     if (numbers < 0).any():
         raise refuse(
-            where,
-            f"a {what} is negative",
-            given=f"{numbers.min()}",
-            expected=f"{what}s of 0 or more",
-            fix="count from the start",
+            where, f"a {what} is negative", f"{numbers.min()}", f"{what}s of 0 or more", "count from the start"
         )
 
 
@@ -71,9 +61,9 @@ def integers(value, where: str, axes: tuple[int, ...]) -> np.ndarray:
         raise refuse(
             where,
             "not a list of integers",
-            given=f"{array.dtype} {list(array.shape)}",
-            expected=f"integers with {' or '.join(map(str, axes))} axes",
-            fix="convert it with .astype(int)",
+            f"{array.dtype} {list(array.shape)}",
+            f"integers with {' or '.join(map(str, axes))} axes",
+            "convert it with .astype(int)",
         )
     return array.astype(np.int64)
 

@@ -44,9 +44,9 @@ def _first(name: str, what: str, value, count: int, reasons: list[Reason]) -> in
     reasons.append(
         Reason(
             f"{name} is not the number of a {what}",
-            given=shortly(value),
-            expected=f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
-            fix="omit it if the call holds all of them",
+            shortly(value),
+            f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
+            "omit it if the call holds all of them",
         )
     )
     return None

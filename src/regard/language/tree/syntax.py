@@ -36,9 +36,9 @@ def shifted(name: str) -> Callable[[Syntax, Any], Any]:
             raise refuse(
                 "expression",
                 "a shift needs an integer and a constant",
-                given=f"`{self!r}` by {bits!r}",
-                expected="an integer expression and a number of bits, 0 … 62",
-                fix="write it with * and //",
+                f"`{self!r}` by {bits!r}",
+                "an integer expression and a number of bits, 0 … 62",
+                "write it with * and //",
             )
         return self.apply(name, self, 1 << bits)
 
@@ -84,9 +84,9 @@ class Syntax:
         raise refuse(
             "expression",
             "a rule over positions has no truth value",
-            given=f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
-            expected="the operators that build expressions",
-            fix="use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
+            f"`if`, `and`, `or`, `not` or a chained comparison on `{self}`",
+            "the operators that build expressions",
+            "use & | ~ with parentheses around comparisons, and where(condition, a, b) instead of if",
         )
 
     def __iter__(self):
@@ -96,18 +96,18 @@ class Syntax:
         raise refuse(
             "expression",
             "an array cannot be indexed by an expression directly",
-            given=f"array[{self}]",
-            expected="an array that regard can read inside the kernel",
-            fix="wrap it: table(array)[…]",
+            f"array[{self}]",
+            "an array that regard can read inside the kernel",
+            "wrap it: table(array)[…]",
         )
 
     def __float__(self):
         raise refuse(
             "expression",
             "a rule over positions is not one number",
-            given=f"a function of one number, called on `{self}`",
-            expected="a function that builds expressions",
-            fix="use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
+            f"a function of one number, called on `{self}`",
+            "a function that builds expressions",
+            "use regard.tanh, regard.exp, regard.to_int … (NumPy's and torch's functions work too)",
         )
 
     __int__ = __float__
@@ -124,9 +124,9 @@ class Syntax:
             raise refuse(
                 "expression",
                 f"the operator {function} cannot be read",
-                given=f"{function}({', '.join(map(str, args))})",
-                expected="functions of the language; torch does not know what a custom operator computes",
-                fix=f"write out what it computes: {page('reference/language')} lists the functions",
+                f"{function}({', '.join(map(str, args))})",
+                "functions of the language; torch does not know what a custom operator computes",
+                f"write out what it computes: {page('reference/language')} lists the functions",
             )
         return spelled(function.__name__.split(".")[0], args, kwargs or {})
 
@@ -148,8 +148,8 @@ def spelled(name: str, args, kwargs):
         raise refuse(
             "expression",
             f"{name} cannot be used in an expression",
-            given=f"{name}({', '.join(map(str, args))})",
-            expected="a function of the language",
-            fix=did_you_mean(name, known, page("reference/language")),
+            f"{name}({', '.join(map(str, args))})",
+            "a function of the language",
+            did_you_mean(name, known, page("reference/language")),
         )
     return SPELLINGS[name](*args, **kwargs)

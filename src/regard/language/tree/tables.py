@@ -70,9 +70,9 @@ def readable(array) -> np.ndarray:
         raise refuse(
             "table",
             "the array cannot be read",
-            given=f"{numbers.dtype} {list(numbers.shape)}",
-            expected="booleans, integers up to int64, or floats up to float64, and at least one element",
-            fix="convert it with .astype(…), or leave out a table that has no element",
+            f"{numbers.dtype} {list(numbers.shape)}",
+            "booleans, integers up to int64, or floats up to float64, and at least one element",
+            "convert it with .astype(…), or leave out a table that has no element",
         )
     return numbers
 

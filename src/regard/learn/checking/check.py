@@ -73,10 +73,10 @@ class Checker:
         if not path.is_file():
             expected = f"a file with the exercise {self.exercise.name}"
             fix = f"regard learn {self.chapter.number} writes {path.name} anew"
-            raise refuse("learn", "the file does not exist", given=str(path), expected=expected, fix=fix)
+            raise refuse("learn", "the file does not exist", str(path), expected, fix)
         if os.name != "posix":
             what, fix = "this system cannot check files", "on Windows, use WSL; reading and predicting work anywhere"
-            raise refuse("learn", what, given=os.name, expected="Linux or macOS", fix=fix)
+            raise refuse("learn", what, os.name, "Linux or macOS", fix)
         if not path.read_bytes().strip():
             shows = f"regard learn {self.chapter.number} shows what belongs into it"
             return Checked(Problem("runs", f"{path.name} is empty: {shows}"))

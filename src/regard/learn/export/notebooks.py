@@ -37,7 +37,7 @@ def write_notebooks(folder: Path, chapters: Sequence[Chapter]) -> list[Path]:
     if there:
         given = ", ".join(map(str, there))
         fix = "name another folder, or move these files: a notebook may hold your answers"
-        raise refuse("learn", "the notebook exists", given=given, expected="a folder without them", fix=fix)
+        raise refuse("learn", "the notebook exists", given, "a folder without them", fix)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path, chapter in zip(paths, chapters):

@@ -23,7 +23,7 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     there = [str(folder / chapter.path.stem) for chapter in chapters if (folder / chapter.path.stem).exists()]
     if there:
         given, fix = ", ".join(there), "name another folder, or move these away"
-        raise refuse("learn", "the scripts exist", given=given, expected="a folder without them", fix=fix)
+        raise refuse("learn", "the scripts exist", given, "a folder without them", fix)
     for chapter in chapters:
         own = folder / chapter.path.stem
         texts = {
@@ -65,7 +65,7 @@ def _output(chapter: Chapter, name: str, part: Reveal | Claim) -> str:
     except Exception as error:  # a teacher's own code may raise anything
         given = f"{name} in {chapter.path.name}: {said(error)}"
         fix = f"python -m regard.learn.proof {chapter.path}"
-        raise refuse("learn", "the code of a chapter fails", given=given, expected="code that runs", fix=fix) from error
+        raise refuse("learn", "the code of a chapter fails", given, "code that runs", fix) from error
     so = f"holds if {part.condition}" if ran.outcome == "holds if" else ran.outcome
     return _comment(f"It prints:\n{ran.text}\nSo the claim {so}.")
 

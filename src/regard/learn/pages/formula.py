@@ -104,7 +104,7 @@ class _Reader:
             spaced = match.lastgroup == "space"
 
     def wrong(self, what: str, expected: str, fix: str) -> Refused:
-        return refuse("formula", what, given=f"line {self.line}: {self.text.strip()}", expected=expected, fix=fix)
+        return refuse("formula", what, f"line {self.line}: {self.text.strip()}", expected, fix)
 
     @property
     def next(self) -> Token | None:

@@ -28,7 +28,7 @@ def write_site(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     check_folder("learn", folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fix = "name another folder, or remove this one"
-        raise refuse("learn", "the folder is not empty", given=str(folder), expected="a new folder", fix=fix)
+        raise refuse("learn", "the folder is not empty", str(folder), "a new folder", fix)
     results = record(chapters)
     texts = {name: make() for name, make in FILES.items()}
     texts["index.html"] = page(TITLE, contents(chapters), {"contents": True})

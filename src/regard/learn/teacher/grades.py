@@ -96,7 +96,7 @@ def grades(
     missing = [f"{each} is a file" if each.exists() else str(each) for each in folders if not each.is_dir()]
     if missing or not folders:
         given, fix = ", ".join(missing) or "no folder", "regard learn --grade class/*/"
-        raise Refused("learn", [Reason("nothing to grade", given=given, expected="learners' folders", fix=fix)])
+        raise Refused("learn", [Reason("nothing to grade", given, "learners' folders", fix)])
     known = {name for chapter in [*course, *chapters] for name in _names_of_files(chapter)}
     work = [of_folder(folder, known) for folder in folders]
     every = [(each, chapter, exercise) for each in work for chapter in chapters for exercise in chapter.exercises]

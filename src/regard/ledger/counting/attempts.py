@@ -54,9 +54,9 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
     raise refuse(
         "cost",
         "the model cannot run without data",
-        given=f"{type(made.model).__name__}: {type(failed).__name__}: {first_line(failed or Exception())[:120]}",
-        expected="a model whose operations depend on shapes alone",
-        fix="pass the language model or the image model inside it",
+        f"{type(made.model).__name__}: {type(failed).__name__}: {first_line(failed or Exception())[:120]}",
+        "a model whose operations depend on shapes alone",
+        "pass the language model or the image model inside it",
     ) from failed
 
 

@@ -43,9 +43,9 @@ def confirm(made: Subject) -> None:
             raise refuse(
                 "cost",
                 "which experts a token meets depends on values",
-                given=f"{kind.__name__}: {found:,} operations of a small model with data, {expected:,} by its sizes",
-                expected="a model in which each token meets the same number of experts",
-                fix="count a model of another architecture",
+                f"{kind.__name__}: {found:,} operations of a small model with data, {expected:,} by its sizes",
+                "a model in which each token meets the same number of experts",
+                "count a model of another architecture",
             )
 
 

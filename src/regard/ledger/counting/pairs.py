@@ -162,10 +162,10 @@ def pairs(rule: Expr | None, batch: int, heads: int, rows: int, keys: int, start
         raise refuse(
             "cost",
             "the mask is too long to be counted",
-            given=f"the mask {rule!r} at {rows:,} rows and {keys:,} keys",
-            expected=f"at most {LONGEST:,} of each and {CAP:,} pairs in tiles that it allows in part, "
+            f"the mask {rule!r} at {rows:,} rows and {keys:,} keys",
+            f"at most {LONGEST:,} of each and {CAP:,} pairs in tiles that it allows in part, "
             "or a mask of distances and chunks",
-            fix="pass fewer tokens",
+            "pass fewer tokens",
         )
     return found
 

@@ -146,9 +146,9 @@ def next_step(model: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
         raise refuse(
             "cost",
             "the model has no cache",
-            given=f"phase='decode' for {type(model).__name__}",
-            expected="a model that writes token after token",
-            fix="choose the phase prefill or train",
+            f"phase='decode' for {type(model).__name__}",
+            "a model that writes token after token",
+            "choose the phase prefill or train",
         )
     step = {name: cache, "use_cache": True}
     tokens = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"

@@ -52,9 +52,9 @@ def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
     raise refuse(
         "cost",
         "this is not a model",
-        given=f"{type(given).__name__}",
-        expected="a torch module, a configuration of transformers, or a name or path",
-        fix="pass the model itself or its config",
+        f"{type(given).__name__}",
+        "a torch module, a configuration of transformers, or a name or path",
+        "pass the model itself or its config",
     )
 
 
@@ -72,9 +72,9 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
         raise refuse(
             "cost",
             "no such model",
-            given=repr(name),
-            expected="an architecture of transformers, a folder with config.json, a config.json, or a hub id",
-            fix=did_you_mean(name, sorted(mappings()), "regard models"),
+            repr(name),
+            "an architecture of transformers, a folder with config.json, a config.json, or a hub id",
+            did_you_mean(name, sorted(mappings()), "regard models"),
         )
     import transformers
 
@@ -85,9 +85,9 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
         raise refuse(
             "cost",
             "the configuration cannot be loaded",
-            given=f"{name}: {first_line(error).rstrip('.')}",
-            expected="a model on the hub that transformers knows, with network or in its cache",
-            fix=near_model(name, "check the name, or download its config.json and pass this file"),
+            f"{name}: {first_line(error).rstrip('.')}",
+            "a model on the hub that transformers knows, with network or in its cache",
+            near_model(name, "check the name, or download its config.json and pass this file"),
         ) from error
     return replace(_built(name, config, dtype), origin=f"{name} on the hub")
 
@@ -97,12 +97,10 @@ def _json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         what, expected = f"{path}: {first_line(error)}", "a configuration of transformers as JSON"
-        raise refuse(
-            "cost", "the file cannot be read", given=what, expected=expected, fix="download it again"
-        ) from error
+        raise refuse("cost", "the file cannot be read", what, expected, "download it again") from error
     if not isinstance(found, dict):
         what, expected = f"{path}: {type(found).__name__}", "a JSON object with model_type"
-        raise refuse("cost", "this is not a configuration", given=what, expected=expected, fix="pass config.json")
+        raise refuse("cost", "this is not a configuration", what, expected, "pass config.json")
     return found
 
 
@@ -115,18 +113,18 @@ def _read(fields: dict[str, Any], where: str) -> Any:
         raise refuse(
             "cost",
             "the type of the model is unknown" if kind else "the configuration does not say the type of the model",
-            given=f"model_type = {kind!r} in {where}",
-            expected="a model_type that transformers knows",
-            fix=did_you_mean(str(kind), sorted(CONFIG_MAPPING), "regard models"),
+            f"model_type = {kind!r} in {where}",
+            "a model_type that transformers knows",
+            did_you_mean(str(kind), sorted(CONFIG_MAPPING), "regard models"),
         )
     layers = fields.get("num_hidden_layers", fields.get("n_layer", 1))
     if isinstance(layers, int) and layers > MOST_LAYERS:
         raise refuse(
             "cost",
             "the configuration has too many layers",
-            given=f"{layers:,} layers in {where}",
-            expected=f"at most {MOST_LAYERS:,}",
-            fix="correct the number",
+            f"{layers:,} layers in {where}",
+            f"at most {MOST_LAYERS:,}",
+            "correct the number",
         )
     try:
         with quiet():
@@ -139,9 +137,9 @@ def _unbuilt(what: str, error: Exception) -> Refused:
     return refuse(
         "cost",
         "no model can be built from the configuration",
-        given=f"{what}: {type(error).__name__}: {first_line(error)}",
-        expected="fields that fit together",
-        fix="correct this field",
+        f"{what}: {type(error).__name__}: {first_line(error)}",
+        "fields that fit together",
+        "correct this field",
     )
 
 

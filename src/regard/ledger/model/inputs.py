@@ -72,9 +72,9 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
         raise refuse(
             "cost",
             "no inputs are known for the model",
-            given=f"{type(model).__name__}.forward({', '.join(list(takes)[:6])}, …)",
-            expected="a model that reads input_ids, pixel_values, input_features or input_values",
-            fix="pass the language model or the image model inside it",
+            f"{type(model).__name__}.forward({', '.join(list(takes)[:6])}, …)",
+            "a model that reads input_ids, pixel_values, input_features or input_values",
+            "pass the language model or the image model inside it",
         )
 
 

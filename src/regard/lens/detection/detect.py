@@ -104,18 +104,18 @@ def _check(what: Any, texts: Any) -> None:
         reasons.append(
             Reason(
                 "a recorded run has one text",
-                given=f"the recorded run {what}",
-                expected="a model, to run on every text",
-                fix="pass the model; for the run, see the figures of its calls",
+                f"the recorded run {what}",
+                "a model, to run on every text",
+                "pass the model; for the run, see the figures of its calls",
             )
         )
     if isinstance(texts, str | bytes | Path | Mapping) or not isinstance(texts, Iterable):
         reasons.append(
             Reason(
                 "not several texts",
-                given=f"{type(texts).__name__} {str(texts)[:40]!r}",
-                expected="a list of texts or of paths",
-                fix="pass a list, such as [text], or sorted(Path(folder).glob('*.txt'))",
+                f"{type(texts).__name__} {str(texts)[:40]!r}",
+                "a list of texts or of paths",
+                "pass a list, such as [text], or sorted(Path(folder).glob('*.txt'))",
             )
         )
     if reasons:
@@ -129,9 +129,9 @@ def _recorder(what: Any, options: RecordingOptions, tokenizer: Any) -> Callable[
             raise refuse(
                 "detect_heads",
                 "tokenizer= is not used",
-                given="tokenizer= with a folder or hub id",
-                expected="the tokenizer in the model's folder",
-                fix="leave it out, or load the model yourself",
+                "tokenizer= with a folder or hub id",
+                "the tokenizer in the model's folder",
+                "leave it out, or load the model yourself",
             )
         model = OpenModel(what, options)
         model.open()
@@ -143,9 +143,9 @@ def _recorder(what: Any, options: RecordingOptions, tokenizer: Any) -> Callable[
         raise refuse(
             "detect_heads",
             "not a model",
-            given=type(what).__name__,
-            expected="a folder, a hub id, or a model of transformers",
-            fix="save a model of regard.models with regard.models.save, and pass the folder",
+            type(what).__name__,
+            "a folder, a hub id, or a model of transformers",
+            "save a model of regard.models with regard.models.save, and pass the folder",
         )
     loaded = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
     given = {"target": None, "image": None, "inputs": None, "tokenizer": None}
@@ -157,5 +157,5 @@ def _all_reasons(left_out: Sequence[tuple[str, Sequence[Reason]]]) -> list[Reaso
     found = Counter(reason for _, reasons in left_out for reason in reasons)
     if not found:
         fix = "pass a list of texts, or of the paths of text files"
-        return [Reason("no texts", given="an empty list", expected="one text or more", fix=fix)]
+        return [Reason("no texts", "an empty list", "one text or more", fix)]
     return [replace(each, given=f"{each.given} ({n} texts)" if n > 1 else each.given) for each, n in found.items()]

@@ -28,7 +28,7 @@ def named(texts: Iterable[Any]) -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _not_a_text(entry: Any) -> str:
     expected = "a text, a path, or a pair of a name and a text"
-    raise refuse("detect_heads", "not a text", given=f"{entry!r:.60}", expected=expected, fix="pass the text itself")
+    raise refuse("detect_heads", "not a text", f"{entry!r:.60}", expected, "pass the text itself")
 
 
 def read_file(path: Path) -> str:
@@ -43,4 +43,4 @@ def read_file(path: Path) -> str:
         if text.strip():
             return text
         what, given, fix = "the file is empty", "no words", "leave it out"
-    raise refuse("detect_heads", what, given=f"{path}: {given}", expected="a text file", fix=fix)
+    raise refuse("detect_heads", what, f"{path}: {given}", "a text file", fix)

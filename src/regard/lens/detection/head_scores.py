@@ -113,9 +113,9 @@ class HeadScores:
             raise refuse(
                 "HeadScores.best",
                 "no such detector",
-                given=repr(detector),
-                expected=f"one of {', '.join(self.scores)}",
-                fix="choose among these, or pass measures= to detect_heads",
+                repr(detector),
+                f"one of {', '.join(self.scores)}",
+                "choose among these, or pass measures= to detect_heads",
             )
         known = [score for score in self.scores[detector] if score.texts]
         return tuple(sorted(known, key=lambda score: -score.mean)[:count])

@@ -126,34 +126,29 @@ def _selected(
     """The selected heads, their titles, and the number of keys of the call; or `Refused`, listing every problem."""
     reasons = []
     if scale not in (None, *DECADES, "linear"):
-        reasons.append(
-            Reason("no such scale", given=f"scale={scale!r}", expected='"near", "log" or "linear"', fix="choose one")
-        )
+        reasons.append(Reason("no such scale", f"scale={scale!r}", '"near", "log" or "linear"', "choose one"))
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
         reasons.append(
             Reason(
                 "cells is not a number of cells",
-                given=f"cells={cells!r}",
-                expected="an integer, at least 1",
-                fix="pass a positive integer",
+                f"cells={cells!r}",
+                "an integer, at least 1",
+                "pass a positive integer",
             )
         )
     if mask is not None and isinstance(what, Run | Call):
         reasons.append(
             Reason(
-                "mask= with a run or call, which has its own mask",
-                given="mask=…",
-                expected="mask= only with weights",
-                fix="leave it out",
+                "mask= with a run or call, which has its own mask", "mask=…", "mask= only with weights", "leave it out"
             )
         )
     if isinstance(call, bool) or not isinstance(call, int | str | np.integer):
         reasons.append(
             Reason(
                 "call= is not the number or the name of a call",
-                given=f"call of type {type(call).__name__}",
-                expected="weights alone, or a Run and one of its calls",
-                fix="for arrays q and k, pass rg.attention_weights(q, k)",
+                f"call of type {type(call).__name__}",
+                "weights alone, or a Run and one of its calls",
+                "for arrays q and k, pass rg.attention_weights(q, k)",
             )
         )
         call = 0
@@ -163,14 +158,7 @@ def _selected(
         queries, words = ([named(axis, i, "␣") for i in range(len(axis))] for axis in _axes(what, shown))
         tokens = words if tokens is None else tokens
     elif call != 0:
-        reasons.append(
-            Reason(
-                "call= without a run",
-                given=f"call={call!r}",
-                expected="call= only with a Run",
-                fix="leave it out",
-            )
-        )
+        reasons.append(Reason("call= without a run", f"call={call!r}", "call= only with a Run", "leave it out"))
     if isinstance(what, Call):
         shown = what
     elif not isinstance(what, Run):
@@ -178,23 +166,23 @@ def _selected(
     H, Q, K = shown.shape
     listed = list(range(H)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
     if any(not isinstance(head, int | np.integer) or not -H <= head < H for head in listed) or not listed:
-        reasons.append(Reason("no such head", given=f"heads={heads!r}", expected=f"0 to {H - 1}", fix="count from 0"))
+        reasons.append(Reason("no such head", f"heads={heads!r}", f"0 to {H - 1}", "count from 0"))
     elif ax is not None and len(listed) != 1:
         reasons.append(
             Reason(
                 "several heads on one ax",
-                given=f"{counted(len(listed), 'head')}, one ax",
-                expected="one head",
-                fix="choose it with heads=, or leave ax out",
+                f"{counted(len(listed), 'head')}, one ax",
+                "one head",
+                "choose it with heads=, or leave ax out",
             )
         )
     if tokens is not None and len(tokens) != K:
         reasons.append(
             Reason(
                 "the number of tokens is not the number of keys",
-                given=f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
-                expected="one token per key",
-                fix=f"pass {counted(K, 'token')}",
+                f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
+                "one token per key",
+                f"pass {counted(K, 'token')}",
             )
         )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
@@ -203,9 +191,9 @@ def _selected(
             reasons.append(
                 Reason(
                     f"{name} outside the matrix",
-                    given=f"{name}={part!r}",
-                    expected=f"a slice of {counted(count, 'position')}, with step 1",
-                    fix="pass for example slice(0, 16)",
+                    f"{name}={part!r}",
+                    f"a slice of {counted(count, 'position')}, with step 1",
+                    "pass for example slice(0, 16)",
                 )
             )
     if reasons:
@@ -234,26 +222,26 @@ def _call_of(weights, mask) -> Call:
         raise refuse(
             "heatmap",
             "not weights",
-            given=f"{held.dtype} {held.shape}",
-            expected="floats (Q, K) or (H, Q, K)",
-            fix="pass one batch entry: weights[0]",
+            f"{held.dtype} {held.shape}",
+            "floats (Q, K) or (H, Q, K)",
+            "pass one batch entry: weights[0]",
         )
     allowed = None if mask is None else read_array(mask, "heatmap")
     if allowed is not None and allowed.dtype != np.bool_:
         raise refuse(
             "heatmap",
             "the mask is not an array of conditions",
-            given=f"{allowed.dtype} {allowed.shape}",
-            expected="booleans, true where a row may attend",
-            fix=how_to_pass(allowed, "mask", condition="mask="),
+            f"{allowed.dtype} {allowed.shape}",
+            "booleans, true where a row may attend",
+            how_to_pass(allowed, "mask", condition="mask="),
         )
     if allowed is not None and not all(a in (1, b) for a, b in zip(allowed.shape[::-1], held.shape[::-1])):
         raise refuse(
             "heatmap",
             "a mask that does not fit",
-            given=f"{allowed.shape}",
-            expected=f"booleans that broadcast to {held.shape}",
-            fix="pass the mask of these heads, rows and keys",
+            f"{allowed.shape}",
+            f"booleans that broadcast to {held.shape}",
+            "pass the mask of these heads, rows and keys",
         )
     rule = None if allowed is None else dense(allowed[(None,) * (4 - allowed.ndim)], query_start=0)
     return Call("", None, "queries", "keys", np.zeros(held.shape[:2]), given=held, mask=rule)

@@ -33,9 +33,9 @@ def of_model(what, options: RecordingOptions, *, text, target, image, inputs, to
         raise refuse(
             "look",
             "generate is not a number of tokens",
-            given=f"generate={generate!r}",
-            expected="an integer, at least 0",
-            fix="pass a number of tokens, or leave it out to generate none",
+            f"generate={generate!r}",
+            "an integer, at least 0",
+            "pass a number of tokens, or leave it out to generate none",
         )
     if isinstance(what, Opened):
         model = what
@@ -44,9 +44,9 @@ def of_model(what, options: RecordingOptions, *, text, target, image, inputs, to
             raise refuse(
                 "look",
                 "tokenizer= is not used",
-                given="tokenizer= with a folder or hub id",
-                expected="the tokenizer in the model's folder",
-                fix="leave it out, or load the model yourself",
+                "tokenizer= with a folder or hub id",
+                "the tokenizer in the model's folder",
+                "leave it out, or load the model yourself",
             )
         model = opened(what, writes=generate > 0, reads=text is not None, sees=image is not None)
     else:
@@ -61,8 +61,8 @@ def of_model(what, options: RecordingOptions, *, text, target, image, inputs, to
         raise refuse(
             "look",
             "inputs without argument names",
-            given=type(inputs).__name__,
-            expected="a dict from the model's argument names to values",
-            fix="pass inputs={'input_ids': ids}",
+            type(inputs).__name__,
+            "a dict from the model's argument names to values",
+            "pass inputs={'input_ids': ids}",
         )
     return record_model(model, given, options, generate)

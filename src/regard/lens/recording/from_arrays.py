@@ -47,9 +47,9 @@ def of_arrays(
         raise refuse(
             "look",
             "several batch entries",
-            given=f"q {list(np.shape(q))}",
-            expected="one batch entry: (heads, rows, depth)",
-            fix="pass q[0] and k[0]",
+            f"q {list(np.shape(q))}",
+            "one batch entry: (heads, rows, depth)",
+            "pass q[0] and k[0]",
         )
     axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
     call = Call(
@@ -100,9 +100,9 @@ def of_weights(
         raise refuse(
             "look",
             "weights of different sizes",
-            given=", ".join(map(str, sorted(sizes))) or "none",
-            expected="the same rows and keys in all layers",
-            fix="pass the layers one by one",
+            ", ".join(map(str, sorted(sizes))) or "none",
+            "the same rows and keys in all layers",
+            "pass the layers one by one",
         )
     Q, K = sizes.pop()
     rules = [_rule(len(each), Q, K, mask, query_start) for each in held]
@@ -132,9 +132,9 @@ def _of_entry(weights: np.ndarray, entry: int) -> np.ndarray:
     raise refuse(
         "look",
         "not an array of weights",
-        given=f"{list(weights.shape)} with entry={entry}",
-        expected="(H, Q, K), or (B, H, Q, K) with an entry in its batch",
-        fix="pass one array per layer, its axes in the order heads, rows, keys",
+        f"{list(weights.shape)} with entry={entry}",
+        "(H, Q, K), or (B, H, Q, K) with an entry in its batch",
+        "pass one array per layer, its axes in the order heads, rows, keys",
     )
 
 
@@ -145,9 +145,9 @@ def _axes(Q: int, K: int, start: int, tokens: Sequence[str] | None, special) -> 
         raise refuse(
             "look",
             "the number of tokens is not the number of keys",
-            given=f"{counted(len(words), 'token')} for {counted(K, 'key')}",
-            expected="one token per key",
-            fix="check the tokens",
+            f"{counted(len(words), 'token')} for {counted(K, 'key')}",
+            "one token per key",
+            "check the tokens",
         )
     keys = Axis.of(words, special, "keys")
     return {"keys": keys} if Q == K and start == 0 else {"queries": Axis.of(Q, None, "queries"), "keys": keys}

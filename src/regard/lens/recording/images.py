@@ -23,9 +23,9 @@ def pixels(processor: Any, given: Any, text: Any) -> dict[str, Any]:
             raise refuse(
                 "look",
                 "text= is not used",
-                given=f"text= with an image, and {type(processor).__name__}",
-                expected="a processor of images and text",
-                fix="leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
+                f"text= with an image, and {type(processor).__name__}",
+                "a processor of images and text",
+                "leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
             )
         named["text"] = [text] if isinstance(text, str) else list(text)
     return dict(processor(**named))
@@ -43,18 +43,18 @@ def _image(given: Any) -> np.ndarray:
             raise refuse(
                 "look",
                 "the image cannot be read",
-                given=f"{given}: {first_line(error)}",
-                expected="an image file",
-                fix="check the path, or convert it to PNG",
+                f"{given}: {first_line(error)}",
+                "an image file",
+                "check the path, or convert it to PNG",
             ) from error
     array = np.asarray(given.convert("RGB") if hasattr(given, "convert") else given)
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise refuse(
             "look",
             "not an image",
-            given=f"{array.dtype} {list(array.shape)}",
-            expected="a path, a PIL image, or a uint8 array (rows, columns, 3)",
-            fix="convert it with array.astype(np.uint8), colors last",
+            f"{array.dtype} {list(array.shape)}",
+            "a path, a PIL image, or a uint8 array (rows, columns, 3)",
+            "convert it with array.astype(np.uint8), colors last",
         )
     return array
 

@@ -40,35 +40,35 @@ def given_text(
         raise refuse(
             "look",
             "a text without a tokenizer",
-            given=f"{type(opened.model).__name__} and a text",
-            expected="the tokenizer of the model",
-            fix="pass tokenizer=, or inputs= instead of the text",
+            f"{type(opened.model).__name__} and a text",
+            "the tokenizer of the model",
+            "pass tokenizer=, or inputs= instead of the text",
         )
     texts, many = ([text], False) if isinstance(text, str) else (list(text), True)
     if not texts or not all(isinstance(each, str) for each in texts):
         raise refuse(
             "look",
             "not a text",
-            given=f"{type(text).__name__} {clipped(str(text), 40)!r}",
-            expected="a string, or a list of strings",
-            fix="pass the text itself",
+            f"{type(text).__name__} {clipped(str(text), 40)!r}",
+            "a string, or a list of strings",
+            "pass the text itself",
         )
     encoder_decoder = bool(getattr(opened.model.config, "is_encoder_decoder", False))
     if encoder_decoder and target is None and not writes:
         raise refuse(
             "look",
             "an encoder–decoder model without a target text",
-            given=f"{opened.name} and one text",
-            expected="the target text for its decoder as well",
-            fix="pass target=, or generate the target with generate=20",
+            f"{opened.name} and one text",
+            "the target text for its decoder as well",
+            "pass target=, or generate the target with generate=20",
         )
     if target is not None and (not encoder_decoder or writes):
         raise refuse(
             "look",
             "target= is not used",
-            given=f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
-            expected="an encoder–decoder model, without generate=",
-            fix="leave target= out",
+            f"target= for {opened.name}" + (f" with generate={writes}" if writes else ""),
+            "an encoder–decoder model, without generate=",
+            "leave target= out",
         )
     encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
     device = opened.model.device
@@ -80,9 +80,9 @@ def given_text(
             raise refuse(
                 "look",
                 "the number of targets is not the number of texts",
-                given=f"{len(texts)} texts, {len(targets)} targets",
-                expected="one target per text",
-                fix="pass a target for every text",
+                f"{len(texts)} texts, {len(targets)} targets",
+                "one target per text",
+                "pass a target for every text",
             )
         ids, axes["target"] = _decoded(opened, targets, many, entry)
         inputs["decoder_input_ids"] = torch.tensor(ids, device=device)
@@ -100,16 +100,14 @@ class Encoded:
 def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: bool) -> Encoded:
     tokenizer = opened.tokenizer
     if not 0 <= entry < len(texts):
-        raise refuse(
-            "look", "no such batch entry", given=f"entry={entry}", expected=f"0 … {len(texts) - 1}", fix="count from 0"
-        )
+        raise refuse("look", "no such batch entry", f"entry={entry}", f"0 … {len(texts) - 1}", "count from 0")
     if many and tokenizer.pad_token_id is None:
         raise refuse(
             "look",
             "the texts cannot be padded",
-            given=f"{len(texts)} texts, and a tokenizer without a padding token",
-            expected="a padding token",
-            fix="set tokenizer.pad_token = tokenizer.eos_token",
+            f"{len(texts)} texts, and a tokenizer without a padding token",
+            "a padding token",
+            "set tokenizer.pad_token = tokenizer.eos_token",
         )
     fast = bool(tokenizer.is_fast)
     side = {"padding": True, "padding_side": "left" if left else tokenizer.padding_side} if many else {}
@@ -134,9 +132,9 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
         raise refuse(
             "look",
             "decoder_start_token_id is not set",
-            given=f"{opened.name}, and a tokenizer without a bos token",
-            expected="the id of the token that the decoder starts with",
-            fix="set model.config.decoder_start_token_id",
+            f"{opened.name}, and a tokenizer without a bos token",
+            "the id of the token that the decoder starts with",
+            "set model.config.decoder_start_token_id",
         )
     encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
     rows = [[start, *(ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids)] for ids in encoded["input_ids"]]
@@ -166,9 +164,9 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
             raise refuse(
                 "look",
                 "no such batch entry",
-                given=f"entry={entry} of {name} {list(rows.shape)}",
-                expected=f"0 … {len(rows) - 1} of (batch, tokens)",
-                fix="count from 0",
+                f"entry={entry} of {name} {list(rows.shape)}",
+                f"0 … {len(rows) - 1} of (batch, tokens)",
+                "count from 0",
             )
         given.batch = len(rows)
         given.axes[axis] = _axis_of_ids(opened, rows[entry].tolist(), axis)
@@ -190,9 +188,9 @@ def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, en
         raise refuse(
             "look",
             "an image without a processor",
-            given=f"{type(opened.model).__name__} and an image",
-            expected="the processor of the model",
-            fix="pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}",
+            f"{type(opened.model).__name__} and an image",
+            "the processor of the model",
+            "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}",
         )
     made = pixels(opened.tokenizer, image, text)
     return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)

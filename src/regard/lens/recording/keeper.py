@@ -51,9 +51,9 @@ class RecordingOptions:
             raise refuse(
                 "look",
                 "entry is not a batch entry",
-                given=f"entry={self.entry!r}",
-                expected="an integer, counted from 0",
-                fix="leave it out for the first",
+                f"entry={self.entry!r}",
+                "an integer, counted from 0",
+                "leave it out for the first",
             )
 
     def selects(self, name: str, number: int | None) -> bool:
@@ -157,12 +157,12 @@ class Keeper:
         return refuse(
             "look",
             "the run would be larger than the limit",
-            given=(
+            (
                 f"{word}{shown(size)}: {shown(recorded.nbytes(bool(self.values)))} for {recorded.call.name} with "
                 f"{counted(Q, 'row')} and {counted(K, 'key')}"
             ),
-            expected=f"at most {shown(limit)}",
-            fix=fix + (", or pass values=False" if self.values else ""),
+            f"at most {shown(limit)}",
+            fix + (", or pass values=False" if self.values else ""),
         )
 
     def _complain(self, name: str, skipped: Skipped) -> None:
@@ -174,9 +174,9 @@ class Keeper:
                 reasons.append(
                     Reason(
                         "no such layer",
-                        given=f"{part!r}",
-                        expected=f"a number, a name or a pattern such as '*.attn', of: {others}",
-                        fix="choose among these",
+                        f"{part!r}",
+                        f"a number, a name or a pattern such as '*.attn', of: {others}",
+                        "choose among these",
                     )
                 )
         for axis in set(self.axes.needed) - set(self.axes.used) if self.calls else ():
@@ -184,9 +184,9 @@ class Keeper:
             reasons.append(
                 Reason(
                     "the tokens fit no call",
-                    given=f"{len(self.axes.known[axis])} tokens",
-                    expected=sizes,
-                    fix="pass one token for every row or key",
+                    f"{len(self.axes.known[axis])} tokens",
+                    sizes,
+                    "pass one token for every row or key",
                 )
             )
         if not self.calls and not reasons:
@@ -194,10 +194,10 @@ class Keeper:
             reasons.append(
                 Reason(
                     "no attention calls",
-                    given=f"{name}: {why}",
-                    expected="attention through regard, torch or the attention interface of transformers, or a softmax "
+                    f"{name}: {why}",
+                    "attention through regard, torch or the attention interface of transformers, or a softmax "
                     "between two matrix products",
-                    fix="pass the weights themselves with weights=",
+                    "pass the weights themselves with weights=",
                 )
             )
         if reasons:

@@ -44,9 +44,9 @@ def record_text(text: str, options: RecordingOptions) -> Run:
         raise refuse(
             "look",
             "no such batch entry",
-            given=f"entry={options.entry} of one text",
-            expected="0",
-            fix="leave entry= out, or pass a list of texts",
+            f"entry={options.entry} of one text",
+            "0",
+            "leave entry= out, or pass a list of texts",
         )
     return DefaultModel.open().record(text, options)
 

@@ -70,9 +70,9 @@ class Growing:
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{name}: the scale, the heads or the sinks differ in a later pass",
-                expected="the same in every pass",
-                fix="record the prompt alone, with generate=0",
+                f"{name}: the scale, the heads or the sinks differ in a later pass",
+                "the same in every pass",
+                "record the prompt alone, with generate=0",
             )
         first = 0 if cross else self.first.start + self.rows - call.start
         known = self.keys - first
@@ -80,17 +80,17 @@ class Growing:
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{name}: {K} keys from position {first} after {self.keys}",
-                expected="keys that grow with the text",
-                fix="generate with a dynamic cache, or record the prompt alone",
+                f"{name}: {K} keys from position {first} after {self.keys}",
+                "keys that grow with the text",
+                "generate with a dynamic cache, or record the prompt alone",
             )
         if not np.array_equal(k[:, :known], self._last(self.k, known), equal_nan=True):
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{name}: cached keys have changed",
-                expected="a cache that does not change its keys",
-                fix="generate with a dynamic cache, or record the prompt alone",
+                f"{name}: cached keys have changed",
+                "a cache that does not change its keys",
+                "generate with a dynamic cache, or record the prompt alone",
             )
         self.parts.append(self._part(call, row=self.rows, first=first))
         self.k.append(k[:, known:].copy())
@@ -152,9 +152,9 @@ class Growing:
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{self.first.name}: masks of {len(self.parts)} passes differ",
-                expected=f"one rule, or at most {CELLS:,} pairs",
-                fix="generate fewer tokens",
+                f"{self.first.name}: masks of {len(self.parts)} passes differ",
+                f"one rule, or at most {CELLS:,} pairs",
+                "generate fewer tokens",
             )
         whole = np.zeros((heads, self.rows, self.keys), bool)
         for part in self.parts:
@@ -185,9 +185,9 @@ class Growing:
             raise refuse(
                 "look",
                 "passes that cannot be joined",
-                given=f"{self.first.name}: the rules of {len(self.parts)} passes differ",
-                expected="one rule for all passes, or an additive bias",
-                fix="record the prompt alone, with generate=0",
+                f"{self.first.name}: the rules of {len(self.parts)} passes differ",
+                "one rule for all passes, or an additive bias",
+                "record the prompt alone, with generate=0",
             )
         whole, known = np.zeros((heads, self.rows, self.keys), np.float32), np.zeros((self.rows, self.keys), bool)
         for part, each in zip(self.parts, sums, strict=True):

@@ -75,18 +75,14 @@ class _Written:
             raise refuse(
                 "look",
                 "the model cannot generate text",
-                given=f"generate={writes} for {type(opened.model).__name__}",
-                expected="a model with a language modeling head",
-                fix="load it with AutoModelForCausalLM, or leave generate= out",
+                f"generate={writes} for {type(opened.model).__name__}",
+                "a model with a language modeling head",
+                "load it with AutoModelForCausalLM, or leave generate= out",
             )
         ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
         if ids is None and not self.decodes:
             raise refuse(
-                "look",
-                "generation without a prompt",
-                given=f"generate={writes} without input_ids",
-                expected="a prompt",
-                fix="pass a text",
+                "look", "generation without a prompt", f"generate={writes} without input_ids", "a prompt", "pass a text"
             )
         begun = 1 if ids is None else ids.shape[1]
         self.rows = begun + writes
@@ -94,9 +90,9 @@ class _Written:
             raise refuse(
                 "look",
                 "the text is too long for the model",
-                given=f"{counted(begun, 'token')} and {writes} more",
-                expected=f"at most {opened.longest} for {opened.name}",
-                fix="generate fewer tokens",
+                f"{counted(begun, 'token')} and {writes} more",
+                f"at most {opened.longest} for {opened.name}",
+                "generate fewer tokens",
             )
 
     def generate(self):

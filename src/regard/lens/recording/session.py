@@ -72,9 +72,9 @@ def _called(call: Callable[[], Any], name: str) -> Any:
         raise refuse(
             "look",
             f"the model stopped with {type(error).__name__}",
-            given=f"{name}: {first_line(error, 'no message')[:200]}",
-            expected="inputs that the model accepts",
-            fix="run regard.torch.trace(model, inputs), which shows where it stopped and with which arguments",
+            f"{name}: {first_line(error, 'no message')[:200]}",
+            "inputs that the model accepts",
+            "run regard.torch.trace(model, inputs), which shows where it stopped and with which arguments",
         ) from error
 
 

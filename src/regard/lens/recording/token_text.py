@@ -66,15 +66,15 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
         raise refuse(
             "look",
             "no text",
-            given=f"{clipped(text, 20)!r}, which has no ordinary token",
-            expected="a text",
-            fix="pass a text with at least one word",
+            f"{clipped(text, 20)!r}, which has no ordinary token",
+            "a text",
+            "pass a text with at least one word",
         )
     if longest is not None and len(special) > longest:
         raise refuse(
             "look",
             "the text is too long for the model",
-            given=counted(len(special), "token"),
-            expected=f"at most {longest} for {name}",
-            fix="pass a shorter text, or choose a model for longer texts",
+            counted(len(special), "token"),
+            f"at most {longest} for {name}",
+            "pass a shorter text, or choose a model for longer texts",
         )

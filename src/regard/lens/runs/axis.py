@@ -75,9 +75,9 @@ class Axis:
             reasons.append(
                 Reason(
                     "an empty axis",
-                    given=f"axis {self.name!r} of 0 tokens",
-                    expected="at least one token",
-                    fix="pass a text with at least one token",
+                    f"axis {self.name!r} of 0 tokens",
+                    "at least one token",
+                    "pass a text with at least one token",
                 )
             )
         if self.ids is not None and len(self.ids) != len(self.tokens):
@@ -85,24 +85,23 @@ class Axis:
                 f"{counted(len(self.ids), 'id')}, {counted(len(self.tokens), 'token')}",
                 "pass one id for each token, or none",
             )
-            reasons.append(Reason("ids that do not fit the tokens", given=given, expected="one id per token", fix=fix))
+            reasons.append(Reason("ids that do not fit the tokens", given, "one id per token", fix))
         if len(self.special) != len(self.tokens):
             reasons.append(
                 Reason(
                     "flags that do not fit the tokens",
-                    given=f"{counted(len(self.special), 'flag')}, {counted(len(self.tokens), 'token')}",
-                    expected="one flag per token",
-                    fix="pass one boolean for each token",
+                    f"{counted(len(self.special), 'flag')}, {counted(len(self.tokens), 'token')}",
+                    "one flag per token",
+                    "pass one boolean for each token",
                 )
             )
         elif self.grid is not None and self.grid[0] * self.grid[1] != self.special.count(False):
             reasons.append(
                 Reason(
                     "a grid that does not fit the patches",
-                    given=f"{self.grid[0]} × {self.grid[1]} for "
-                    f"{counted(self.special.count(False), 'patch', 'patches')}",
-                    expected="one cell per patch",
-                    fix="check the patch size",
+                    f"{self.grid[0]} × {self.grid[1]} for {counted(self.special.count(False), 'patch', 'patches')}",
+                    "one cell per patch",
+                    "check the patch size",
                 )
             )
         at = 0
@@ -111,9 +110,9 @@ class Axis:
                 reasons.append(
                     Reason(
                         "segments that do not fit the axis",
-                        given=f"{part}",
-                        expected=f"in order, within {counted(len(self.tokens), 'token')}",
-                        fix="sort the segments, and clip them to the axis",
+                        f"{part}",
+                        f"in order, within {counted(len(self.tokens), 'token')}",
+                        "sort the segments, and clip them to the axis",
                     )
                 )
             at = part.stop
@@ -122,9 +121,9 @@ class Axis:
             reasons.append(
                 Reason(
                     "unknown tokens that do not fit the axis",
-                    given=f"unknown={self.unknown}"[:80],
-                    expected=f"characters at rising positions within {counted(len(self.tokens), 'token')}",
-                    fix="pass (position, characters) of each unknown token, in order",
+                    f"unknown={self.unknown}"[:80],
+                    f"characters at rising positions within {counted(len(self.tokens), 'token')}",
+                    "pass (position, characters) of each unknown token, in order",
                 )
             )
         if reasons:

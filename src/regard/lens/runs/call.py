@@ -128,9 +128,9 @@ class Call:
             raise refuse(
                 "Call",
                 "pass either given weights, or q and k",
-                given=f"{self.name}",
-                expected="one of the two",
-                fix="pass q= and k=, or given=",
+                f"{self.name}",
+                "one of the two",
+                "pass q= and k=, or given=",
             )
 
     @property
@@ -259,9 +259,9 @@ class Call:
             raise refuse(
                 "stats",
                 "a rule over the tokens of no run",
-                given="regard.lens.token",
-                expected=f"the tokens of the {self.keys!r} axis of the run",
-                fix=f"write the rule with token = run.axes[{self.keys!r}].token, or pass it to look(measures=)",
+                "regard.lens.token",
+                f"the tokens of the {self.keys!r} axis of the run",
+                f"write the rule with token = run.axes[{self.keys!r}].token, or pass it to look(measures=)",
             )
         rules = {name: getattr(self, name) for name in ("mask", "score", "scale", "sinks")}
         return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules)
@@ -338,7 +338,7 @@ class Call:
 
     def _only_weights(self, where: str) -> Refused:
         what, expected = "only the weights of this call are known", "a call with q and k"
-        return refuse(where, what, given=self.name, expected=expected, fix="record the model")
+        return refuse(where, what, self.name, expected, "record the model")
 
     def _logits(self, h, i, j) -> np.ndarray:
         assert self.q is not None and self.k is not None
@@ -380,8 +380,8 @@ class Call:
                 raise refuse(
                     "weights",
                     f"{name} outside the matrix",
-                    given=f"{name}={part!r}: {error}",
-                    expected=f"positions among {count}",
-                    fix="count from 0, or from the end with negative numbers",
+                    f"{name}={part!r}: {error}",
+                    f"positions among {count}",
+                    "count from 0, or from the end with negative numbers",
                 ) from error
         return found

@@ -168,46 +168,41 @@ def _check(calls: Sequence[Call], temperature: Any, scale: Any, mask: Any, wante
         reasons.append(
             Reason(
                 "temperature is not a positive number",
-                given=f"temperature={temperature!r}",
-                expected="a number above 0; 1 changes nothing",
-                fix="pass, for example, temperature=0.5",
+                f"temperature={temperature!r}",
+                "a number above 0; 1 changes nothing",
+                "pass, for example, temperature=0.5",
             )
         )
     if scale is not None and not number(scale):
         reasons.append(
             Reason(
                 "scale is not a number",
-                given=f"scale={scale!r}",
-                expected="a finite number, or None for the recorded one",
-                fix="pass, for example, scale=0.125",
+                f"scale={scale!r}",
+                "a finite number, or None for the recorded one",
+                "pass, for example, scale=0.125",
             )
         )
     if isinstance(mask, str) and mask != RECORDED:
         reasons.append(
             Reason(
                 "unknown mask",
-                given=f"mask={mask!r}"[:60],
-                expected="a mask rule, None for no mask, or 'recorded'",
-                fix="pass, for example, mask=regard.causal()",
+                f"mask={mask!r}"[:60],
+                "a mask rule, None for no mask, or 'recorded'",
+                "pass, for example, mask=regard.causal()",
             )
         )
     if wrong := [at for at in wanted if at not in range(len(calls))]:
         reasons.append(
-            Reason(
-                "no such call",
-                given=f"calls={wrong[:5]}",
-                expected=f"0 to {len(calls) - 1}",
-                fix="leave calls= out for all calls",
-            )
+            Reason("no such call", f"calls={wrong[:5]}", f"0 to {len(calls) - 1}", "leave calls= out for all calls")
         )
     bare = [calls[at].name for at in wanted if at in range(len(calls)) and calls[at].q is None]
     if bare:
         reasons.append(
             Reason(
                 "calls of which only the weights are known",
-                given=", ".join(bare[:3]),
-                expected="calls with q and k",
-                fix="record the model, or pass q and k instead of weights",
+                ", ".join(bare[:3]),
+                "calls with q and k",
+                "record the model, or pass q and k instead of weights",
             )
         )
     if reasons:

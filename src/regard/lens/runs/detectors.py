@@ -39,13 +39,13 @@ def checked(measures: Any, known: Iterable[str]) -> dict[str, Expr]:
         return {}
     if not isinstance(measures, Mapping):
         given, expected = repr(measures)[:60], 'a dict from names to rules: {"next": key == query + 1}'
-        raise Refused("look", [Reason("measures= is not a dict", given=given, expected=expected, fix="name the rules")])
+        raise Refused("look", [Reason("measures= is not a dict", given, expected, "name the rules")])
     reasons, found = [], {}
     taken = list(known)
     for name, rule in measures.items():
         if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in taken:
             expected = f"at most 64 of A–Z, a–z, 0–9 and _, first A–Z or a–z; but none of {', '.join(taken)}"
-            reasons.append(Reason("a measure needs another name", given=repr(name), expected=expected, fix="rename it"))
+            reasons.append(Reason("a measure needs another name", repr(name), expected, "rename it"))
             continue
         try:
             read = as_mask(rule)

@@ -64,20 +64,15 @@ def choose(
     calls = range(len(run.calls)) if call is None else [call]
     if call is not None and not 0 <= call < len(run.calls):
         reasons.append(
-            Reason(
-                "no such call",
-                given=where,
-                expected=f"0 to {len(run.calls) - 1}",
-                fix="count from 0, in the order of the table",
-            )
+            Reason("no such call", where, f"0 to {len(run.calls) - 1}", "count from 0, in the order of the table")
         )
     elif head is not None and not any(0 <= head < run.calls[at].shape[0] for at in calls):
         reasons.append(
             Reason(
                 "no such head",
-                given=f"head {head}" + (f" of {where}" if where else ""),
-                expected=f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}",
-                fix="count from 0",
+                f"head {head}" + (f" of {where}" if where else ""),
+                f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}",
+                "count from 0",
             )
         )
     if reasons:
@@ -192,9 +187,9 @@ def _positions(run: Run, names: list[str], token: str) -> dict[str, int]:
         raise refuse(
             "look",
             "no such token",
-            given=f"{token!r}",
-            expected=f"a position from 0 to {max(len(run.axes[name]) for name in names) - 1}, or a word of the text",
-            fix=f"choose among: {words}",
+            f"{token!r}",
+            f"a position from 0 to {max(len(run.axes[name]) for name in names) - 1}, or a word of the text",
+            f"choose among: {words}",
         )
     return found
 

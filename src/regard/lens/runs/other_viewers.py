@@ -20,7 +20,7 @@ def to_bertviz(recorded: Sequence[Call], axes: Mapping[str, Axis]) -> dict[str, 
         import torch
     except ImportError:
         what, fix = "BertViz takes tensors of torch", "pip install torch, or call.weights() for arrays"
-        raise refuse("to_bertviz", what, given="no torch", expected="torch", fix=fix) from None
+        raise refuse("to_bertviz", what, "no torch", "torch", fix) from None
 
     def layers(queries: str, keys: str) -> list[Any]:
         calls = [call for call in recorded if call.keys == keys and call.aligned == (queries == keys)]
@@ -33,7 +33,7 @@ def to_bertviz(recorded: Sequence[Call], axes: Mapping[str, Axis]) -> dict[str, 
     if len(crossed) != 1 or len(axes) != 2:
         shown = ", ".join(f"{queries} → {keys}" for queries, keys in sorted(crossed)) or ", ".join(axes)
         expected, fix = "one text, or the two of an encoder–decoder", "look at this run with regard"
-        raise refuse("to_bertviz", "BertViz has no view of this run", given=shown, expected=expected, fix=fix)
+        raise refuse("to_bertviz", "BertViz has no view of this run", shown, expected, fix)
     ((decoder, encoder),) = crossed
     found = {
         "encoder_attention": layers(encoder, encoder),
@@ -49,7 +49,7 @@ def to_circuitsvis(chosen: Call, axes: Mapping[str, Axis]) -> dict[str, Any]:
     if not chosen.aligned:
         given, expected = f"{chosen.name}: {chosen.queries} → {chosen.keys}", "a call within one text"
         fix = "choose another call: [(call.queries, call.keys) for call in run.calls] lists them"
-        raise refuse("to_circuitsvis", "rows and keys are different tokens", given=given, expected=expected, fix=fix)
+        raise refuse("to_circuitsvis", "rows and keys are different tokens", given, expected, fix)
     (weights,) = _weights("to_circuitsvis", [chosen])
     layer = chosen.name if chosen.layer is None else chosen.layer
     return {
@@ -67,15 +67,15 @@ def _weights(where: str, calls: Sequence[Call]) -> list[np.ndarray]:
     if count > MOST:
         fix = "record fewer layers (layers=), or a shorter text"
         given, expected = f"{count:,} weights", f"at most {MOST:,}, because the viewer writes all of them into a page"
-        reasons.append(Reason("too many weights", given=given, expected=expected, fix=fix))
+        reasons.append(Reason("too many weights", given, expected, fix))
     if partial := [call for call in calls if call.aligned and call.shape[1] != call.shape[2]]:
         given = f"{partial[0].name}: {partial[0].shape[1]} rows over {partial[0].shape[2]} keys"
         expected, fix = "a row for every token", "record the whole text, without a cache"
-        reasons.append(Reason("rows are missing", given=given, expected=expected, fix=fix))
+        reasons.append(Reason("rows are missing", given, expected, fix))
     if len({call.shape for call in calls}) > 1:
         given = ", ".join(sorted({str(call.shape) for call in calls}))
         fix = "record one kind of layer (layers=)"
-        reasons.append(Reason("layers of different sizes", given=given, expected="the same (H, Q, K)", fix=fix))
+        reasons.append(Reason("layers of different sizes", given, "the same (H, Q, K)", fix))
     if reasons:
         raise Refused(where, reasons)
     return [call.weights().astype(np.float32) for call in calls]

@@ -70,12 +70,7 @@ class Run:
         reasons = []
         if not self.calls:
             reasons.append(
-                Reason(
-                    "no attention calls",
-                    given="calls=()",
-                    expected="at least one call",
-                    fix="record a model with attention",
-                )
+                Reason("no attention calls", "calls=()", "at least one call", "record a model with attention")
             )
         for call in self.calls:
             for name, size in ((call.queries, call.shape[1]), (call.keys, call.shape[2])):
@@ -85,9 +80,9 @@ class Run:
                     reasons.append(
                         Reason(
                             "a call that does not fit its axes",
-                            given=f"{call.name}: {name} of {size}",
-                            expected=known or "axes",
-                            fix="pass an axis of this name and size",
+                            f"{call.name}: {name} of {size}",
+                            known or "axes",
+                            "pass an axis of this name and size",
                         )
                     )
         longest = max(map(len, self.axes.values()), default=0)
@@ -95,9 +90,9 @@ class Run:
             reasons.append(
                 Reason(
                     "steps outside every axis",
-                    given=f"positions {', '.join(map(str, outside[:5]))[:80]}",
-                    expected=f"0 to {longest - 1}",
-                    fix="count from the first token of the text",
+                    f"positions {', '.join(map(str, outside[:5]))[:80]}",
+                    f"0 to {longest - 1}",
+                    "count from the first token of the text",
                 )
             )
         if reasons:
@@ -137,9 +132,9 @@ class Run:
             [
                 Reason(
                     "no such call",
-                    given=f"{at!r}",
-                    expected=f"0 to {len(self.calls) - 1}, or a name such as {self.calls[0].name!r}",
-                    fix="list them: [call.name for call in run.calls]",
+                    f"{at!r}",
+                    f"0 to {len(self.calls) - 1}, or a name such as {self.calls[0].name!r}",
+                    "list them: [call.name for call in run.calls]",
                 )
             ],
         )

@@ -107,9 +107,9 @@ def tile(
             [
                 Reason(
                     "no such tile",
-                    given=f"head {head}, level {level}, row {row}, column {column}, size {size}",
-                    expected=f"a tile of {H} heads, {Q} rows and {K} keys",
-                    fix="count from 0",
+                    f"head {head}, level {level}, row {row}, column {column}, size {size}",
+                    f"a tile of {H} heads, {Q} rows and {K} keys",
+                    "count from 0",
                 )
             ],
         )
@@ -300,9 +300,9 @@ def groups_of(call: Call, heads: range) -> range:
             [
                 Reason(
                     "heads that share keys unevenly",
-                    given=f"heads {heads.start} … {heads.stop - 1}",
-                    expected=f"whole groups of {share} heads, or one head",
-                    fix="request one head at a time",
+                    f"heads {heads.start} … {heads.stop - 1}",
+                    f"whole groups of {share} heads, or one head",
+                    "request one head at a time",
                 )
             ],
         )

@@ -55,28 +55,23 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
         axes = "HQ" if array.startswith(ROW) else AXES.get(array)
         given = f"{name[:80]}: {array[:80]} of {list(shape)}"
         if axes is None:
-            found.append(Reason("an unknown array", given=given, expected=f"one of {', '.join(AXES)}, {ROW}…", fix=FIX))
+            found.append(Reason("an unknown array", given, f"one of {', '.join(AXES)}, {ROW}…", FIX))
         elif len(axes) != len(shape):
-            found.append(Reason("an array of the wrong shape", given=given, expected=f"({', '.join(axes)})", fix=FIX))
+            found.append(Reason("an array of the wrong shape", given, f"({', '.join(axes)})", FIX))
         else:
             for axis, size in zip(axes, shape, strict=True):
                 known, other = sizes.setdefault(axis, (size, array))
                 if known != size:
                     found.append(
-                        Reason(
-                            "arrays that do not fit each other",
-                            given=given,
-                            expected=f"{axis} = {known}, as in {other}",
-                            fix=FIX,
-                        )
+                        Reason("arrays that do not fit each other", given, f"{axis} = {known}, as in {other}", FIX)
                     )
     if sizes.get("G", (1, ""))[0] < 1 or sizes.get("H", (0, ""))[0] % sizes.get("G", (1, ""))[0]:
         found.append(
             Reason(
                 "the number of heads is not a multiple of the key heads",
-                given=f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
-                expected="H a multiple of G",
-                fix=FIX,
+                f"{name[:80]}: {sizes['H'][0]} of queries, {sizes['G'][0]} of keys",
+                "H a multiple of G",
+                FIX,
             )
         )
     missing = [one for one in ("lse",) if one not in shapes]
@@ -84,6 +79,4 @@ def faults(name: str, shapes: Mapping[str, tuple[int, ...]]) -> list[Reason]:
         missing.append("either q and k, or given")
     if ("overview.share" in shapes) != ("overview.largest" in shapes):
         missing.append("both parts of the overview")
-    return found + [
-        Reason("missing arrays", given=f"{name[:80]}: {', '.join(shapes)}", expected=one, fix=FIX) for one in missing
-    ]
+    return found + [Reason("missing arrays", f"{name[:80]}: {', '.join(shapes)}", one, FIX) for one in missing]

@@ -31,9 +31,9 @@ def size_of(given: int | str, where: str) -> int:
         raise refuse(
             where,
             "not a size in bytes",
-            given=repr(given),
-            expected="bytes, or a number with kB, MB, GB or TB",
-            fix="write it as in limit='2GB'",
+            repr(given),
+            "bytes, or a number with kB, MB, GB or TB",
+            "write it as in limit='2GB'",
         )
     return size
 

@@ -85,9 +85,9 @@ class Writer:
             raise refuse(
                 "save",
                 "the folder is in use",
-                given=f"another run is being written to {self.folder}",
-                expected="one at a time",
-                fix="wait for it, or choose another folder",
+                f"another run is being written to {self.folder}",
+                "one at a time",
+                "wait for it, or choose another folder",
             ) from error
         except OSError as error:
             raise _unwritten(self.folder, error) from error
@@ -184,9 +184,9 @@ class Writer:
             reasons.append(
                 Reason(
                     "more than the limit",
-                    given=f"{what}: {shown(more)}, after {shown(self.written)}",
-                    expected=f"at most {shown(self.limit)}",
-                    fix="choose fewer layers, or raise the limit",
+                    f"{what}: {shown(more)}, after {shown(self.written)}",
+                    f"at most {shown(self.limit)}",
+                    "choose fewer layers, or raise the limit",
                 )
             )
         room = shutil.disk_usage(self.folder).free
@@ -194,9 +194,9 @@ class Writer:
             reasons.append(
                 Reason(
                     "more than the free space of the disk",
-                    given=f"{what}: {shown(more)}",
-                    expected=f"at most {shown(room)}",
-                    fix="choose fewer layers, or another disk",
+                    f"{what}: {shown(more)}",
+                    f"at most {shown(room)}",
+                    "choose fewer layers, or another disk",
                 )
             )
         if reasons:
@@ -216,9 +216,9 @@ def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
     return [
         Reason(
             "an array with a dtype that cannot be stored",
-            given=f"{call.name}: {name} of {array.dtype}",
-            expected="floats, integers or booleans",
-            fix="convert it with .astype(…)",
+            f"{call.name}: {name} of {array.dtype}",
+            "floats, integers or booleans",
+            "convert it with .astype(…)",
         )
         for name, array in arrays.items()
         if not tensors.dtype_name(array.dtype)
@@ -239,9 +239,9 @@ def check_free(folder: Path, overwrite: bool = False) -> int:
     raise refuse(
         "save",
         what,
-        given=f"{folder}",
-        expected="a new or an empty folder",
-        fix="choose another folder"
+        f"{folder}",
+        "a new or an empty folder",
+        "choose another folder"
         if state == "other"
         else "choose another folder, or overwrite it with overwrite=True (--force)",
     )
@@ -251,7 +251,7 @@ def _unwritten(folder: Path, error: OSError) -> Refused:
     return refuse(
         "save",
         "the run cannot be written",
-        given=f"{folder}: {error.strerror}",
-        expected="a writable folder with enough space",
-        fix="choose another folder",
+        f"{folder}: {error.strerror}",
+        "a writable folder with enough space",
+        "choose another folder",
     )

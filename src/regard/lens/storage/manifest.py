@@ -85,9 +85,9 @@ def text(
         raise refuse(
             "save",
             "the manifest is too large",
-            given=f"{shown(len(body))} of tokens, facts and notes",
-            expected=f"at most {shown(LARGEST)}",
-            fix="store fewer facts",
+            f"{shown(len(body))} of tokens, facts and notes",
+            f"at most {shown(LARGEST)}",
+            "store fewer facts",
         )
     return body + SUM + b"%d}\n" % zlib.crc32(body)
 
@@ -96,7 +96,7 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
     """The validated content of the manifest. Refused: other files, other versions, and manifests that were changed."""
 
     def refused(what: str, given: str, expected: str, fix: str = FIX) -> Refused:
-        return Refused(where, [Reason(what, given=f"{name}: {given}", expected=expected, fix=fix)])
+        return Refused(where, [Reason(what, f"{name}: {given}", expected, fix)])
 
     try:
         found = loads(raw)
@@ -153,30 +153,20 @@ def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
         reasons.append(
             Reason(
                 "special tokens outside the axis",
-                given=f"axis {name!r}: {sorted(marked)[-1]}",
-                expected=f"positions below {count}",
-                fix=FIX,
+                f"axis {name!r}: {sorted(marked)[-1]}",
+                f"positions below {count}",
+                FIX,
             )
         )
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
         reasons.append(
-            Reason(
-                "not a grid of patches",
-                given=f"axis {name!r}: {str(grid)[:80]}",
-                expected="two integers: rows and columns",
-                fix=FIX,
-            )
+            Reason("not a grid of patches", f"axis {name!r}: {str(grid)[:80]}", "two integers: rows and columns", FIX)
         )
     try:
         image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
         reasons.append(
-            Reason(
-                "the image is not valid base64",
-                given=f"axis {name!r}: {described['picture'][:40]}",
-                expected="base64",
-                fix=FIX,
-            )
+            Reason("the image is not valid base64", f"axis {name!r}: {described['picture'][:40]}", "base64", FIX)
         )
     if reasons:
         raise Refused(where, reasons)

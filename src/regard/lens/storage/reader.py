@@ -48,9 +48,7 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
             Reason(**{name: words(part)[:500] for name, part in vars(one).items()}) for one in refused.reasons[:MOST]
         ]
         if len(refused.reasons) > MOST:
-            listed.append(
-                Reason("more problems", given=f"{len(refused.reasons) - MOST} reasons", expected="none", fix=FIX)
-            )
+            listed.append(Reason("more problems", f"{len(refused.reasons) - MOST} reasons", "none", FIX))
         raise Refused("open", listed) from None
 
 
@@ -61,25 +59,25 @@ def _open(folder: Path, verify: bool) -> Run:
         raise refuse(
             where,
             "not the folder of a run",
-            given=f"{folder} {'is a file' if folder.exists() else 'does not exist'}",
-            expected="the folder of a recorded run",
-            fix="check the path, or record one with regard look --save",
+            f"{folder} {'is a file' if folder.exists() else 'does not exist'}",
+            "the folder of a recorded run",
+            "check the path, or record one with regard look --save",
         )
     if not os.path.lexists(path):
         if state_of(folder) == "broken":
             raise refuse(
                 where,
                 "an interrupted recording",
-                given=f"{folder} contains calls without a {MANIFEST}",
-                expected=f"{MANIFEST}, which is written last",
-                fix="record it again",
+                f"{folder} contains calls without a {MANIFEST}",
+                f"{MANIFEST}, which is written last",
+                "record it again",
             )
         raise refuse(
             where,
             "not the folder of a run",
-            given=f"{folder} without a {MANIFEST}",
-            expected="the folder of a recorded run",
-            fix="check the path",
+            f"{folder} without a {MANIFEST}",
+            "the folder of a recorded run",
+            "check the path",
         )
     try:
         with open(tensors.opened(path), "rb") as file:
@@ -87,9 +85,7 @@ def _open(folder: Path, verify: bool) -> Run:
                 raise ValueError(f"{path} has {shown(size)}; at most {shown(manifest.LARGEST)} are read")
             raw = file.read()
     except (OSError, ValueError) as error:
-        raise Refused(
-            where, [Reason("a manifest that cannot be read", given=str(error), expected="a regular file", fix=FIX)]
-        ) from error
+        raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a regular file", FIX)]) from error
     found = manifest.parse(raw, str(path), where)
     generation = generation_of(found["calls"][0]["file"]) if found["calls"] else None
     return run_of(found, folder, where, generation or 0, verify)
@@ -134,26 +130,15 @@ def _arrays_of(
     """The arrays of a call, after checking that the manifest agrees with the file."""
     expected = file_of(number, generation)
     if described["file"] != expected:
-        raise refuse(
-            where,
-            "a call in another file",
-            given=f"call {number}: {described['file'][:80]!r}",
-            expected=repr(expected),
-            fix=FIX,
-        )
+        raise refuse(where, "a call in another file", f"call {number}: {described['file'][:80]!r}", repr(expected), FIX)
     found = tensors.mapped(folder / expected, where)
     at, claims = f"{folder / expected}", described["arrays"]
     reasons = [
-        Reason("a missing array", given=f"{at}: {name[:80]}", expected="all arrays of the manifest", fix=FIX)
+        Reason("a missing array", f"{at}: {name[:80]}", "all arrays of the manifest", FIX)
         for name in claims.keys() - found.keys()
     ]
     reasons += [
-        Reason(
-            "an array that the manifest does not list",
-            given=f"{at}: {name[:80]}",
-            expected="only arrays of the manifest",
-            fix=FIX,
-        )
+        Reason("an array that the manifest does not list", f"{at}: {name[:80]}", "only arrays of the manifest", FIX)
         for name in found.keys() - claims.keys()
     ]
     for name in claims.keys() & found.keys():
@@ -162,20 +147,13 @@ def _arrays_of(
             reasons.append(
                 Reason(
                     "an array with another dtype or shape",
-                    given=f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
-                    expected=f"{claim['dtype'][:20]} {claim['shape'][:16]}, as in the manifest",
-                    fix=FIX,
+                    f"{at}: {name[:80]} is {array.dtype} {list(array.shape)}",
+                    f"{claim['dtype'][:20]} {claim['shape'][:16]}, as in the manifest",
+                    FIX,
                 )
             )
         elif verify and sha256(array) != claim["sha256"]:
-            reasons.append(
-                Reason(
-                    "the array was changed",
-                    given=f"{at}: {name}",
-                    expected=f"SHA-256 {claim['sha256'][:80]}",
-                    fix=FIX,
-                )
-            )
+            reasons.append(Reason("the array was changed", f"{at}: {name}", f"SHA-256 {claim['sha256'][:80]}", FIX))
     if reasons:
         raise Refused(where, reasons)
     return {name: found[name] for name in claims}
@@ -187,22 +165,10 @@ def _call_of(
     arrays = {name: array for name, array in files[-1].items() if not name.startswith("table.")}
     reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
     if (described["overview"] is None) != ("overview.share" not in arrays):
-        reasons.append(
-            Reason(
-                "an incomplete overview",
-                given=f"{described['name']}",
-                expected="its arrays and its exactness",
-                fix=FIX,
-            )
-        )
+        reasons.append(Reason("an incomplete overview", f"{described['name']}", "its arrays and its exactness", FIX))
     if abs(described["start"]) > FURTHEST:
         reasons.append(
-            Reason(
-                "start is too large",
-                given=f"{described['name']}: {str(described['start'])[:40]}",
-                expected="a position",
-                fix=FIX,
-            )
+            Reason("start is too large", f"{described['name']}: {str(described['start'])[:40]}", "a position", FIX)
         )
     tables: list[Table] = []
     for one in described["tables"]:
@@ -212,9 +178,9 @@ def _call_of(
             reasons.append(
                 Reason(
                     "a missing table",
-                    given=f"{described['name']}: {one['array'][:80]} of call {one['call']}",
-                    expected="a table of this call or an earlier one",
-                    fix=FIX,
+                    f"{described['name']}: {one['array'][:80]} of call {one['call']}",
+                    "a table of this call or an earlier one",
+                    FIX,
                 )
             )
         else:
@@ -228,19 +194,14 @@ def _call_of(
             reasons.append(
                 Reason(
                     "the mask is not a condition",
-                    given=f"{described['name']}: `{made['mask']}`",
-                    expected="a condition on positions",
-                    fix=FIX,
+                    f"{described['name']}: `{made['mask']}`",
+                    "a condition on positions",
+                    FIX,
                 )
             )
         if made["score"] is not None and made["score"].kind == "bool":
             reasons.append(
-                Reason(
-                    "the score is not a number",
-                    given=f"{described['name']}: `{made['score']}`",
-                    expected="a number",
-                    fix=FIX,
-                )
+                Reason("the score is not a number", f"{described['name']}: `{made['score']}`", "a number", FIX)
             )
     if reasons:
         raise Refused(where, reasons)

@@ -97,9 +97,9 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
                 [
                     Reason(
                         "an unknown operator",
-                        given=f"{at}: {str(node['op'])[:80]}",
-                        expected="an operator of regard",
-                        fix=did_you_mean(str(node["op"])[:80], OPERATORS, page("reference/language")),
+                        f"{at}: {str(node['op'])[:80]}",
+                        "an operator of regard",
+                        did_you_mean(str(node["op"])[:80], OPERATORS, page("reference/language")),
                     )
                 ],
             )
@@ -115,9 +115,9 @@ def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason
     return [
         Reason(
             "a missing node",
-            given=f"{at}: {str(place)[:80]}",
-            expected=f"an index below {len(made)}",
-            fix="use the file as it was written",
+            f"{at}: {str(place)[:80]}",
+            f"an index below {len(made)}",
+            "use the file as it was written",
         )
         for place in places
         if type(place) is not int or not 0 <= place < len(made)
@@ -125,4 +125,4 @@ def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason
 
 
 def _refused(what: str, given: str, expected: str) -> Refused:
-    return Refused("rules", [Reason(what, given=given, expected=expected, fix="use the file as it was written")])
+    return Refused("rules", [Reason(what, given, expected, "use the file as it was written")])

@@ -87,4 +87,4 @@ def _beginning(saved: Saved, words: str, size: int) -> str:
 
 def _no_text(name: str, given: str) -> Refused:
     fix = f'pass a text: regard look {name} "…", in Python look({name!r}, text)'
-    return refuse("look", "no text for the model", given=given, expected="a text", fix=fix)
+    return refuse("look", "no text for the model", given, "a text", fix)

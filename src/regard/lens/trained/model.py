@@ -62,9 +62,9 @@ class TrainedModel:
             raise refuse(
                 "look",
                 "a model that cannot be opened with a text",
-                given=f"{what} contains a {saved.kind}{lacking}",
-                expected=f"a {GENERATES} or a {CLASSIFIES} with its vocabulary",
-                fix="pass the model itself: look(regard.models.load(folder).model, inputs=…)",
+                f"{what} contains a {saved.kind}{lacking}",
+                f"a {GENERATES} or a {CLASSIFIES} with its vocabulary",
+                "pass the model itself: look(regard.models.load(folder).model, inputs=…)",
             )
         folder = path if path.is_dir() else path.parent
         return cls(folder.resolve().name, saved)
@@ -84,13 +84,7 @@ class TrainedModel:
 
             text, known["text_source"] = default_text(self.saved, self.name, self._longest, generate)
         if not isinstance(text, str):
-            raise refuse(
-                "look",
-                "not a text",
-                given=f"{type(text).__name__} {str(text)[:40]!r}",
-                expected="a string",
-                fix="pass one text",
-            )
+            raise refuse("look", "not a text", f"{type(text).__name__} {str(text)[:40]!r}", "a string", "pass one text")
         ids = self.saved.vocabulary.encode(text).tolist()
         fit(text, [False] * len(ids), self._longest, self.name)
         common: dict[str, Any] = {
@@ -109,9 +103,9 @@ class TrainedModel:
             raise refuse(
                 "look",
                 "the text is too long for the model",
-                given=f"{len(ids)} tokens and {generate} more",
-                expected=f"at most {self._longest} for {self.name}",
-                fix="generate fewer tokens, or pass a shorter text",
+                f"{len(ids)} tokens and {generate} more",
+                f"at most {self._longest} for {self.name}",
+                "generate fewer tokens, or pass a shorter text",
             )
         generation = Generation(self.saved, ids, generate)
         return record_module(
@@ -133,9 +127,9 @@ class TrainedModel:
             raise refuse(
                 "look",
                 "the model cannot generate text",
-                given=f"generate={generate} for {self.name}, which is a {self.saved.kind}",
-                expected="a language model of regard train",
-                fix="leave generate= out",
+                f"generate={generate} for {self.name}, which is a {self.saved.kind}",
+                "a language model of regard train",
+                "leave generate= out",
             )
 
     def _predicted(self, logits: Any) -> dict[str, Any]:

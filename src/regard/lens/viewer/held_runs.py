@@ -45,7 +45,7 @@ class HeldRuns:
         raise refuse(
             "run",
             "no such run",
-            given=str(number)[:40],
-            expected="the number of a run that the server holds",
-            fix="enter the text again, or load the page again",
+            str(number)[:40],
+            "the number of a run that the server holds",
+            "enter the text again, or load the page again",
         )

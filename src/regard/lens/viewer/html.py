@@ -72,9 +72,9 @@ def page(
         raise refuse(
             "page",
             "too many weights for one page",
-            given=given,
-            expected=f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
-            fix="serve it (regard look --serve), or record fewer layers",
+            given,
+            f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
+            "serve it (regard look --serve), or record fewer layers",
         )
     begin = _begin(run, start, findings)
     _check_start(run, begin)
@@ -141,23 +141,14 @@ def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
 
 def _check_start(run: Run, start: Mapping[str, int]) -> None:
     reasons = [
-        Reason(
-            f"unknown name {name!r} in start",
-            given=f"start={dict(start)}",
-            expected="call, head and query",
-            fix="leave it out",
-        )
+        Reason(f"unknown name {name!r} in start", f"start={dict(start)}", "call, head and query", "leave it out")
         for name in start
         if name not in ("call", "head", "query")
     ]
     shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)
     for name, count in (("call", len(run.calls)), ("head", shape[0]), ("query", shape[1])):
         if not 0 <= start[name] < count:
-            reasons.append(
-                Reason(
-                    f"no such {name}", given=f"{name}={start[name]}", expected=f"0 to {count - 1}", fix="count from 0"
-                )
-            )
+            reasons.append(Reason(f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0"))
     if reasons:
         raise Refused("page", reasons[:1])
 
@@ -168,9 +159,9 @@ def _check_figures(runs: Sequence[Run]) -> None:
         raise refuse(
             "page",
             "calls without figures",
-            given=", ".join(bare[:3]),
-            expected="calls with rows and received",
-            fix="record runs with regard.look, which computes them, or add them with "
+            ", ".join(bare[:3]),
+            "calls with rows and received",
+            "record runs with regard.look, which computes them, or add them with "
             "regard.lens.runs.figures.with_figures(call, special)",
         )
 

@@ -70,14 +70,14 @@ class Live:
     def _text(self, given: Mapping[str, Any]) -> tuple[Run, Findings]:
         text = given.get("text")
         if not isinstance(text, str) or not text.strip():
-            raise refuse("text", "no text", given=repr(text)[:40], expected="a text", fix="enter some words")
+            raise refuse("text", "no text", repr(text)[:40], "a text", "enter some words")
         if self.record is None:
             raise refuse(
                 "text",
                 "the model of this run is not known",
-                given="a recorded run",
-                expected="a run that this command recorded",
-                fix="serve a model and a text: regard look MODEL TEXT --serve",
+                "a recorded run",
+                "a run that this command recorded",
+                "serve a model and a text: regard look MODEL TEXT --serve",
             )
         with self._recording:
             run = self.record(text)
@@ -91,7 +91,7 @@ class Live:
         mask = given.get("mask")
         if not isinstance(mask, str) or mask not in masks:
             expected = ", ".join(masks)
-            raise refuse("rules", "unknown mask", given=repr(mask)[:40], expected=expected, fix="choose one of them")
+            raise refuse("rules", "unknown mask", repr(mask)[:40], expected, "choose one of them")
         size = sum(H * Q * K for H, Q, K in (each.shape for each in run.calls))
         only = None if size <= EVERY or call is None else [call]
         return run.changed(
@@ -116,7 +116,7 @@ def _requests(given: Any) -> list[list[str]]:
     """Requests for frames of the new run: [route, word, …] without the number of the run."""
     if not isinstance(given, list) or len(given) > AHEAD or not all(map(_is_request, given)):
         expected = f"at most {AHEAD} lists of a route and its words, for {', '.join(FRAMES)}"
-        raise refuse("request", "not requests", given=repr(given)[:40], expected=expected, fix="leave ahead out")
+        raise refuse("request", "not requests", repr(given)[:40], expected, "leave ahead out")
     return given
 
 
@@ -131,5 +131,5 @@ def _read(body: bytes) -> Mapping[str, Any]:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        raise refuse("request", "not a JSON object", given=repr(body[:40]), expected="an object", fix="send an object")
+        raise refuse("request", "not a JSON object", repr(body[:40]), "an object", "send an object")
     return given

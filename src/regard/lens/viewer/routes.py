@@ -61,7 +61,7 @@ class Responder:
     def _tile(self, *, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
         at, h = self._head(n, call, head)
         if pool not in POOLS:
-            raise refuse("tile", "no such pool", given=pool[:40], expected=" or ".join(POOLS), fix="choose one of them")
+            raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
         z = _number("level", level, max(at.shape[1:]).bit_length() + 1)
         r, c = _number("row", row, at.shape[1]), _number("column", column, at.shape[2])
         limit = {} if isinstance(at, Call) else {"budget": MEAN_BUDGET // at.count}
@@ -90,9 +90,9 @@ class Responder:
             raise refuse(
                 "pair",
                 "no such axes",
-                given=f"{queries[:40]}, {keys[:40]}",
-                expected=f"two of {', '.join(run.axes)}",
-                fix="pass the axes of a call",
+                f"{queries[:40]}, {keys[:40]}",
+                f"two of {', '.join(run.axes)}",
+                "pass the axes of a call",
             )
         _, Q, K = calls[0].shape
         found = answers.pair(run, calls[0].queries, calls[0].keys, _number("row", i, Q), _number("column", j, K))
@@ -132,7 +132,7 @@ class Responder:
     def _one_head(self, n: str, call: str, head: str) -> tuple[Call, int]:
         at, h = self._head(n, call, head)
         if not isinstance(at, Call):
-            raise refuse("walk", "steps of a mean", given=head, expected="one head", fix="choose a head")
+            raise refuse("walk", "steps of a mean", head, "one head", "choose a head")
         return at, h
 
     def _head(self, n: str, call: str, head: str) -> tuple[Call | HeadMean, int]:
@@ -187,7 +187,5 @@ def _codes(
 def _number(name: str, word: str, count: int) -> int:
     """A part of the URL path as an integer from 0 to count − 1."""
     if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word) < count):
-        raise Refused(
-            "request", [Reason(f"no such {name}", given=word[:40], expected=f"0 to {count - 1}", fix="count from 0")]
-        )
+        raise Refused("request", [Reason(f"no such {name}", word[:40], f"0 to {count - 1}", "count from 0")])
     return int(word)

@@ -77,9 +77,7 @@ def read(
     raw = _content(path, where)
     rows = list(_objects(raw, path, where) if path.suffix == ".jsonl" else _records(raw, path, text, label, where))
     if not rows:
-        raise refuse(
-            where, "the table is empty", given=f"{path} has no rows", expected="one row per text", fix="check the file"
-        )
+        raise refuse(where, "the table is empty", f"{path} has no rows", "one row per text", "check the file")
     names = list(dict.fromkeys(name for _, fields in rows for name in fields))
     chosen = _choose(rows, names, text=text, label=label, labelled=labelled, path=path, where=where)
     reasons: list[Reason] = []
@@ -89,9 +87,9 @@ def read(
             reasons.append(
                 Reason(
                     f"rows without a {what}",
-                    given=f"column {name!r} of {path} is empty in {_listed(empty)}",
-                    expected=f"a {what} in every row",
-                    fix="fill in these rows, or remove them",
+                    f"column {name!r} of {path} is empty in {_listed(empty)}",
+                    f"a {what} in every row",
+                    "fill in these rows, or remove them",
                 )
             )
     if reasons:
@@ -105,27 +103,19 @@ def _content(path: Path, where: str) -> str:
         raise refuse(
             where,
             "unknown file type",
-            given=str(path),
-            expected=f"a file with the extension {', '.join(KINDS)}",
-            fix="convert the file, or correct its extension",
+            str(path),
+            f"a file with the extension {', '.join(KINDS)}",
+            "convert the file, or correct its extension",
         )
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise refuse(
-            where,
-            "the table cannot be read",
-            given=f"{path}: {error.strerror}",
-            expected="a file",
-            fix="check the path",
+            where, "the table cannot be read", f"{path}: {error.strerror}", "a file", "check the path"
         ) from error
     if b"\0" in raw:
         raise refuse(
-            where,
-            "not a text file",
-            given=f"{path} contains zero bytes",
-            expected="UTF-8 text",
-            fix="export the table as CSV in UTF-8",
+            where, "not a text file", f"{path} contains zero bytes", "UTF-8 text", "export the table as CSV in UTF-8"
         )
     try:
         return raw.decode("utf-8-sig")
@@ -134,9 +124,9 @@ def _content(path: Path, where: str) -> str:
         raise refuse(
             where,
             "the table is not UTF-8",
-            given=f"{path}, line {line}",
-            expected="UTF-8",
-            fix="convert it to UTF-8, for example with iconv",
+            f"{path}, line {line}",
+            "UTF-8",
+            "convert it to UTF-8, for example with iconv",
         ) from error
 
 
@@ -167,9 +157,9 @@ def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
         raise refuse(
             where,
             "a line is not a JSON object",
-            given=f"{path}, line {invalid[0][0]}: {invalid[0][1]}{more}",
-            expected="a JSON object on every line",
-            fix="correct the line",
+            f"{path}, line {invalid[0][0]}: {invalid[0][1]}{more}",
+            "a JSON object on every line",
+            "correct the line",
         )
 
 
@@ -185,10 +175,10 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
         raise refuse(
             where,
             "rows of different widths",
-            given=f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
+            f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
             + (f" (and {len(uneven) - 1} more rows)" if len(uneven) > 1 else ""),
-            expected="the same number of fields in every row",
-            fix="quote texts that contain the separator",
+            "the same number of fields in every row",
+            "quote texts that contain the separator",
         )
     first = [name.strip() for name in records[0][1]]
     named = _is_header(first, [fields for _, fields in records[1:]], text, label)
@@ -197,9 +187,9 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
         raise refuse(
             where,
             "duplicate column names",
-            given=f"{path}: {', '.join(map(repr, twice))}",
-            expected="distinct names",
-            fix="rename the columns in the first line",
+            f"{path}: {', '.join(map(repr, twice))}",
+            "distinct names",
+            "rename the columns in the first line",
         )
     names = first if named else [str(number) for number in range(1, width + 1)]
     for line, fields in records[1:] if named else records:
@@ -227,9 +217,9 @@ def _parsed(raw: str, path: Path, where: str) -> list[tuple[int, list[str]]]:
         raise refuse(
             where,
             "the table cannot be read",
-            given=f"{path}, the row that starts in line {begins}: {error}",
-            expected="CSV with balanced quotes",
-            fix="double the quotes inside quoted texts",
+            f"{path}, the row that starts in line {begins}: {error}",
+            "CSV with balanced quotes",
+            "double the quotes inside quoted texts",
         ) from error
     finally:
         csv.field_size_limit(limit)
@@ -262,9 +252,9 @@ def _choose(
     missing = [
         Reason(
             f"no such column for --{option}",
-            given=f"{name!r}; {path} has {', '.join(map(repr, names))}",
-            expected="one of these columns",
-            fix=f"pass one of them with --{option}",
+            f"{name!r}; {path} has {', '.join(map(repr, names))}",
+            "one of these columns",
+            f"pass one of them with --{option}",
         )
         for option, name in (("text", text), ("label", label))
         if name is not None and name not in names
@@ -275,17 +265,17 @@ def _choose(
         raise refuse(
             where,
             "--text and --label name the same column",
-            given=repr(text),
-            expected="two different columns",
-            fix="choose another column for one of them",
+            repr(text),
+            "two different columns",
+            "choose another column for one of them",
         )
     if labelled and len(names) < 2:
         raise refuse(
             where,
             "no label column",
-            given=f"{path} has only the column {names[0]!r}",
-            expected="a text column and a label column",
-            fix="add a label column, or check the separator",
+            f"{path} has only the column {names[0]!r}",
+            "a text column and a label column",
+            "add a label column, or check the separator",
         )
     if text is None:
         length = {name: sum(len(fields.get(name, "")) for _, fields in rows) for name in names if name != label}

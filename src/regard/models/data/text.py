@@ -72,27 +72,20 @@ def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
                 documents.setdefault(path.resolve(), Document(str(path), text))
             elif named:
                 reasons.append(
-                    Reason(
-                        "empty file",
-                        given=str(path),
-                        expected="a file that contains text",
-                        fix="omit the file, or check the path",
-                    )
+                    Reason("empty file", str(path), "a file that contains text", "omit the file, or check the path")
                 )
         if not named and not texts:
             what = "no text in the folder" if place.is_dir() else "no such file"
             reasons.append(
                 Reason(
                     what,
-                    given=str(place),
-                    expected="a text file, a folder of text files, or a pattern such as 'notes/*.md'",
-                    fix="check the path",
+                    str(place),
+                    "a text file, a folder of text files, or a pattern such as 'notes/*.md'",
+                    "check the path",
                 )
             )
     if not reasons and not documents:
-        reasons.append(
-            Reason("no text", given="no file", expected="one or more text files", fix="pass files, folders or patterns")
-        )
+        reasons.append(Reason("no text", "no file", "one or more text files", "pass files, folders or patterns"))
     if reasons:
         raise Refused(where, reasons)
     return list(documents.values())
@@ -152,13 +145,11 @@ def _text(path: Path) -> str:
 
 def _problem(path: Path, error: OSError | ValueError) -> Reason:
     if isinstance(error, OSError):
-        return Reason(
-            "the file cannot be read", given=f"{path}: {error.strerror}", expected="a text file", fix="check the path"
-        )
+        return Reason("the file cannot be read", f"{path}: {error.strerror}", "a text file", "check the path")
     detail = f"byte {error.start}" if isinstance(error, UnicodeDecodeError) else str(error)
     return Reason(
         "not a text file",
-        given=f"{path}: {detail}",
-        expected="UTF-8 text",
-        fix="omit the file, or convert it to UTF-8, for example with iconv",
+        f"{path}: {detail}",
+        "UTF-8 text",
+        "omit the file, or convert it to UTF-8, for example with iconv",
     )

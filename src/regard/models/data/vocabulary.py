@@ -102,9 +102,9 @@ class Pairs:
             raise refuse(
                 "train",
                 "the vocabulary is too small",
-                given=f"{size} tokens",
-                expected=f"{Bytes.size} or more: every byte, and the end-of-document token",
-                fix="increase --vocabulary, or use --tokenizer bytes",
+                f"{size} tokens",
+                f"{Bytes.size} or more: every byte, and the end-of-document token",
+                "increase --vocabulary, or use --tokenizer bytes",
             )
         tokenizers = _library()
         made = tokenizers.Tokenizer(tokenizers.models.BPE())

@@ -184,11 +184,11 @@ def _check_cache(cache: list[Any], prompts: int) -> None:
         raise refuse(
             "generate",
             "the caches do not fit the prompts",
-            given="caches that hold positions already"
+            "caches that hold positions already"
             if filled
             else f"caches for {', '.join(map(str, sorted(counts)))} sequences, {prompts} prompts",
-            expected="empty caches with a sequence for each prompt",
-            fix="make new ones: model.cache(len(prompts))",
+            "empty caches with a sequence for each prompt",
+            "make new ones: model.cache(len(prompts))",
         )
 
 
@@ -199,9 +199,9 @@ def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
         reasons.append(
             Reason(
                 "dropout is active",
-                given=f"a model in training mode with dropout={config.dropout}",
-                expected="a model in evaluation mode",
-                fix="call model.eval()",
+                f"a model in training mode with dropout={config.dropout}",
+                "a model in evaluation mode",
+                "call model.eval()",
             )
         )
     texts: list[list[int]] = []
@@ -220,12 +220,7 @@ def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
             if given.numel() == 0 and not isinstance(prompt, str):
                 fix = "start with one token, such as the end-of-document token"
             reasons.append(
-                Reason(
-                    f"prompt {number} is not a sequence of tokens",
-                    given=f"{prompt!r:.60}",
-                    expected="one or more integers",
-                    fix=fix,
-                )
+                Reason(f"prompt {number} is not a sequence of tokens", f"{prompt!r:.60}", "one or more integers", fix)
             )
             continue
         text = given.tolist()
@@ -234,18 +229,18 @@ def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
             reasons.append(
                 Reason(
                     f"prompt {number} contains tokens outside the vocabulary",
-                    given=f"token {outside[0]}",
-                    expected=f"0 … {config.vocabulary - 1}",
-                    fix="encode it with the model's vocabulary",
+                    f"token {outside[0]}",
+                    f"0 … {config.vocabulary - 1}",
+                    "encode it with the model's vocabulary",
                 )
             )
         if config.longest is not None and len(text) + tokens > config.longest:
             reasons.append(
                 Reason(
                     f"prompt {number} is too long",
-                    given=f"{len(text)} tokens and {tokens} new ones",
-                    expected=f"at most {config.longest} tokens: the model has learned positions",
-                    fix="request fewer tokens, or shorten the prompt",
+                    f"{len(text)} tokens and {tokens} new ones",
+                    f"at most {config.longest} tokens: the model has learned positions",
+                    "request fewer tokens, or shorten the prompt",
                 )
             )
         texts.append(text)

@@ -130,9 +130,9 @@ class Sampling:
             reasons.append(
                 Reason(
                     "temperature is out of range",
-                    given=f"temperature={self.temperature!r}",
-                    expected="a number above 0",
-                    fix="pass greedy=True to always choose the most probable token",
+                    f"temperature={self.temperature!r}",
+                    "a number above 0",
+                    "pass greedy=True to always choose the most probable token",
                 )
             )
         if self.top_k is not None:
@@ -146,9 +146,9 @@ class Sampling:
                 reasons.append(
                     Reason(
                         f"{name} is out of range",
-                        given=f"{name}={value!r}",
-                        expected="a number above 0 and at most 1",
-                        fix=f"omit {name} to sample from all tokens",
+                        f"{name}={value!r}",
+                        "a number above 0 and at most 1",
+                        f"omit {name} to sample from all tokens",
                     )
                 )
         unused = [
@@ -159,9 +159,9 @@ class Sampling:
             reasons.append(
                 Reason(
                     "greedy cannot be combined with sampling options",
-                    given=f"greedy=True, {', '.join(unused)}",
-                    expected="greedy=True alone",
-                    fix="omit greedy, or the other options",
+                    f"greedy=True, {', '.join(unused)}",
+                    "greedy=True alone",
+                    "omit greedy, or the other options",
                 )
             )
         if reasons:
@@ -184,9 +184,9 @@ class Sampling:
             raise refuse(
                 "generate",
                 "the logits are not finite",
-                given="NaN or infinity",
-                expected="a finite largest logit in every row",
-                fix="find the first layer that computes NaN or infinity with regard.torch.trace",
+                "NaN or infinity",
+                "a finite largest logit in every row",
+                "find the first layer that computes NaN or infinity with regard.torch.trace",
             )
         if self.greedy:
             return logits.argmax(-1)

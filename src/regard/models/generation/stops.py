@@ -35,28 +35,20 @@ class Stops:
                 reasons.append(
                     Reason(
                         "a stop string requires decode",
-                        given=f"stop={each!r}, decode=None",
-                        expected="a function from tokens to text",
-                        fix="pass decode=, or pass the string as tokens",
+                        f"stop={each!r}, decode=None",
+                        "a function from tokens to text",
+                        "pass decode=, or pass the string as tokens",
                     )
                 )
             elif not isinstance(each, Sequence):
                 reasons.append(
                     Reason(
-                        "invalid stop sequence",
-                        given=f"{each!r}",
-                        expected="a sequence of tokens, or a string",
-                        fix=f"pass [{each!r}]",
+                        "invalid stop sequence", f"{each!r}", "a sequence of tokens, or a string", f"pass [{each!r}]"
                     )
                 )
             elif not len(each):
                 reasons.append(
-                    Reason(
-                        "empty stop sequence",
-                        given=f"{each!r}",
-                        expected="at least one token or character",
-                        fix="remove it",
-                    )
+                    Reason("empty stop sequence", f"{each!r}", "at least one token or character", "remove it")
                 )
         if reasons:
             raise Refused("generate", reasons)

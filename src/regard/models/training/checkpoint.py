@@ -151,9 +151,9 @@ def build(
         raise refuse(
             where,
             "unknown model class",
-            given=f"{described['kind']!r} in {path}",
-            expected=f"one of {', '.join(KINDS)}",
-            fix="update regard: the file may have been written by a newer version",
+            f"{described['kind']!r} in {path}",
+            f"one of {', '.join(KINDS)}",
+            "update regard: the file may have been written by a newer version",
         )
     kind, config_class = KINDS[described["kind"]]
     config = config_class.from_dict(described["config"])
@@ -173,9 +173,9 @@ def find(folder: Path | str, where: str) -> Path:
         raise refuse(
             where,
             "no model in the folder",
-            given=given,
-            expected=f"a folder with {NAME}",
-            fix="check the path, or train a model with regard train or regard classify",
+            given,
+            f"a folder with {NAME}",
+            "check the path, or train a model with regard train or regard classify",
         )
     return path
 
@@ -193,24 +193,18 @@ def check_free(folder: Path, where: str, fix: str) -> None:
     """
     other = "choose another folder with --out"
     if folder.exists() and not folder.is_dir():
-        raise refuse(where, "the folder is a file", given=str(folder), expected="a folder", fix=other)
+        raise refuse(where, "the folder is a file", str(folder), "a folder", other)
     left = (f".{NAME}.part", LOCK)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name not in left) if folder.exists() else []
     if NAME in names:
-        raise refuse(
-            where,
-            "the folder already contains a model",
-            given=str(folder),
-            expected="a new or empty folder",
-            fix=fix,
-        )
+        raise refuse(where, "the folder already contains a model", str(folder), "a new or empty folder", fix)
     if names:
         raise refuse(
             where,
             "the folder is not empty",
-            given=f"{folder} contains {', '.join(names[:3])}",
-            expected="a new or empty folder",
-            fix=other,
+            f"{folder} contains {', '.join(names[:3])}",
+            "a new or empty folder",
+            other,
         )
 
 
@@ -223,13 +217,11 @@ def claim(folder: Path, where: str) -> Iterator[None]:
             free = system.lock(file.fileno())
         except OSError as error:
             what, given = "the folder cannot be written", f"{folder}: {error.strerror}"
-            raise refuse(
-                where, what, given=given, expected="a writable folder", fix="change its permissions"
-            ) from error
+            raise refuse(where, what, given, "a writable folder", "change its permissions") from error
         if not free:
             given, expected = f"another process is training in {folder}", "one process per folder"
             fix = "wait for it or stop it, or choose another folder with --out"
-            raise refuse(where, "the folder is in use", given=given, expected=expected, fix=fix)
+            raise refuse(where, "the folder is in use", given, expected, fix)
         yield
 
 
@@ -272,9 +264,9 @@ def restore(
             [
                 Reason(
                     "the weights do not fit the configuration",
-                    given=f"{path}: {problem}",
-                    expected="the tensors of the configuration",
-                    fix="restore the original file, or use an earlier copy",
+                    f"{path}: {problem}",
+                    "the tensors of the configuration",
+                    "restore the original file, or use an earlier copy",
                 )
                 for problem in sorted(wrong)
             ],
@@ -329,7 +321,7 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
 
     def damaged(how: str) -> Refused:
         whole, fix = "an unchanged file", "use an earlier copy, or train again"
-        return refuse(where, "the model file is damaged", given=f"{path}: {how}", expected=whole, fix=fix)
+        return refuse(where, "the model file is damaged", f"{path}: {how}", whole, fix)
 
     try:
         with safe_open(path, "pt") as file:
@@ -338,17 +330,17 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
                 raise refuse(
                     where,
                     "the file was not written by regard",
-                    given=str(path),
-                    expected="a model that regard saved",
-                    fix="pass a folder of regard train or regard classify; a transformers model also has a config.json",
+                    str(path),
+                    "a model that regard saved",
+                    "pass a folder of regard train or regard classify; a transformers model also has a config.json",
                 )
             if metadata[MARK] != str(VERSION):
                 raise refuse(
                     where,
                     "unknown format version",
-                    given=f"version {metadata[MARK]} in {path}",
-                    expected=f"version {VERSION}",
-                    fix="update regard",
+                    f"version {metadata[MARK]} in {path}",
+                    f"version {VERSION}",
+                    "update regard",
                 )
             complete = metadata.keys() == {"format", MARK, "described", "sum"} and metadata["format"] == "pt"
             if not complete or metadata["sum"] != str(zlib.crc32(metadata["described"].encode())):
@@ -361,9 +353,9 @@ def read(path: Path, prefix: str, where: str) -> tuple[dict[str, torch.Tensor], 
         raise refuse(
             where,
             "the model cannot be read",
-            given=f"{path}: {error.strerror}",
-            expected="a readable file",
-            fix="check the path and its permissions",
+            f"{path}: {error.strerror}",
+            "a readable file",
+            "check the path and its permissions",
         ) from error
     for name, tensor in tensors.items():
         if described["sums"].get(name) != _sum(tensor):

@@ -67,20 +67,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.tokenizer not in ("bytes", "bpe"):
             raise refuse(
-                "classify",
-                "unknown tokenizer",
-                given=repr(self.tokenizer),
-                expected="'bytes' or 'bpe'",
-                fix="choose one of them",
+                "classify", "unknown tokenizer", repr(self.tokenizer), "'bytes' or 'bpe'", "choose one of them"
             )
         if self.context < 1:
-            raise refuse(
-                "classify",
-                "context is too small",
-                given=repr(self.context),
-                expected="1 or more",
-                fix="increase --context",
-            )
+            raise refuse("classify", "context is too small", repr(self.context), "1 or more", "increase --context")
         self.recipe(1)
 
     def recipe(self, rows: int) -> Recipe:
@@ -115,9 +105,9 @@ class Classification:
             raise refuse(
                 "classify",
                 "only one class",
-                given=f"every row of {table.name} has the label {self.classes[0]!r}",
-                expected="two or more classes",
-                fix="add rows of another class, or choose another column with --label",
+                f"every row of {table.name} has the label {self.classes[0]!r}",
+                "two or more classes",
+                "add rows of another class, or choose another column with --label",
             )
         self.majority = self.classes.index(counts.most_common(1)[0][0])
         self.held, self.held_labels = held, _numbers(held, self.classes)
@@ -173,9 +163,9 @@ class Classification:
             raise refuse(
                 "classify",
                 "the model cannot be written",
-                given=f"{folder}: {error.strerror}",
-                expected="a writable folder with free space",
-                fix="choose another folder with --out",
+                f"{folder}: {error.strerror}",
+                "a writable folder with free space",
+                "choose another folder with --out",
             ) from error
 
     def _loss(self, texts: list[torch.Tensor], labels: torch.Tensor, number: int) -> torch.Tensor:
@@ -208,9 +198,9 @@ def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
         raise refuse(
             "classify",
             "too few rows",
-            given=f"{len(table.texts)} rows in {table.name}",
-            expected=f"{FEWEST} or more, of which a fifth is held out",
-            fix="add rows, or pass a table to evaluate on with --test",
+            f"{len(table.texts)} rows in {table.name}",
+            f"{FEWEST} or more, of which a fifth is held out",
+            "add rows, or pass a table to evaluate on with --test",
         )
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in enumerate(table.texts):
@@ -230,9 +220,9 @@ def split(table: Table, seed: int = 0) -> tuple[Table, Table]:
         raise refuse(
             "classify",
             "too few rows",
-            given=f"{table.name} has too few rows of each class",
-            expected="enough rows of one class to hold out a fifth",
-            fix="add rows, or pass a table to evaluate on with --test",
+            f"{table.name} has too few rows of each class",
+            "enough rows of one class to hold out a fifth",
+            "add rows, or pass a table to evaluate on with --test",
         )
     return _part(table, [row for row in range(len(table.texts)) if row not in held]), _part(table, sorted(held))
 
@@ -289,9 +279,9 @@ def _numbers(table: Table, classes: Sequence[str]) -> list[int]:
             [
                 Reason(
                     "unknown class",
-                    given=f"{label!r} in line {line} of {table.name}",
-                    expected=f"a class of the training table: {known}",
-                    fix="add rows of this class to the training table, or remove them from this one",
+                    f"{label!r} in line {line} of {table.name}",
+                    f"a class of the training table: {known}",
+                    "add rows of this class to the training table, or remove them from this one",
                 )
                 for label, line in sorted(unknown.items())[:5]
             ],

@@ -62,9 +62,9 @@ class Recipe:
                 reasons.append(
                     Reason(
                         f"{name} is too small",
-                        given=repr(getattr(self, name)),
-                        expected=f"an integer, {least} or more",
-                        fix=f"increase {name}",
+                        repr(getattr(self, name)),
+                        f"an integer, {least} or more",
+                        f"increase {name}",
                     )
                 )
         for name in ("learning_rate", "clip"):
@@ -72,28 +72,20 @@ class Recipe:
                 reasons.append(
                     Reason(
                         f"{name} is out of range",
-                        given=repr(getattr(self, name)),
-                        expected="a number above 0",
-                        fix=f"choose another {name}",
+                        repr(getattr(self, name)),
+                        "a number above 0",
+                        f"choose another {name}",
                     )
                 )
         if not 0 <= self.weight_decay < math.inf:
             reasons.append(
                 Reason(
-                    "weight_decay is out of range",
-                    given=repr(self.weight_decay),
-                    expected="0 or more",
-                    fix="choose another weight_decay",
+                    "weight_decay is out of range", repr(self.weight_decay), "0 or more", "choose another weight_decay"
                 )
             )
         if self.precision not in ("float32", "bfloat16"):
             reasons.append(
-                Reason(
-                    "unknown precision",
-                    given=repr(self.precision),
-                    expected="'float32' or 'bfloat16'",
-                    fix="choose one of them",
-                )
+                Reason("unknown precision", repr(self.precision), "'float32' or 'bfloat16'", "choose one of them")
             )
         if reasons:
             raise Refused("train", reasons)
@@ -200,9 +192,9 @@ class Training:
                 raise refuse(
                     "train",
                     "the training has diverged",
-                    given=f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
-                    expected="finite numbers",
-                    fix="decrease --learning-rate or increase --warmup; the last checkpoint is unchanged",
+                    f"loss {total:.3g} and gradient {norm:.3g} at step {step + 1}",
+                    "finite numbers",
+                    "decrease --learning-rate or increase --warmup; the last checkpoint is unchanged",
                 )
             for group in self.optimizer.param_groups:
                 group["lr"] = recipe.rate(step)
@@ -277,6 +269,4 @@ def check_device(name: str, where: str) -> None:
     available = {"cpu": True, "cuda": torch.cuda.is_available()}
     if not available.get(name.split(":")[0], False):
         known = " or ".join(kind for kind, present in available.items() if present)
-        raise refuse(
-            where, "the device is not available", given=name, expected=known, fix=f"choose {known} with --device"
-        )
+        raise refuse(where, "the device is not available", name, known, f"choose {known} with --device")

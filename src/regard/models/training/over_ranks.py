@@ -87,9 +87,7 @@ class Ranks(Alone):
 
     def __init__(self, transport: Transport, divide: str = "batch"):
         if divide not in DIVIDED:
-            raise refuse(
-                "train", "--divide is unknown", given=divide, expected=" or ".join(DIVIDED), fix="choose one of them"
-            )
+            raise refuse("train", "--divide is unknown", divide, " or ".join(DIVIDED), "choose one of them")
         self.transport, self.divided, self.first = transport, divide, transport.rank == 0
         self.division: Division = Rows(transport)
 
@@ -100,27 +98,27 @@ class Ranks(Alone):
             reasons.append(
                 Reason(
                     "several ranks train on the CPU only",
-                    given=f"--device {recipe.device}, {ranks} ranks",
-                    expected="--device cpu",
-                    fix="choose it, or train with one rank",
+                    f"--device {recipe.device}, {ranks} ranks",
+                    "--device cpu",
+                    "choose it, or train with one rank",
                 )
             )
         if self.divided == "batch" and recipe.batch < ranks:
             reasons.append(
                 Reason(
                     "some ranks have no sequence of a batch",
-                    given=f"--batch {recipe.batch}, {ranks} ranks",
-                    expected="a sequence for each rank",
-                    fix=f"use {recipe.batch} ranks or fewer, or --divide tokens",
+                    f"--batch {recipe.batch}, {ranks} ranks",
+                    "a sequence for each rank",
+                    f"use {recipe.batch} ranks or fewer, or --divide tokens",
                 )
             )
         if self.divided == "tokens" and settings.context < PAGE * ranks:
             reasons.append(
                 Reason(
                     "some ranks have no tokens of a sequence",
-                    given=f"--context {settings.context}, {ranks} ranks",
-                    expected=f"{PAGE} tokens or more for each rank",
-                    fix="use fewer ranks, or --divide batch",
+                    f"--context {settings.context}, {ranks} ranks",
+                    f"{PAGE} tokens or more for each rank",
+                    "use fewer ranks, or --divide batch",
                 )
             )
         if reasons:

@@ -93,9 +93,9 @@ class Run:
             raise refuse(
                 "train",
                 "the run was continued by another process",
-                given=f"step {self.saved} here, {newest} in {self.folder}",
-                expected="the newest checkpoint",
-                fix="start again with --resume",
+                f"step {self.saved} here, {newest} in {self.folder}",
+                "the newest checkpoint",
+                "start again with --resume",
             )
 
     def _steps(self) -> Iterator[dict[str, Any]]:
@@ -142,9 +142,9 @@ class Run:
             raise refuse(
                 "train",
                 "the folder cannot be created",
-                given=f"{self.folder}: {error.strerror}",
-                expected="a writable location",
-                fix="choose another folder with --out",
+                f"{self.folder}: {error.strerror}",
+                "a writable location",
+                "choose another folder with --out",
             ) from error
 
     def save(self) -> None:
@@ -199,9 +199,9 @@ class Run:
         return refuse(
             "train",
             f"the {what} cannot be written",
-            given=f"{self.folder}: {error.strerror}",
-            expected="a writable folder with free space",
-            fix=f"free some space, then continue with --resume: the checkpoint of step {self.saved} is complete",
+            f"{self.folder}: {error.strerror}",
+            "a writable folder with free space",
+            f"free some space, then continue with --resume: the checkpoint of step {self.saved} is complete",
         )
 
     def _fingerprint(self) -> list[int]:
@@ -225,9 +225,9 @@ class Run:
             raise refuse(
                 "train",
                 "the log cannot be read",
-                given=f"{self.folder / LOG}: {error}",
-                expected="the lines that regard train wrote",
-                fix="move the log away: the checkpoint does not need it",
+                f"{self.folder / LOG}: {error}",
+                "the lines that regard train wrote",
+                "move the log away: the checkpoint does not need it",
             ) from error
         if not self.ranks.first:
             return
@@ -304,17 +304,17 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
         raise refuse(
             "train",
             "the folder does not contain a training run",
-            given=f"{path} is a model without training state",
-            expected="a folder of regard train",
-            fix="start a new run with another --out",
+            f"{path} is a model without training state",
+            "a folder of regard train",
+            "start a new run with another --out",
         )
     settings = Settings().changed(about["settings"])
     reasons = [
         Reason(
             f"--{name.replace('_', '-')} cannot change when a run is resumed",
-            given=f"{value}, the run has {settings.flat()[name]}",
-            expected="the original settings of the run",
-            fix="omit the option, or start a new run with another --out",
+            f"{value}, the run has {settings.flat()[name]}",
+            "the original settings of the run",
+            "omit the option, or start a new run with another --out",
         )
         for name, value in wishes.items()
         if name not in FREE and value != settings.flat()[name]
@@ -327,9 +327,9 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
         raise refuse(
             "train",
             "the run is complete",
-            given=f"{about['done']} of {settings.recipe.steps} steps done",
-            expected="more steps",
-            fix=f"increase --steps, for example --steps {2 * about['done']}",
+            f"{about['done']} of {settings.recipe.steps} steps done",
+            "more steps",
+            f"increase --steps, for example --steps {2 * about['done']}",
         )
     documents = text.read(places or about["files"])
     saved = checkpoint.build(tensors, described, path, "train")
@@ -340,9 +340,9 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
         raise refuse(
             "train",
             "the texts have changed",
-            given=f"the tokens of {len(documents)} files differ from those at the start of the run",
-            expected="the same texts",
-            fix="restore the original files, or start a new run with another --out",
+            f"the tokens of {len(documents)} files differ from those at the start of the run",
+            "the same texts",
+            "restore the original files, or start a new run with another --out",
         )
     run._restore(tensors, about)
     return run
@@ -357,9 +357,9 @@ def _tokens(
     reasons = [
         Reason(
             "too little text",
-            given=f"{name} has {len(part)} tokens",
-            expected=f"more than the context of {settings.context} tokens",
-            fix="add text, or decrease --context",
+            f"{name} has {len(part)} tokens",
+            f"more than the context of {settings.context} tokens",
+            "add text, or decrease --context",
         )
         for name, part in zip(names, parts)
         if len(part) <= settings.context

@@ -54,12 +54,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         reasons = [
-            Reason(
-                f"unknown {name}",
-                given=repr(getattr(self, name)),
-                expected=" or ".join(map(repr, known)),
-                fix="choose one of them",
-            )
+            Reason(f"unknown {name}", repr(getattr(self, name)), " or ".join(map(repr, known)), "choose one of them")
             for name, known in {"tokenizer": ("bytes", "bpe"), "style": ("llama", "gpt")}.items()
             if getattr(self, name) not in known
         ]
@@ -67,9 +62,9 @@ class Settings:
             reasons.append(
                 Reason(
                     "the vocabulary is too small",
-                    given=f"{self.vocabulary} tokens",
-                    expected=f"{Bytes.size} or more: every byte, and the end-of-document token",
-                    fix="increase --vocabulary, or use --tokenizer bytes",
+                    f"{self.vocabulary} tokens",
+                    f"{Bytes.size} or more: every byte, and the end-of-document token",
+                    "increase --vocabulary, or use --tokenizer bytes",
                 )
             )
         if reasons:

@@ -99,9 +99,9 @@ class DividedMultiHeadAttention(MultiHeadAttention):
                 raise refuse(
                     WHERE,
                     "weights or nested tensors, of a layer whose heads are divided over ranks",
-                    given="nested tensors" if query.is_nested else "need_weights=True, which is the default",
-                    expected="need_weights=False, and padded tensors",
-                    fix="pass need_weights=False",
+                    "nested tensors" if query.is_nested else "need_weights=True, which is the default",
+                    "need_weights=False, and padded tensors",
+                    "pass need_weights=False",
                 )
 
         _agree(self, [query, key, value], check)
@@ -126,9 +126,9 @@ def _agree(layer: Any, given: list[torch.Tensor], check: Callable[[], None]) -> 
                 raise refuse(
                     WHERE,
                     "an input is a DTensor",
-                    given=f"{type(rows).__name__} with {rows.placements}",
-                    expected="a tensor with all rows, the same on every rank",
-                    fix="pass x.full_tensor()",
+                    f"{type(rows).__name__} with {rows.placements}",
+                    "a tensor with all rows, the same on every rank",
+                    "pass x.full_tensor()",
                 )
         check()
         shapes = ", ".join(f"{tuple(rows.shape)} {rows.dtype}" for rows in given)

@@ -117,7 +117,7 @@ def _share(number: int, parts: int, total: int) -> range:
 def _check(rank: int, R: int, H: int, G: int) -> None:
     """Raises `Refused` with every problem of the sizes."""
     reasons = [
-        Reason(f"{name} is out of range", given=f"{name}={value:,}", expected=f"1 to {MOST:,}", fix=f"check {name}")
+        Reason(f"{name} is out of range", f"{name}={value:,}", f"1 to {MOST:,}", f"check {name}")
         for name, value in (("ranks", R), ("heads", H), ("key_heads", G))
         if not 1 <= value <= MOST
     ]
@@ -127,28 +127,23 @@ def _check(rank: int, R: int, H: int, G: int) -> None:
         reasons.append(
             Reason(
                 "the key heads do not divide the query heads",
-                given=f"heads={H}, key_heads={G}",
-                expected="heads to be a multiple of key_heads",
-                fix=f"nearest: {', '.join(near)}",
+                f"heads={H}, key_heads={G}",
+                "heads to be a multiple of key_heads",
+                f"nearest: {', '.join(near)}",
             )
         )
     if not reasons and R > H:
         reasons.append(
             Reason(
                 "more ranks than query heads",
-                given=f"ranks={R}, heads={H}",
-                expected=f"at most {H} ranks: each computes at least one query head",
-                fix=f"pass ranks={H}; divide rows over the other ranks",
+                f"ranks={R}, heads={H}",
+                f"at most {H} ranks: each computes at least one query head",
+                f"pass ranks={H}; divide rows over the other ranks",
             )
         )
     if R >= 1 and not 0 <= rank < R:
         reasons.append(
-            Reason(
-                "the rank does not exist",
-                given=f"rank={rank}, ranks={R}",
-                expected=f"0 to {R - 1}",
-                fix="ranks count from 0",
-            )
+            Reason("the rank does not exist", f"rank={rank}, ranks={R}", f"0 to {R - 1}", "ranks count from 0")
         )
     if reasons:
         raise Refused("heads", reasons)

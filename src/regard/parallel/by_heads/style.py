@@ -101,17 +101,17 @@ def _known(module: torch.nn.Module) -> tuple[Callable[..., None], int, int]:
         raise refuse(
             WHERE,
             "the heads of this layer cannot be divided",
-            given=type(module).__name__,
-            expected="Attention, DifferentialAttention or MultiHeadAttention of regard.torch, undivided",
-            fix="name such layers in the plan, or leave this one whole on every rank",
+            type(module).__name__,
+            "Attention, DifferentialAttention or MultiHeadAttention of regard.torch, undivided",
+            "name such layers in the plan, or leave this one whole on every rank",
         )
     if not plain or module.attend is not attention:
         raise refuse(
             WHERE,
             "the layer was changed",
-            given="projections of another type, or another function `attend`",
-            expected="the layer as it was constructed",
-            fix="divide it first, and change it then",
+            "projections of another type, or another function `attend`",
+            "the layer as it was constructed",
+            "divide it first, and change it then",
         )
     return found
 

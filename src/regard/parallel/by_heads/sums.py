@@ -44,9 +44,9 @@ class Ranks:
         raise refuse(
             "HeadParallel",
             "a layer whose heads are divided over ranks cannot be saved as an object",
-            given="pickle or torch.save of the layer",
-            expected="its state_dict(), which has the heads of this rank",
-            fix="save layer.state_dict() on each rank, or the whole layer before it is divided",
+            "pickle or torch.save of the layer",
+            "its state_dict(), which has the heads of this rank",
+            "save layer.state_dict() on each rank, or the whole layer before it is divided",
         )
 
 

@@ -176,9 +176,9 @@ def _attended(
             raise refuse(
                 WHERE,
                 "the heads of DTensors are not divided",
-                given="DTensors and heads_group=…",
-                expected="plain tensors of the tokens of each rank",
-                fix="pass tensor.to_local(), or omit heads_group",
+                "DTensors and heads_group=…",
+                "plain tensors of the tokens of each rank",
+                "pass tensor.to_local(), or omit heads_group",
             )
         mesh = processes(tensors[0].device_mesh if group is None else group, timeout)
         local = local_of(WHERE, mesh, place, tensors)
@@ -206,9 +206,9 @@ def _on_devices(
             raise refuse(
                 WHERE,
                 "only the CPU divides heads and stripes",
-                given=f"tensors on {device_of(tensors[0])}, with stripe or heads_group",
-                expected="neither of them",
-                fix="omit both",
+                f"tensors on {device_of(tensors[0])}, with stripe or heads_group",
+                "neither of them",
+                "omit both",
             )
         return on_devices.checked(WHERE, transport.rank, place, tensors, arguments)
 

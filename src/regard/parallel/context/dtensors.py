@@ -35,9 +35,9 @@ def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
             reasons.append(
                 Reason(
                     f"the tokens of {name} are not divided like those of the others",
-                    given=given,
-                    expected="DTensors on one mesh of one dimension, Shard(the axis of tokens)",
-                    fix=f"{name}.redistribute(mesh, [Shard({name}.ndim - 2)])",
+                    given,
+                    "DTensors on one mesh of one dimension, Shard(the axis of tokens)",
+                    f"{name}.redistribute(mesh, [Shard({name}.ndim - 2)])",
                 )
             )
     if reasons:

@@ -73,18 +73,18 @@ def _check(where: str, whole: Problem, arguments: Arguments) -> None:
         reasons.append(
             Reason(
                 "only the CPU sums gradients of tables and sinks over ranks",
-                given="a table or sinks that require gradients, and tensors on a GPU",
-                expected="tables and sinks without gradients",
-                fix="pass tensor.detach()",
+                "a table or sinks that require gradients, and tensors on a GPU",
+                "tables and sinks without gradients",
+                "pass tensor.detach()",
             )
         )
     if whole.dropout is not None and any(whole.starts):
         reasons.append(
             Reason(
                 "only the CPU counts dropout from batch_start and head_start over ranks",
-                given=f"dropout={arguments.dropout}, {whole.starts}",
-                expected="dropout without them",
-                fix="omit dropout, or batch_start and head_start",
+                f"dropout={arguments.dropout}, {whole.starts}",
+                "dropout without them",
+                "omit dropout, or batch_start and head_start",
             )
         )
     if reasons:

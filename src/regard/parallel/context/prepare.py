@@ -62,9 +62,9 @@ def prepared(
         raise refuse(
             where,
             "tables are not learned where ranks divide the heads",
-            given=f"{len(wanted)} that require gradients",
-            expected="tables without gradients",
-            fix="divide the rows only: omit heads_group",
+            f"{len(wanted)} that require gradients",
+            "tables without gradients",
+            "divide the rows only: omit heads_group",
         )
     gradients = _recording() and bool(
         wanted or any(getattr(each, "requires_grad", False) for each in (*tensors, arguments.sinks))
@@ -82,9 +82,9 @@ def compiled_only(where: str, call: Call) -> None:
         raise refuse(
             where,
             "only the compiled engine computes over several ranks",
-            given="; ".join(against),
-            expected="a call that it supports",
-            fix="compute on one rank: regard.attention",
+            "; ".join(against),
+            "a call that it supports",
+            "compute on one rank: regard.attention",
         )
 
 
@@ -95,14 +95,14 @@ def _stripe(where: str, given: SupportsIndex | None, key_heads: int, wanted: lis
     stripe = integer(given, where, "stripe")
     if not 1 <= stripe <= key_heads:
         expected = f"1 to {key_heads} key heads"
-        raise refuse(where, "stripe is out of range", given=f"{stripe}", expected=expected, fix="omit it")
+        raise refuse(where, "stripe is out of range", f"{stripe}", expected, "omit it")
     if wanted and stripe < key_heads:
         raise refuse(
             where,
             "a learned table needs all heads at once",
-            given=f"stripe={stripe}, and a table that requires gradients, whose sum over heads has one order",
-            expected=f"stripe={key_heads}",
-            fix="omit stripe",
+            f"stripe={stripe}, and a table that requires gradients, whose sum over heads has one order",
+            f"stripe={key_heads}",
+            "omit stripe",
         )
     return stripe
 

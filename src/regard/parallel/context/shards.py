@@ -19,9 +19,9 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
         raise refuse(
             where,
             "only the CPU computes over several ranks",
-            given=", ".join(device_of(each) for each in tensors),
-            expected="tensors in CPU memory",
-            fix="move them: tensor.cpu()",
+            ", ".join(device_of(each) for each in tensors),
+            "tensors in CPU memory",
+            "move them: tensor.cpu()",
         )
     found = [read_array(each, name) for each, name in zip(tensors, "qkv", strict=False)]
     check_tokens(where, found, len(place.positions(transport.rank)), f"place.positions({transport.rank})")
@@ -30,9 +30,9 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
         raise refuse(
             where,
             "q, k and v differ in the axes before the heads",
-            given=", ".join(f"{name} {list(each.shape)}" for name, each in zip("qkv", found, strict=False)),
-            expected="the same batch; nothing is broadcast over several ranks",
-            fix="expand k and v to the batch of q",
+            ", ".join(f"{name} {list(each.shape)}" for name, each in zip("qkv", found, strict=False)),
+            "the same batch; nothing is broadcast over several ranks",
+            "expand k and v to the batch of q",
         )
     return tuple(four_axes(each, q.shape[:-3]) for each in found), q.shape[:-1]
 
@@ -41,14 +41,14 @@ def check_place(where: str, transport: Transport, place: Any) -> None:
     """Refuses what is not a placement for these ranks."""
     if not isinstance(place, Placement):
         fix = "place = rp.place(tokens, ranks=…, mask=…)"
-        raise refuse(where, "place is not a placement", given=type(place).__name__, expected="a Placement", fix=fix)
+        raise refuse(where, "place is not a placement", type(place).__name__, "a Placement", fix)
     if place.ranks != transport.ranks:
         raise refuse(
             where,
             "the placement is for another number of ranks",
-            given=f"{place.ranks} ranks in the placement, {transport.ranks} in the group",
-            expected="as many ranks as the group has processes",
-            fix=f"rp.place(…, ranks={transport.ranks})",
+            f"{place.ranks} ranks in the placement, {transport.ranks} in the group",
+            "as many ranks as the group has processes",
+            f"rp.place(…, ranks={transport.ranks})",
         )
 
 
@@ -57,9 +57,9 @@ def check_tokens(where: str, arrays: Sequence[Any], tokens: int, named: str) -> 
     reasons = [
         Reason(
             f"{name} does not have the tokens of this rank",
-            given=f"{name} {list(array.shape)}",
-            expected=f"(…, heads, {tokens}, depth): {named}, in this order",
-            fix=f"{name} = place.shard({name}, axis=-2, …) of the whole sequence",
+            f"{name} {list(array.shape)}",
+            f"(…, heads, {tokens}, depth): {named}, in this order",
+            f"{name} = place.shard({name}, axis=-2, …) of the whole sequence",
         )
         for name, array in zip("qkv", arrays, strict=False)
         if len(array.shape) < 3 or array.shape[-2] != tokens

@@ -133,9 +133,9 @@ def _prepared(
         raise refuse(
             WHERE,
             "maps are not drawn over several ranks",
-            given="pooled(…)",
-            expected="measures of rows, and what keys receive",
-            fix="draw the map on one rank: regard.attention_stats",
+            "pooled(…)",
+            "measures of rows, and what keys receive",
+            "draw the map on one rank: regard.attention_stats",
         )
     call = Call(request.problem, 1)
     call = call.with_stripe(stripe_of(call.whole.dims["G"]))

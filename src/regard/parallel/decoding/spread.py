@@ -57,18 +57,18 @@ def _checked(caches: Iterable[Any]) -> tuple[list[Local], dict[str, str]]:
         raise refuse(
             NAME,
             "only the caches of layers on the CPU can be spread",
-            given=", ".join(dict.fromkeys(unknown)),
-            expected="regard.KVCache",
-            fix="pass model.cache(batch) of a language model on the CPU",
+            ", ".join(dict.fromkeys(unknown)),
+            "regard.KVCache",
+            "pass model.cache(batch) of a language model on the CPU",
         )
     filled = [number for number, each in enumerate(found) if each.lengths.any()]
     if filled:
         raise refuse(
             NAME,
             "a cache holds positions already",
-            given=f"cache {filled[0]} with lengths {found[filled[0]].lengths.tolist()}",
-            expected="empty caches",
-            fix="spread them before the first tokens: rp.spread(model.cache(batch))",
+            f"cache {filled[0]} with lengths {found[filled[0]].lengths.tolist()}",
+            "empty caches",
+            "spread them before the first tokens: rp.spread(model.cache(batch))",
         )
     return found, {"the number of caches": f"{len(found)}"}
 

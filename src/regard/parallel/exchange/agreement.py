@@ -82,9 +82,9 @@ def _different(where: str, terms: list[dict[str, str]]) -> Refused:
             reasons.append(
                 Reason(
                     f"the ranks disagree about {name}",
-                    given=given,
-                    expected="the same on every rank",
-                    fix="call it with the same arguments on every rank, in the same order of calls",
+                    given,
+                    "the same on every rank",
+                    "call it with the same arguments on every rank, in the same order of calls",
                 )
             )
     return Refused(where, reasons)

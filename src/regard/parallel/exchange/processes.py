@@ -86,9 +86,9 @@ class Processes:
             raise refuse(
                 "regard.parallel",
                 "the group of these ranks was given up",
-                given=step,
-                expected="ranks of a group that exists",
-                fix="exchange before the end of the with block",
+                step,
+                "ranks of a group that exists",
+                "exchange before the end of the with block",
             )
         self._count += 1
         self._guarded(step, lambda: self._store.set(f"regard {self.rank}", f"{self._count}|{time.time()}|{step}"))
@@ -144,18 +144,18 @@ def processes(group: Any = None, seconds: float = SECONDS) -> Processes:
         raise refuse(
             "regard.parallel",
             "the process does not know of others",
-            given="torch.distributed is not initialized",
-            expected="a process group on gloo",
-            fix='start with torchrun, and call torch.distributed.init_process_group("gloo")',
+            "torch.distributed is not initialized",
+            "a process group on gloo",
+            'start with torchrun, and call torch.distributed.init_process_group("gloo")',
         )
     if hasattr(group, "get_group"):
         if group.ndim != 1:
             raise refuse(
                 "regard.parallel",
                 "the mesh has several dimensions",
-                given=f"{group}",
-                expected="one dimension: the ranks that share a sequence",
-                fix='pass one of them: mesh["rows"]',
+                f"{group}",
+                "one dimension: the ranks that share a sequence",
+                'pass one of them: mesh["rows"]',
             )
         group = group.get_group()
     group = dist.group.WORLD if group is None else group

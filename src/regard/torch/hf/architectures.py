@@ -94,9 +94,9 @@ def check_names(names: Iterable[str]) -> None:
     reasons = [
         Reason(
             "no such architecture",
-            given=name,
-            expected="a model_type that transformers knows",
-            fix=did_you_mean(name, families(), "regard models"),
+            name,
+            "a model_type that transformers knows",
+            did_you_mean(name, families(), "regard models"),
         )
         for name in names
         if name not in families()

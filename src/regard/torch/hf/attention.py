@@ -184,9 +184,9 @@ def attend(
         reasons.append(
             Reason(
                 "sinks do not fit the heads",
-                given=f"s_aux of shape {tuple(s_aux.shape)}",
-                expected=f"one per head ({grid[1]},)",
-                fix='use attn_implementation="eager"',
+                f"s_aux of shape {tuple(s_aux.shape)}",
+                f"one per head ({grid[1]},)",
+                'use attn_implementation="eager"',
             )
         )
     if reasons:
@@ -270,10 +270,7 @@ def _unsupported_dtypes(query, key, value) -> list[Reason]:
         if tensor.dtype not in DTYPES:
             reasons.append(
                 Reason(
-                    f"the dtype of the model's {name} is not supported",
-                    given=str(tensor.dtype),
-                    expected=LISTED,
-                    fix="call model.float()",
+                    f"the dtype of the model's {name} is not supported", str(tensor.dtype), LISTED, "call model.float()"
                 )
             )
     return reasons
@@ -301,9 +298,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
             reasons.append(
                 Reason(
                     "a window without a mask",
-                    given=f"sliding_window={window} for {K} keys and attention_mask=None",
-                    expected="the mask of the window",
-                    fix="let transformers build the mask: pass attention_mask (batch, keys), or omit it",
+                    f"sliding_window={window} for {K} keys and attention_mask=None",
+                    "the mask of the window",
+                    "let transformers build the mask: pass attention_mask (batch, keys), or omit it",
                 )
             )
         return (causal(), score, 0) if is_causal and Q > 1 else (None, score, K - Q)
@@ -311,9 +308,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
         reasons.append(
             Reason(
                 "a part of a divided sequence outside rp.sequence",
-                given=f"a mask of the whole sequence, for {Q} of its tokens",
-                expected="the model's call, and recomputation in its backward pass, inside rp.sequence",
-                fix="call loss.backward() inside it too",
+                f"a mask of the whole sequence, for {Q} of its tokens",
+                "the model's call, and recomputation in its backward pass, inside rp.sequence",
+                "call loss.backward() inside it too",
             )
         )
         return None, score, K - Q
@@ -326,9 +323,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
             reasons.append(
                 Reason(
                     "the mask has another shape than the scores",
-                    given=f"{list(mask.shape)}",
-                    expected=f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
-                    fix='report it with the name of the model; meanwhile use attn_implementation="eager"',
+                    f"{list(mask.shape)}",
+                    f"(batch, 1, rows, keys) = {[B, 1, Q, K]}",
+                    'report it with the name of the model; meanwhile use attn_implementation="eager"',
                 )
             )
         return mask.rule, score, mask.query_start
@@ -337,9 +334,9 @@ def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason
         reasons.append(
             Reason(
                 "attention_mask is not a mask",
-                given=shown,
-                expected="booleans (true means may attend), or floats that are added to the scores",
-                fix=how_to_pass(mask.cpu(), "attention_mask")
+                shown,
+                "booleans (true means may attend), or floats that are added to the scores",
+                how_to_pass(mask.cpu(), "attention_mask")
                 if isinstance(mask, torch.Tensor) and not mask.is_complex()
                 else "pass a tensor",
             )
@@ -376,9 +373,9 @@ def _fits(tensor, name: str, grid, reasons: list[Reason]) -> bool:
         reasons.append(
             Reason(
                 f"{name} does not fit",
-                given=f"{list(tensor.shape)}",
-                expected=f"a shape that broadcasts to (B, H, Q, K) = {list(grid)}",
-                fix=f"slice {name} to the rows and keys of this call",
+                f"{list(tensor.shape)}",
+                f"a shape that broadcasts to (B, H, Q, K) = {list(grid)}",
+                f"slice {name} to the rows and keys of this call",
             )
         )
     return fits

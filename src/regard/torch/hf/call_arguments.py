@@ -74,9 +74,9 @@ def unsupported(kwargs: Mapping[str, Any]) -> list[Reason]:
         reasons.append(
             Reason(
                 f"the argument {name} is not supported",
-                given=what,
-                expected="arguments that regard supports, or that do not affect the result",
-                fix=fix,
+                what,
+                "arguments that regard supports, or that do not affect the result",
+                fix,
             )
         )
     return reasons

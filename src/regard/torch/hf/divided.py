@@ -132,7 +132,7 @@ def divided_reasons(
 
 
 def _reason(what: str, *, given: str, fix: str) -> Reason:
-    return Reason(what, given=given, expected="self-attention of a whole sequence without a cache", fix=fix)
+    return Reason(what, given, "self-attention of a whole sequence without a cache", fix)
 
 
 def _same(given: torch.Tensor, positions: torch.Tensor) -> bool:

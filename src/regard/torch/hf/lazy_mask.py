@@ -46,12 +46,9 @@ def _refusal(what: str, kind=Refused) -> Refused:
         [
             Reason(
                 "the model computes with its mask instead of passing it to the attention function",
-                given=what,
-                expected="a model that uses transformers' attention interface",
-                fix=(
-                    'load this model with attn_implementation="eager": its own attention code does not use '
-                    "the interface"
-                ),
+                what,
+                "a model that uses transformers' attention interface",
+                ('load this model with attn_implementation="eager": its own attention code does not use the interface'),
             )
         ],
     )
@@ -239,9 +236,9 @@ def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
             [
                 Reason(
                     "padding has the wrong number of axes",
-                    given=f"attention_mask of shape {tuple(mask.shape)}",
-                    expected="(batch, keys), or a finished mask (batch, heads, queries, keys)",
-                    fix="pass attention_mask as the tokenizer returns it",
+                    f"attention_mask of shape {tuple(mask.shape)}",
+                    "(batch, keys), or a finished mask (batch, heads, queries, keys)",
+                    "pass attention_mask as the tokenizer returns it",
                 )
             ],
         )

@@ -76,10 +76,10 @@ def opened(
             raise refuse(
                 "look",
                 "not a model folder",
-                given=f"{name} has no config.json; it contains {_listed(folder)}",
-                expected="config.json and .safetensors files (transformers); regard look also opens the folders of "
+                f"{name} has no config.json; it contains {_listed(folder)}",
+                "config.json and .safetensors files (transformers); regard look also opens the folders of "
                 "regard train and regard classify",
-                fix=f"regard look {name} --save RUN records it, then pass RUN" if trained else "check the path",
+                f"regard look {name} --save RUN records it, then pass RUN" if trained else "check the path",
             )
         if not any(folder.glob("*.safetensors")):
             if bare and not [each for form in WEIGHTS for each in folder.glob(form)]:
@@ -87,9 +87,9 @@ def opened(
             raise refuse(
                 "look",
                 "no weights that can be read safely",
-                given=f"{name} has no .safetensors file",
-                expected="weights as safetensors; pickle files can run code",
-                fix="save them with save_pretrained",
+                f"{name} has no .safetensors file",
+                "weights as safetensors; pickle files can run code",
+                "save them with save_pretrained",
             )
         return _open(str(folder), folder.resolve().name, True, Needs(writes, reads, sees))
     words = str(name)
@@ -97,9 +97,9 @@ def opened(
         raise refuse(
             "look",
             "no such model",
-            given=f"{words!r} is not a folder",
-            expected="a folder with a model, or a hub id such as gpt2",
-            fix=near_model(words, "check the path"),
+            f"{words!r} is not a folder",
+            "a folder with a model, or a hub id such as gpt2",
+            near_model(words, "check the path"),
         )
     return _open(words, words, False, Needs(writes, reads, sees))
 
@@ -119,9 +119,9 @@ def _untrained(folder: Path) -> Opened:
             raise refuse(
                 "look",
                 "the model is large, and has no weights",
-                given=f"{folder}: {size / 1e9:.0f} GB in float32",
-                expected=f"a configuration of at most {LARGEST / 1e9:.0f} GB",
-                fix="copy the folder, and lower num_hidden_layers in its config.json: two layers show the code",
+                f"{folder}: {size / 1e9:.0f} GB in float32",
+                f"a configuration of at most {LARGEST / 1e9:.0f} GB",
+                "copy the folder, and lower num_hidden_layers in its config.json: two layers show the code",
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -155,9 +155,9 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         raise refuse(
             "look",
             "the model cannot be loaded",
-            given=f"{label}: {first_line(error).rstrip('.')}",
-            expected=f"a model that transformers can load{', with a language head' if needs.writes else ''}",
-            fix="check the folder" if local else near_model(label, NETWORK),
+            f"{label}: {first_line(error).rstrip('.')}",
+            f"a model that transformers can load{', with a language head' if needs.writes else ''}",
+            "check the folder" if local else near_model(label, NETWORK),
         ) from error
     # transformers initializes weights that are not in the file randomly; a pooler has no effect on attention.
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
@@ -165,17 +165,17 @@ def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
         raise refuse(
             "look",
             "a model that does not write",
-            given=f"{label}: its file does not contain {missing[0]}",
-            expected="a language head",
-            fix="pass a language model, or omit generate=",
+            f"{label}: its file does not contain {missing[0]}",
+            "a language head",
+            "pass a language model, or omit generate=",
         )
     if missing:
         raise refuse(
             "look",
             "the file does not contain all weights of the model",
-            given=f"{label}: {len(missing)} are missing, {missing[0]} first",
-            expected="every weight",
-            fix="save the whole model with save_pretrained",
+            f"{label}: {len(missing)} are missing, {missing[0]} first",
+            "every weight",
+            "save the whole model with save_pretrained",
         )
     return Opened(label, model.eval(), tokenizer)
 

@@ -58,9 +58,9 @@ def assigned(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) 
         reasons.append(
             Reason(
                 "a part of the model does not run on regard",
-                given=f"attn_implementation {', '.join(sorted(found))}",
-                expected=f"{NAME!r} everywhere",
-                fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
+                f"attn_implementation {', '.join(sorted(found))}",
+                f"{NAME!r} everywhere",
+                f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
             )
         )
     for kind in {type(module) for module in model.modules() if hasattr(module, "_can_set_attn_implementation")}:
@@ -68,9 +68,9 @@ def assigned(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) 
             reasons.append(
                 Reason(
                     "this model computes its attention itself",
-                    given=kind.__name__,
-                    expected="a model that calls transformers' attention interface",
-                    fix=EAGER,
+                    kind.__name__,
+                    "a model that calls transformers' attention interface",
+                    EAGER,
                 )
             )
     return reasons
@@ -105,9 +105,9 @@ def tried(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) -> 
         reasons.append(
             Reason(
                 "no attention call reached regard",
-                given=f"{type(model).__name__}, run once in miniature",
-                expected="a model that calls transformers' attention interface",
-                fix=EAGER,
+                f"{type(model).__name__}, run once in miniature",
+                "a model that calls transformers' attention interface",
+                EAGER,
             )
         )
     return reasons
@@ -160,10 +160,10 @@ def _fix(model, part) -> str:
 def _failed(kind: type, error: Exception, fix: str) -> Reason:
     if isinstance(error, Refused):
         reason = error.reasons[0]
-        return Reason(reason.what, given=f"{kind.__name__}: {reason.given}", expected=reason.expected, fix=fix)
+        return Reason(reason.what, f"{kind.__name__}: {reason.given}", reason.expected, fix)
     return Reason(
         "this model fails on regard",
-        given=f"{kind.__name__} raises {type(error).__name__}: {first_line(error, 'no message')[:100]}",
-        expected="a model that passes its mask to transformers' attention interface without computing with it",
-        fix=fix,
+        f"{kind.__name__} raises {type(error).__name__}: {first_line(error, 'no message')[:100]}",
+        "a model that passes its mask to transformers' attention interface without computing with it",
+        fix,
     )

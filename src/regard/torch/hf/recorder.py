@@ -96,9 +96,9 @@ class RecordedCall:
             raise refuse(
                 "weights",
                 "heads outside the model",
-                given=f"heads={heads!r}: {error}",
-                expected=f"positions among {H} heads",
-                fix="count from 0, or from the end with negative numbers",
+                f"heads={heads!r}: {error}",
+                f"positions among {H} heads",
+                "count from 0, or from the end with negative numbers",
             ) from error
         rows, keys = ([part] if isinstance(part, int | np.integer) else part for part in (rows, keys))
         weights = [
@@ -212,9 +212,9 @@ def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
         raise refuse(
             "record",
             "this model does not run on regard",
-            given=f"attn_implementation {', '.join(sorted(names)) or 'unknown'}",
-            expected=f"attn_implementation={NAME!r}",
-            fix=f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
+            f"attn_implementation {', '.join(sorted(names)) or 'unknown'}",
+            f"attn_implementation={NAME!r}",
+            f"regard.torch.hf.register(); model.set_attn_implementation({NAME!r})",
         )
     recording = Recording(model)
     with listening(recording):
@@ -223,9 +223,9 @@ def record(model: torch.nn.Module) -> Iterator[list[RecordedCall]]:
         raise refuse(
             "record",
             "no attention call reached regard",
-            given=f"a block in which {type(model).__name__} made none",
-            expected="a call of a model that uses transformers' attention interface",
-            fix="call the model inside the block; if it was called, its attention code does not use the interface: "
+            f"a block in which {type(model).__name__} made none",
+            "a call of a model that uses transformers' attention interface",
+            "call the model inside the block; if it was called, its attention code does not use the interface: "
             'load it with attn_implementation="eager"',
         )
 

@@ -37,9 +37,9 @@ def problems(module: torch.nn.Module, query, key) -> list[Reason]:
     return [
         Reason(
             "the heads of this rank do not have the groups of the model",
-            given=f"{heads} query heads and {key_heads} key heads",
-            expected=f"{groups} query heads for each key head (num_key_value_groups)",
-            fix=fix,
+            f"{heads} query heads and {key_heads} key heads",
+            f"{groups} query heads for each key head (num_key_value_groups)",
+            fix,
         )
     ]
 
@@ -60,17 +60,17 @@ def head_start(mesh, module: torch.nn.Module, heads: int, rule: Any, dropout: fl
         raise refuse(
             WHERE,
             "dropout or a mask depends on the numbers of heads, and those of this rank are not known",
-            given=f"{heads} query heads on rank {rank} of {ranks}, num_attention_heads={total}",
-            expected=f"consecutive heads, num_attention_heads / {ranks} on each rank",
-            fix="set attention_dropout to 0, or divide the heads evenly",
+            f"{heads} query heads on rank {rank} of {ranks}, num_attention_heads={total}",
+            f"consecutive heads, num_attention_heads / {ranks} on each rank",
+            "set attention_dropout to 0, or divide the heads evenly",
         )
     if any(isinstance(tensor, torch.Tensor) and tensor.ndim > 2 and tensor.shape[-3] > 1 for tensor in added):
         raise refuse(
             WHERE,
             "a tensor by head, with dropout or a mask that depends on the numbers of heads, in tensor parallel",
-            given=f"a mask or bias with {heads} heads, those of rank {rank}",
-            expected="a mask or bias that is the same for all heads, or no dropout",
-            fix="set attention_dropout to 0",
+            f"a mask or bias with {heads} heads, those of rank {rank}",
+            "a mask or bias that is the same for all heads, or no dropout",
+            "set attention_dropout to 0",
         )
     return rank * most
 

@@ -203,9 +203,9 @@ def random_model(kind: Any, config: Any):
         raise refuse(
             "tiny_model",
             "the model cannot be made small",
-            given=f"{kind.__name__} with {size / 1e6:.0f} million parameters",
-            expected=f"at most {LARGEST / 1e6:.0f} million",
-            fix="add its sizes to SPECIAL",
+            f"{kind.__name__} with {size / 1e6:.0f} million parameters",
+            f"at most {LARGEST / 1e6:.0f} million",
+            "add its sizes to SPECIAL",
         )
     config._experts_implementation = "eager"  # the fast one does not support float64
     model = kind._from_config(config, attn_implementation="eager")

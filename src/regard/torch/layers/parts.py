@@ -45,7 +45,7 @@ class Checks:
     def need(self, condition: bool, what: str, *, given: str, expected: str, fix: str) -> None:
         """Adds a reason unless the condition is true."""
         if not condition:
-            self.reasons.append(Reason(what, given=given, expected=expected, fix=fix))
+            self.reasons.append(Reason(what, given, expected, fix))
 
     def done(self) -> None:
         """Raises `Refused` if there are reasons."""

@@ -202,9 +202,9 @@ def arguments(inputs) -> tuple[tuple, dict[str, Any]]:
     raise refuse(
         "regard.torch",
         "inputs have an unsupported type",
-        given=type(inputs).__name__,
-        expected="a tensor, a tuple of positional or a dict of named arguments, or a function that returns them",
-        fix="pass (inputs,) for a single argument of another kind",
+        type(inputs).__name__,
+        "a tensor, a tuple of positional or a dict of named arguments, or a function that returns them",
+        "pass (inputs,) for a single argument of another kind",
     )
 
 

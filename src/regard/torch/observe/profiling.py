@@ -143,9 +143,9 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
             raise refuse(
                 "regard.torch.profile",
                 "the output has no grad_fn: nothing to backpropagate",
-                given="backward=True, and an output that does not require gradients",
-                expected="a model whose parameters or inputs require gradients",
-                fix="call it with backward=False",
+                "backward=True, and an output that does not require gradients",
+                "a model whose parameters or inputs require gradients",
+                "call it with backward=False",
             )
         torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
 
@@ -250,31 +250,16 @@ def _check(model, repeats, warmup, peak) -> None:
     reasons = []
     if not callable(model):
         reasons.append(
-            Reason(
-                "not a model",
-                given=type(model).__name__,
-                expected="a torch module, or a function",
-                fix="pass the model itself",
-            )
+            Reason("not a model", type(model).__name__, "a torch module, or a function", "pass the model itself")
         )
     for name, value, least in (("repeats", repeats, 1), ("warmup", warmup, 0)):
         if type(value) is not int or value < least:
             reasons.append(
-                Reason(
-                    f"{name} is not a number of runs",
-                    given=repr(value),
-                    expected=f"an integer of {least} or more",
-                    fix="omit it",
-                )
+                Reason(f"{name} is not a number of runs", repr(value), f"an integer of {least} or more", "omit it")
             )
     if peak is not None and not (isinstance(peak, int | float) and 0 < peak < math.inf):
         reasons.append(
-            Reason(
-                "peak is not a positive number",
-                given=repr(peak),
-                expected="GFLOP/s, above 0",
-                fix="omit it to measure the peak",
-            )
+            Reason("peak is not a positive number", repr(peak), "GFLOP/s, above 0", "omit it to measure the peak")
         )
     owner = module_of(model)
     modules = () if owner is None else owner.modules()
@@ -285,9 +270,9 @@ def _check(model, repeats, warmup, peak) -> None:
         reasons.append(
             Reason(
                 "a compiled model hides its calls",
-                given=compiled[0],
-                expected="the model before torch.compile",
-                fix="pass the original model; regard.torch.trace supports compiled models too",
+                compiled[0],
+                "the model before torch.compile",
+                "pass the original model; regard.torch.trace supports compiled models too",
             )
         )
     if reasons:

@@ -43,9 +43,9 @@ class Timeline:
             raise refuse(
                 "save",
                 "the trace cannot be written there",
-                given=f"{os.fspath(path)!r}",
-                expected="a file name in a folder that exists",
-                fix="create the folder first, or use tensorboard(folder)",
+                f"{os.fspath(path)!r}",
+                "a file name in a folder that exists",
+                "create the folder first, or use tensorboard(folder)",
             )
         new = file.with_name(f".{file.name}.new")
         new.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
@@ -56,20 +56,16 @@ class Timeline:
         """Writes the trace for TensorBoard's profiler plugin: <worker>.<time>.pt.trace.json in a folder of logs."""
         if not re.fullmatch(r"[\w-]+", worker):
             raise refuse(
-                "tensorboard",
-                "not a valid worker name",
-                given=repr(worker),
-                expected="alphanumeric characters, - and _",
-                fix="omit it",
+                "tensorboard", "not a valid worker name", repr(worker), "alphanumeric characters, - and _", "omit it"
             )
         logs = Path(folder)
         if logs.exists() and not logs.is_dir():
             raise refuse(
                 "tensorboard",
                 "the log path is not a folder",
-                given=f"{os.fspath(folder)!r}, a file",
-                expected="a new or existing folder",
-                fix="pass another path",
+                f"{os.fspath(folder)!r}, a file",
+                "a new or existing folder",
+                "pass another path",
             )
         logs.mkdir(parents=True, exist_ok=True)
         return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")

@@ -63,9 +63,9 @@ def trace(model: torch.nn.Module | Callable[..., Any], inputs: Any) -> Trace:
         raise refuse(
             "regard.torch.trace",
             "not a model",
-            given=type(model).__name__,
-            expected="a torch module, or a function",
-            fix="pass the model itself",
+            type(model).__name__,
+            "a torch module, or a function",
+            "pass the model itself",
         )
     tracer = _Tracer(model)
     args, named = arguments(inputs)
@@ -198,9 +198,9 @@ class _Tracer(Observer):
             reasons = [
                 Reason(
                     f"{place} stopped with {type(error).__name__}",
-                    given=given,
-                    expected=f"arguments that fit: {first_line(error)}",
-                    fix=self._fix("see the original error, which is the cause of this one"),
+                    given,
+                    f"arguments that fit: {first_line(error)}",
+                    self._fix("see the original error, which is the cause of this one"),
                 )
             ]
         elif isinstance(what[2], ObservedCall):
@@ -214,9 +214,9 @@ class _Tracer(Observer):
             reasons = [
                 Reason(
                     f"{name} stopped in {what[1]}",
-                    given=shown,
-                    expected=f"sizes that fit: {first_line(what[0])}",
-                    fix=self._fix(f"check the arguments of {what[1]}"),
+                    shown,
+                    f"sizes that fit: {first_line(what[0])}",
+                    self._fix(f"check the arguments of {what[1]}"),
                 )
             ]
         refused = Refused("regard.torch.trace", reasons)
@@ -243,9 +243,9 @@ class _Tracer(Observer):
         return [
             Reason(
                 f"{where}: {type(error).__name__}",
-                given=shown or "no tensors",
-                expected=f"arguments that fit: {first_line(error)}",
-                fix=self._fix("use the layout (batch, heads, rows, depth)"),
+                shown or "no tensors",
+                f"arguments that fit: {first_line(error)}",
+                self._fix("use the layout (batch, heads, rows, depth)"),
             )
         ]
 

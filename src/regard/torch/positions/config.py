@@ -17,25 +17,25 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
         raise refuse(
             "Rotary.from_config",
             "all layers have the same angles",
-            given=f"layer_type={layer_type!r}",
-            expected="layer_type=None: rope_parameters are the same for all layer types",
-            fix="omit layer_type",
+            f"layer_type={layer_type!r}",
+            "layer_type=None: rope_parameters are the same for all layer types",
+            "omit layer_type",
         )
     if nested and layer_type in given and layer_type not in nested:
         raise refuse(
             "Rotary.from_config",
             "layers of this type have no rotary positions",
-            given=f"{layer_type!r}: {given[layer_type]}",
-            expected=f"one of {', '.join(map(repr, nested))}",
-            fix="construct these layers with positions=None",
+            f"{layer_type!r}: {given[layer_type]}",
+            f"one of {', '.join(map(repr, nested))}",
+            "construct these layers with positions=None",
         )
     if nested and layer_type not in nested:
         raise refuse(
             "Rotary.from_config",
             "layer_type is missing or unknown",
-            given=f"layer_type={layer_type!r}",
-            expected=f"one of {', '.join(map(repr, nested))}",
-            fix="pass layer_type=…: each type has its own angles",
+            f"layer_type={layer_type!r}",
+            f"one of {', '.join(map(repr, nested))}",
+            "pass layer_type=…: each type has its own angles",
         )
     if nested:
         given = nested[str(layer_type)]
@@ -64,9 +64,9 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
             raise refuse(
                 "Rotary.from_config",
                 f"the config does not specify {', '.join(missing)}",
-                given=f"{given}",
-                expected=f"every setting that rope_type={kind!r} needs",
-                fix="complete rope_parameters",
+                f"{given}",
+                f"every setting that rope_type={kind!r} needs",
+                "complete rope_parameters",
             )
         return tuple(needed.values())
 
@@ -94,7 +94,7 @@ def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
     raise refuse(
         "Rotary.from_config",
         "this type of rotary positions is not supported",
-        given=f"rope_type={kind!r}",
-        expected=", ".join(known),
-        fix=did_you_mean(kind, known),
+        f"rope_type={kind!r}",
+        ", ".join(known),
+        did_you_mean(kind, known),
     )

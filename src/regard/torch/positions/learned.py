@@ -39,9 +39,9 @@ class Learned(Position):
             raise refuse(
                 "Learned",
                 "count and d_model must be positive",
-                given=f"count={count}, d_model={d_model}",
-                expected="at least 1 each",
-                fix="pass the maximum length and the width of the tokens",
+                f"count={count}, d_model={d_model}",
+                "at least 1 each",
+                "pass the maximum length and the width of the tokens",
             )
         self.weight = torch.nn.Parameter(torch.empty(count, d_model))
         torch.nn.init.normal_(self.weight, std=0.02)
@@ -64,9 +64,9 @@ class Learned(Position):
             raise refuse(
                 "Learned",
                 "x does not have the width d_model",
-                given=f"x {tuple(x.shape)}",
-                expected=f"(B, n, {width})",
-                fix="construct Learned with the model's d_model",
+                f"x {tuple(x.shape)}",
+                f"(B, n, {width})",
+                "construct Learned with the model's d_model",
             )
         fitting("Learned", x, positions)
         # On a GPU the lookup itself checks the range; a check here would synchronize every call.
@@ -76,9 +76,9 @@ class Learned(Position):
                 raise refuse(
                     "Learned",
                     "a position is out of range",
-                    given=f"positions {low} … {high}",
-                    expected=f"0 … {count - 1}",
-                    fix=(
+                    f"positions {low} … {high}",
+                    f"0 … {count - 1}",
+                    (
                         "use shorter inputs, a larger count, or an encoding without a maximum length: Sinusoidal, "
                         "Rotary, ALiBi"
                     ),

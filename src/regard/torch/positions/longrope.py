@@ -87,9 +87,9 @@ class LongRoPE(Scaling):
             raise refuse(
                 "LongRoPE",
                 "the number of factors does not fit the depth",
-                given=f"{len(by)} factors for depth {depth}",
-                expected=f"{depth // 2}: one for each pair",
-                fix="check short and long",
+                f"{len(by)} factors for depth {depth}",
+                f"{depth // 2}: one for each pair",
+                "check short and long",
             )
         slowness = base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth)
         return 1.0 / (torch.tensor(by, dtype=torch.float32, device=device) * slowness)

@@ -72,7 +72,7 @@ def fitting(where: str, x: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
     raise refuse(
         where,
         "positions do not fit x",
-        given=f"{positions.dtype} {tuple(sizes)}",
-        expected=f"integers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}",
-        fix="pass torch.arange(n), or one row of positions for each batch entry",
+        f"{positions.dtype} {tuple(sizes)}",
+        f"integers ({x.shape[-2]},) or ({x.shape[0]}, {x.shape[-2]}), for x {tuple(x.shape)}",
+        "pass torch.arange(n), or one row of positions for each batch entry",
     )

@@ -64,27 +64,27 @@ class Rotary(Position):
             wrong.append(
                 Reason(
                     "fraction is not between 0 and 1",
-                    given=f"{fraction!r}",
-                    expected="above 0, at most 1",
-                    fix="omit it to rotate the whole depth",
+                    f"{fraction!r}",
+                    "above 0, at most 1",
+                    "omit it to rotate the whole depth",
                 )
             )
         elif turned < 2 or turned % 2:
             wrong.append(
                 Reason(
                     "the rotated depth is not even",
-                    given=f"depth={depth}, fraction={fraction}: {turned} components",
-                    expected="an even number, at least 2",
-                    fix="pass an even depth, or another fraction",
+                    f"depth={depth}, fraction={fraction}: {turned} components",
+                    "an even number, at least 2",
+                    "pass an even depth, or another fraction",
                 )
             )
         if not base > 1:
             wrong.append(
                 Reason(
                     "base is too small",
-                    given=f"{base!r}",
-                    expected="a number above 1, usually 10000",
-                    fix="take it from the model's config",
+                    f"{base!r}",
+                    "a number above 1, usually 10000",
+                    "take it from the model's config",
                 )
             )
         unchecked: Any = scaling
@@ -92,9 +92,9 @@ class Rotary(Position):
             wrong.append(
                 Reason(
                     "scaling has an unsupported type",
-                    given=f"{scaling!r}",
-                    expected="Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE",
-                    fix="for a transformers config: Rotary.from_config(config)",
+                    f"{scaling!r}",
+                    "Linear, NTK, DynamicNTK, YaRN, Llama3 or LongRoPE",
+                    "for a transformers config: Rotary.from_config(config)",
                 )
             )
         if wrong:
@@ -121,9 +121,9 @@ class Rotary(Position):
             raise refuse(
                 "Rotary",
                 "x does not have the depth of Rotary",
-                given=f"x {tuple(x.shape)}",
-                expected=f"(…, n, {self.depth})",
-                fix="construct Rotary with the depth of a head: d_model / heads",
+                f"x {tuple(x.shape)}",
+                f"(…, n, {self.depth})",
+                "construct Rotary with the depth of a head: d_model / heads",
             )
         cos, sin = self._cos_sin(fitting("Rotary", x, positions), x.dtype)
         part, rest = x[..., : self.turned], x[..., self.turned :]

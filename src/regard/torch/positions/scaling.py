@@ -27,9 +27,9 @@ def larger_base(base: float, growth: Any, depth: int) -> Any:
         raise refuse(
             "Rotary",
             "a larger base has no effect on a single pair",
-            given="depth 2 with a larger base",
-            expected="at least two pairs",
-            fix="use Linear, or a larger depth",
+            "depth 2 with a larger base",
+            "at least two pairs",
+            "use Linear, or a larger depth",
         )
     return base * growth ** (depth / (depth - 2))
 
@@ -49,9 +49,9 @@ class Scaling:
                     wrong.append(
                         Reason(
                             f"{field.name} is not a positive number",
-                            given=f"{number!r}",
-                            expected="a finite number above 0",
-                            fix="take it from the model's config",
+                            f"{number!r}",
+                            "a finite number above 0",
+                            "take it from the model's config",
                         )
                     )
         if wrong:

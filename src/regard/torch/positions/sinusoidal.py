@@ -48,11 +48,7 @@ class Sinusoidal(Position):
         super().__init__()
         if d_model < 1:
             raise refuse(
-                "Sinusoidal",
-                "d_model is too small",
-                given=f"{d_model}",
-                expected="at least 1",
-                fix="pass the width of the tokens",
+                "Sinusoidal", "d_model is too small", f"{d_model}", "at least 1", "pass the width of the tokens"
             )
         self.d_model = d_model
 
@@ -73,9 +69,9 @@ class Sinusoidal(Position):
             raise refuse(
                 "Sinusoidal",
                 "x does not have the width d_model",
-                given=f"x {tuple(x.shape)}",
-                expected=f"(B, n, {self.d_model})",
-                fix="construct Sinusoidal with the model's d_model",
+                f"x {tuple(x.shape)}",
+                f"(B, n, {self.d_model})",
+                "construct Sinusoidal with the model's d_model",
             )
         return x + waves(fitting("Sinusoidal", x, positions), self.d_model).to(x.dtype)
 

@@ -176,7 +176,7 @@ def given(kind: str, names: Mapping[str, Any]) -> dict[str, Any]:
     """
     wanted = KINDS[kind]
     reasons = [
-        Reason(f"{name} is missing", given=f"a visual of kind {kind}", expected=f"{name} = {what}", fix="compute it")
+        Reason(f"{name} is missing", f"a visual of kind {kind}", f"{name} = {what}", "compute it")
         for name, what in wanted.required.items()
         if name not in names
     ]
@@ -188,14 +188,12 @@ def given(kind: str, names: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _plain(names[name])
         except TypeError as error:
             what = {**wanted.required, **wanted.optional}[name]
-            reasons.append(
-                Reason(f"{name} cannot be shown", given=str(error), expected=what, fix="convert it: array.tolist()")
-            )
+            reasons.append(Reason(f"{name} cannot be shown", str(error), what, "convert it: array.tolist()"))
             continue
         count += _count(found[name])
     if count > LARGEST:
         expected = f"at most {LARGEST:,}"
-        reasons.append(Reason("too many numbers", given=f"{count:,}", expected=expected, fix="show a part of them"))
+        reasons.append(Reason("too many numbers", f"{count:,}", expected, "show a part of them"))
     if reasons:
         raise Refused("visual", reasons)
     return found

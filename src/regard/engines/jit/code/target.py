@@ -105,17 +105,17 @@ def _requested() -> str | None:
         raise refuse(
             VARIABLE,
             "no such target",
-            given=f"{VARIABLE}={given}",
-            expected=f"one of {', '.join(ISAS)}",
-            fix=f"{did_you_mean(name, _available())}, or unset it",
+            f"{VARIABLE}={given}",
+            f"one of {', '.join(ISAS)}",
+            f"{did_you_mean(name, _available())}, or unset it",
         )
     if name not in _available():
         raise refuse(
             VARIABLE,
             f"this machine has no {name}",
-            given=f"{VARIABLE}={given}",
-            expected=f"what this machine offers: {', '.join(_available())}",
-            fix=f"set one of these, or unset it for {_available()[0]}",
+            f"{VARIABLE}={given}",
+            f"what this machine offers: {', '.join(_available())}",
+            f"set one of these, or unset it for {_available()[0]}",
         )
     return name
 

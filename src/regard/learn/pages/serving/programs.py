@@ -68,12 +68,10 @@ class Programs:
     def _child(self) -> Child:
         if os.name != "posix":
             fix = "on Windows, use WSL; reading and predicting work anywhere"
-            raise refuse("learn", "code cannot be run here", given=os.name, expected="Linux or macOS", fix=fix)
+            raise refuse("learn", "code cannot be run here", os.name, "Linux or macOS", fix)
         with self._state:
             if self._closed:
-                raise refuse(
-                    "learn", "the server is ending", given="a program", expected="nothing", fix="start it again"
-                )
+                raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
             child = self._idle.pop() if self._idle else Child("regard.learn.pages.serving.worker")
             self._busy.add(child)
         return child
@@ -92,7 +90,7 @@ def _failed(chapter: Chapter, name: str, why: str) -> Exception:
     return refuse(
         "learn",
         f"the program {name} of chapter {chapter.number} did not give its result",
-        given=why,
-        expected=f"a result within {SECONDS:g} s",
-        fix="reload the page to run it again",
+        why,
+        f"a result within {SECONDS:g} s",
+        "reload the page to run it again",
     )

@@ -96,7 +96,7 @@ class Requests:
             return FORMS[question.form].judge(FORMS[question.form].read(given, question.fields), question.fields)
         except Unreadable as error:
             what = "the answer cannot be read"
-            raise refuse("learn", what, given=given[:40], expected=str(error), fix="type it anew") from None
+            raise refuse("learn", what, given[:40], str(error), "type it anew") from None
 
     def _claim(self, chapter: int, name: str, given: str) -> dict[str, Any]:
         key = key_of(*self._part(chapter, name, Claim))
@@ -136,7 +136,7 @@ class Requests:
         owner, part = self._part(chapter, name, Part)
         words = " ".join(text.split())
         if not words:
-            raise refuse("learn", "no question", given="an empty text", expected="a question", fix="write one")
+            raise refuse("learn", "no question", "an empty text", "a question", "write one")
         return {"path": str(add_note(self.folder, words, place_in(owner, part.name)))}
 
     def _place(self, chapter: int, name: str) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class Requests:
 
 def _unknown(what: str, given: str) -> Exception:
     expected, fix = f"a {what} of the course", "reload the page"
-    return refuse("learn", f"no such {what}", given=repr(given[:40]), expected=expected, fix=fix)
+    return refuse("learn", f"no such {what}", repr(given[:40]), expected, fix)
 
 
 def _read(what: str, body: bytes) -> Mapping[str, Any]:
@@ -196,5 +196,5 @@ def _read(what: str, body: bytes) -> Mapping[str, Any]:
     ):
         fields = ", ".join(f"{name}: {kind.__name__}" for name, kind in wanted.items())
         what, expected = f"the request {what} is not understood", f"{fields}, texts of at most {LONGEST:,} characters"
-        raise refuse("learn", what, given=repr(body[:40]), expected=expected, fix="reload the page")
+        raise refuse("learn", what, repr(body[:40]), expected, "reload the page")
     return given

@@ -86,7 +86,7 @@ def _outside(where: str, mask: Traced, q: torch.Tensor, rows: range, keys: range
     rule = rule_text.read("".join(part if isinstance(part, str) else f"x{next(names)}" for part in mask.parts), tensors)
     if isinstance(rule, Traced):
         given, fix = str(mask), "build the mask before, and pass it to the program"
-        raise refuse(where, TENSORS, given=given, expected="a mask of numbers, or one from outside", fix=fix)
+        raise refuse(where, TENSORS, given, "a mask of numbers, or one from outside", fix)
     return MaskParts.of(where, rule, q, rows, keys)
 
 
@@ -175,7 +175,7 @@ def _unsupported(where: str, given: str) -> Refused:
     return refuse(
         where,
         "the mask depends on pairs of query and key, which this layer does not compute",
-        given=given,
-        expected="None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
-        fix="use regard.torch.layers.Attention, which supports every mask",
+        given,
+        "None, rg.causal(), conditions on keys or on rows such as rg.lengths(n), or booleans (…, 1, K)",
+        "use regard.torch.layers.Attention, which supports every mask",
     )
