@@ -1,7 +1,7 @@
 """Metadata of the package that is made when it is built: the addresses, and the README with links that work anywhere.
 
 A package index shows the README without the repository, so that links to files become links to pages of the site, whose
-address is the constant SITE of regard.common.errors. Of a link to any other file the text remains.
+address is SITE. Of a link to any other file the text remains.
 """
 
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+SITE = "https://regard.example"  # a placeholder until the documentation has an address
 # Files of the repository that are pages of the site.
 PAGES = {"CHANGELOG.md": "project/changelog.html", "CONTRIBUTING.md": "project/contributing.html"}
 
@@ -19,13 +20,11 @@ class Metadata(MetadataHookInterface):
     def update(self, metadata: dict) -> None:
         """Sets the README and the addresses."""
         root = Path(self.root)
-        source = (root / "src" / "regard" / "common" / "errors.py").read_text("utf-8")
-        site = re.search(r'^SITE = "(.+)"$', source, re.M)[1]
         text = (root / "README.md").read_text("utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": with_addresses(text, site)}
+        metadata["readme"] = {"content-type": "text/markdown", "text": with_addresses(text, SITE)}
         metadata["urls"] = {
-            "Documentation": site,
-            "Changelog": f"{site}/{PAGES['CHANGELOG.md']}",
+            "Documentation": SITE,
+            "Changelog": f"{SITE}/{PAGES['CHANGELOG.md']}",
         }
 
 

@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-# The address of the documentation, a placeholder until there is one; pyproject.toml and README.md have it, too.
-SITE = "https://regard.example"
-
 NEAR = 0.65  # of two spellings that may be one name: "jot" for jit has 0.67, "nosuchmodel" for neucodec 0.63
 
 
@@ -103,13 +100,13 @@ def first_line(error: BaseException, silent: str = "") -> str:
     return (str(error).strip() or silent or type(error).__name__).splitlines()[0]
 
 
-def page(name: str) -> str:
-    """The address of a page of the documentation, for errors: an installed package has no docs/.
+def page(title: str) -> str:
+    """A page of the documentation by its title, for errors: an installed package has no docs/.
 
-    >>> page("reference/language")
-    'https://regard.example/reference/language.html'
+    >>> page("Adapters")
+    'the page “Adapters” of the documentation'
     """
-    return f"{SITE}/{name}.html"
+    return f"the page “{title}” of the documentation"
 
 
 def did_you_mean(word: str, known: Iterable[str], where: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
 from ..engines.hardware import cache_bytes, memory_bytes, processor
 
-PAGE = page("reference/machine-files")
+PAGE = page("Machine files")
 SHIPPED = Path(__file__).parent / "machines"
 DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
 LARGEST_FILE = 1 << 16  # bytes; a machine file has some 500

@@ -12,7 +12,7 @@ from .parameters import Parameter
 from .schema import properties
 
 WHERE = "adapter"
-PAGE = page("reference/adapters")
+PAGE = page("Adapters")
 # Roles that one parameter may have together.
 SHARED = frozenset({"mask", "bias"})
 

@@ -150,6 +150,6 @@ def spelled(name: str, args, kwargs):
             f"{name} cannot be used in an expression",
             f"{name}({', '.join(map(str, args))})",
             "a function of the language",
-            did_you_mean(name, known, page("reference/language")),
+            did_you_mean(name, known, page("The language of masks and scores")),
         )
     return SPELLINGS[name](*args, **kwargs)

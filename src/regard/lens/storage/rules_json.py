@@ -99,7 +99,7 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
                         "an unknown operator",
                         f"{at}: {str(node['op'])[:80]}",
                         "an operator of regard",
-                        did_you_mean(str(node["op"])[:80], OPERATORS, page("reference/language")),
+                        did_you_mean(str(node["op"])[:80], OPERATORS, page("The language of masks and scores")),
                     )
                 ],
             )
