@@ -47,7 +47,7 @@ def _own(folder: Path, course: list[Chapter]) -> list[Chapter]:
     """
     paths = [path for path in sorted(folder.glob("*.md")) if path.stem.lower() != "readme"]
     if not paths:
-        fix = f"--chapters FOLDER, with chapters as {page('how-to/write-a-chapter')} describes them"
+        fix = f"--chapters FOLDER, with chapters as {page('How to write a chapter of the course')} describes them"
         expected = "a folder with a file such as 20-my-chapter.md"
         raise refuse(WHERE, "the folder has no chapter", str(folder), expected, fix)
     found, taken = [], {chapter.number: chapter.path.name for chapter in course}

@@ -126,7 +126,7 @@ class Syntax:
                 f"the operator {function} cannot be read",
                 f"{function}({', '.join(map(str, args))})",
                 "functions of the language; torch does not know what a custom operator computes",
-                f"write out what it computes: {page('reference/language')} lists the functions",
+                f"write out what it computes: {page('The language of masks and scores')} lists the functions",
             )
         return spelled(function.__name__.split(".")[0], args, kwargs or {})
 

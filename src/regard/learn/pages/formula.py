@@ -190,7 +190,9 @@ class _Reader:
                     text, "names, numbers, brackets, + − · × / √ Σ = and other signs of the notation"
                 )
                 raise self.wrong(
-                    f"{text} has no meaning here", expected, f"{page('how-to/write-a-chapter')} lists the signs"
+                    f"{text} has no meaning here",
+                    expected,
+                    f"{page('How to write a chapter of the course')} lists the signs",
                 )
         return self.scripted(item, under, token.kind == "word")
 
