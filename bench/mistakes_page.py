@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.classes import CLASSES, RIGHT
-from regard.conformance.mistakes.entries.fills import FILLS
 from regard.conformance.mistakes.entries.gradients import GRADIENTS
 from regard.conformance.mistakes.entries.heads import HEADS
 from regard.conformance.mistakes.entries.lse import LSE
 from regard.conformance.mistakes.entries.masks import MASKS
-from regard.conformance.mistakes.entries.outputs import OUTPUTS
+from regard.conformance.mistakes.entries.outputs import FILLS, OUTPUTS, ROWS
 from regard.conformance.mistakes.entries.positions import POSITIONS
 from regard.conformance.mistakes.entries.products import PRODUCTS
-from regard.conformance.mistakes.entries.rows import ROWS
 from regard.conformance.mistakes.entries.scales import SCALES
 from regard.conformance.mistakes.entries.scores import SCORES
 from regard.conformance.mistakes.entries.sinks import SINKS
 from regard.conformance.mistakes.entries.softmax import SOFTMAX
 from regard.conformance.mistakes.entries.values import VALUES
+from regard.conformance.mistakes.matrix import CLASSES, RIGHT
 from regard.conformance.mistakes.mistake import Mistake
 
 __all__ = ["SUBJECTS", "page"]

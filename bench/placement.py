@@ -10,7 +10,7 @@ import time
 
 import regard as rg
 import regard.parallel as rp
-from regard.cli.plan.documents import log_normal
+from regard.cli.plan import log_normal
 from regard.common.text.units import seconds, unit
 
 TOKENS = 1 << 20

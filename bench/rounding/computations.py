@@ -12,8 +12,8 @@ import numpy as np
 from regard.common.dtypes import FLOATS
 from regard.conformance.call import Call
 from regard.conformance.law.arguments import Arguments
+from regard.conformance.law.backward import heads_of, over_shape
 from regard.conformance.law.forward import Outcome
-from regard.conformance.law.gradient_flow import heads_of, over_shape
 
 __all__ = ["VARIANTS", "Results", "Variant", "results"]
 

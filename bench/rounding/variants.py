@@ -17,8 +17,7 @@ from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
+from regard.conformance.law.forward import forward, meaning
 
 __all__ = ["call", "needed", "spread"]
 

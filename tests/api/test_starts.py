@@ -15,8 +15,8 @@ import regard.torch as rt
 from regard.engines import fast_path
 from regard.engines.jit import engine
 from regard.language.analysis import substituted
-from regard.language.checks import starts
-from regard.language.checks.starts import Starts, counted
+from regard.language.checks import numbers as starts
+from regard.language.checks.numbers import Starts, counted
 from regard.language.expr import lift
 from tests.support.engines import TOLERANCE, engines, normal, qkv, same_bits
 from tests.support.lanes import examples, sweep

@@ -9,7 +9,7 @@ import pytest
 
 import regard as rg
 import regard.parallel as rp
-from regard.cli.plan.documents import log_normal, parse_documents
+from regard.cli.plan import log_normal, parse_documents
 from tests.support.command import refused, regard
 
 

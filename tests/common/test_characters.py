@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.common.text.characters import characters, clipped, fitting
-from regard.common.text.counted import counted
+from regard.common.text.units import counted
 from regard.lens import Axis
 from regard.lens.runs.labels import named, visible
 

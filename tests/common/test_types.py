@@ -5,7 +5,7 @@ import typing
 import pytest
 
 import regard as rg
-from regard.common.types import Engine
+from regard.common.public import Engine
 from regard.engines import choice
 
 

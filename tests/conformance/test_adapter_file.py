@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.conformance.conventions.adapter_file import from_json, read, schema, to_json, write
-from regard.conformance.conventions.decorator import adapter
+from regard.conformance.conventions.adapter_file import adapter, from_json, read, schema, to_json, write
 from regard.conformance.conventions.fields import CHOICES, ROLES, Adapter
-from regard.conformance.conventions.parameters import Parameter, parameters_of
 from regard.conformance.conventions.roles import NAMES, completed
+from regard.conformance.conventions.validation import Parameter, parameters_of
 from tests import ROOT
 from tests.conformance.implementations import right
 

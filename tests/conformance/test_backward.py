@@ -8,8 +8,7 @@ import pytest
 from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.backward import backward, derived, finite_differences
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
+from regard.conformance.law.forward import forward, meaning
 from regard.conformance.mistakes.catalog import CATALOG, of_name
 from regard.conformance.mistakes.probes import probes
 from regard.engines.reference import attention as reference

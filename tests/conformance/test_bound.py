@@ -14,12 +14,11 @@ from regard.conformance.law.backward import backward
 from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
 from regard.conformance.law.expected import compared_gradients
 from regard.conformance.law.expected import expected as law_of
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
-from regard.conformance.mistakes.answers import answer_of, mistaken
+from regard.conformance.law.forward import forward, meaning
 from regard.conformance.mistakes.catalog import CATALOG
 from regard.conformance.mistakes.mistake import Mistake
 from regard.conformance.mistakes.probes import probes
+from regard.conformance.mistakes.trial import answer_of, mistaken
 
 EVERY = tuple(FLOATS)
 

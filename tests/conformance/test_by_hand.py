@@ -14,8 +14,7 @@ from bench.rounding.variants import call
 from regard.common.dtypes import FLOATS
 from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
+from regard.conformance.law.forward import forward, meaning
 from regard.engines.reference import attention as reference
 from regard.engines.reference import scalar
 from regard.language.problem import Problem

@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regard.conformance.answer import Answer
-from regard.conformance.call import Call
+from regard.conformance.call import Answer, Call
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.law.expected import expected
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
+from regard.conformance.law.forward import forward, meaning
 from regard.conformance.mistakes import diagnosis
 from regard.conformance.mistakes.catalog import CATALOG, of_name
 from regard.conformance.mistakes.diagnosis import Observed, explain

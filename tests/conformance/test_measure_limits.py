@@ -5,13 +5,12 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from regard.conformance.answer import Answer
+from regard.conformance.call import Answer
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.measure import FACTS, measure
-from regard.conformance.conventions.parameters import Parameter
 from regard.conformance.conventions.translate import prepare
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
+from regard.conformance.conventions.validation import Parameter
+from regard.conformance.law.forward import forward, meaning
 from regard.conformance.mistakes.catalog import CATALOG
 from tests.conformance.sessions import Here
 

@@ -5,12 +5,11 @@ import pytest
 
 from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.forward import forward
-from regard.conformance.law.meaning import meaning
-from regard.conformance.mistakes.answers import answer_of, mistaken
+from regard.conformance.law.forward import forward, meaning
 from regard.conformance.mistakes.catalog import CATALOG, of_name
-from regard.conformance.mistakes.classes import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
+from regard.conformance.mistakes.matrix import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
 from regard.conformance.mistakes.probes import probes
+from regard.conformance.mistakes.trial import answer_of, mistaken
 from tests.support import import_graph
 
 NAMES = [mistake.name for mistake in CATALOG]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from regard.conformance.call import Call
-from regard.conformance.conventions.arrays import array_kind, dtype_name, float64, on_call
 from regard.conformance.conventions.fields import CHOICES, Adapter
+from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call
 from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
 from regard.conformance.law.expected import compared_gradients, expected

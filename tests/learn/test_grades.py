@@ -14,8 +14,7 @@ from regard.learn.chapter import key_of
 from regard.learn.folder import combined
 from regard.learn.progress import changing
 from regard.learn.source import chapters, read_chapter
-from regard.learn.teacher.grades import grades
-from regard.learn.teacher.tables import COLUMNS, as_csv, of_chapters, summary
+from regard.learn.teacher import COLUMNS, as_csv, grades, of_chapters, summary
 
 from .chapter_files import HEAD, SCORES, chapter
 

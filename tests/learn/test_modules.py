@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from regard.learn.chapter import Exercise
+from regard.learn.checking.cases import plain
 from regard.learn.checking.grading import Grading
 from regard.learn.checking.naming import explained
 from regard.learn.checking.problem import Problem
-from regard.learn.checking.values import plain
 from regard.learn.source import chapters
 
 pytest.importorskip("torch")

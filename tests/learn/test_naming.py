@@ -11,11 +11,11 @@ import pytest
 
 from regard.conformance.mistakes.catalog import CATALOG, of_name
 from regard.learn.checking import naming
+from regard.learn.checking.cases import agree
 from regard.learn.checking.grading import Grading
 from regard.learn.checking.law import computed
 from regard.learn.checking.naming import explained
 from regard.learn.checking.problem import Problem
-from regard.learn.checking.values import agree
 from regard.learn.running import installed
 from regard.learn.source import chapters
 from tests.support.lanes import sweep

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from regard.cli import app
 from regard.common.errors import Refused
 from regard.learn.chapter import Chapter, Claim, Exercise
-from regard.learn.export.notebooks import FOLDER, notebook, write_notebooks
-from regard.learn.export.scripts import scripts, write_scripts
+from regard.learn.export import FOLDER, notebook, scripts, write_notebooks, write_scripts
 from regard.learn.running import installed
 from regard.learn.source import chapters, read_chapter
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from regard.learn.checking.values import shown
+from regard.learn.checking.cases import shown
 
 
 @pytest.mark.parametrize("shape", [each for each in itertools.product((0, 1, 2), repeat=3) if 0 in each])

@@ -11,7 +11,7 @@ from regard.lens import Run
 from regard.lens.runs.codes import FINE_ERROR, LEAK, MASKED, NAN, decode
 from regard.lens.runs.tiles import tile
 from regard.lens.viewer import head_mean, routes
-from regard.lens.viewer.frames import unframed
+from regard.lens.viewer.embed import unframed
 from regard.lens.viewer.head_mean import HeadMean, mean_of
 from tests.support.browser import example, fault
 

@@ -16,7 +16,7 @@ from regard.common.default_model import PACKAGE
 from regard.lens.open_model import OpenModel
 from regard.lens.runs import codes
 from regard.lens.viewer import held_runs, live, server
-from regard.lens.viewer.frames import unframed
+from regard.lens.viewer.embed import unframed
 from tests.support.browser import Opened, example, fault
 
 pytest.importorskip("starlette", reason="starlette is not installed")

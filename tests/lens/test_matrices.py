@@ -9,7 +9,7 @@ import regard as rg
 from regard.common.errors import Refused
 from regard.lens.projections.layer import LayerProjections, Projection
 from regard.lens.viewer import matrices
-from regard.lens.viewer.frames import unframed
+from regard.lens.viewer.embed import unframed
 from regard.lens.viewer.routes import Responder
 
 N, H, G, D, E, M = 9, 4, 2, 8, 6, 20

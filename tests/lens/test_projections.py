@@ -9,8 +9,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConf
 import regard as rg
 from regard.lens import look
 from regard.lens.projections import watched
-from regard.lens.projections.compared import equal, heads_from, rounding
-from regard.lens.projections.layer import LayerProjections, Projection
+from regard.lens.projections.layer import LayerProjections, Projection, equal, heads_from, rounding
 from regard.lens.recording import keeper
 from regard.lens.recording.recorded_call import UNKNOWN
 from regard.torch.hf.tiny_models import inputs, tiny_model

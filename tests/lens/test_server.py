@@ -24,7 +24,7 @@ import regard as rg
 from regard.language.measures import edges
 from regard.lens.runs import codes
 from regard.lens.viewer import routes, server
-from regard.lens.viewer.frames import unframed
+from regard.lens.viewer.embed import unframed
 from tests import ROOT
 from tests.support.browser import Opened, example, fault, words
 

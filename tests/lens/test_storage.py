@@ -19,9 +19,7 @@ from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
 from regard.lens.look import of_arrays
-from regard.lens.storage import (
-    byte_sizes as sizes,
-)
+from regard.lens.storage import arrays as sizes
 from regard.lens.storage import (
     folder as container,
 )

@@ -308,7 +308,7 @@ def test_the_curve_shows_the_losses():
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
-    from regard.models.training.loss_plot import plot, smooth
+    from regard.models.training.curve import plot, smooth
 
     plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()

@@ -53,6 +53,6 @@ def brute_bytes(place) -> np.ndarray:
 
 def log_normal(tokens: int):
     """188 causal documents with log-normal lengths, as in the published table."""
-    from regard.cli.plan.documents import log_normal as lengths
+    from regard.cli.plan import log_normal as lengths
 
     return rg.causal() & rg.documents(lengths=lengths(188, tokens, seed=0))

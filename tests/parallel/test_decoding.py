@@ -7,7 +7,7 @@ import regard as rg
 from regard import Refused
 from regard.api.kv_cache.checks import known_dtype
 from regard.engines.jit.kernels.forward import PIECE
-from regard.parallel.context.tree import segments
+from regard.parallel.context.routes import segments
 from regard.parallel.decoding.cache import over
 from regard.parallel.decoding.shares import BLOCK, Shares
 from regard.parallel.decoding.spread import spread_over

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from regard.parallel.excess import LIMITS, moved
-from regard.parallel.layouts import contiguous
+from regard.parallel.sequence import contiguous
+from regard.parallel.traffic import LIMITS, moved
 
 
 def test_a_block_that_fits_nowhere_leaves_the_room_to_others():

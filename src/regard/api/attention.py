@@ -6,11 +6,10 @@ from typing import Any, Never, SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from ..common.call_hooks import watched, without_data
+from ..common.call_hooks import compiling, intercepted, watched, without_data
 from ..common.compiled import outside_programs
-from ..common.interception import compiling, intercepted
+from ..common.public import ArrayLike, ArrayT, Engine, Index
 from ..common.text.keywords import reject_unknown, without_unknown
-from ..common.types import ArrayLike, ArrayT, Engine, Index
 from ..engines import direct, dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments

@@ -9,7 +9,7 @@ import numpy as np
 from ..common.arrays import like, read_array
 from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused
-from ..common.types import ArrayLike, ArrayT, Engine
+from ..common.public import ArrayLike, ArrayT, Engine
 from ..engines import dispatch as engines
 from ..language.callables import Mask, Score
 from ..language.expr import Table, tables_of

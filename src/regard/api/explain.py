@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
 from ..common.compiled import outside_programs
+from ..common.public import ArrayLike, ArrayT, Engine
 from ..common.text.terminal_text import printable
-from ..common.types import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
 from ..engines.cost import Cost, cost
 from ..engines.plan import Plan, plan

@@ -10,7 +10,7 @@ import numpy as np
 from ..common.arrays import is_tensor
 from ..common.compiled import outside_programs
 from ..common.errors import Reason, Refused, refuse
-from ..common.types import ArrayT
+from ..common.public import ArrayT
 from .part import Part, merged
 
 

@@ -12,7 +12,7 @@ from ..common.arrays import device_of, elsewhere, is_tensor, like, read_array
 from ..common.compiled import outside_programs
 from ..common.dtypes import FLOATS
 from ..common.errors import Reason, Refused, refuse
-from ..common.types import ArrayLike, ArrayT
+from ..common.public import ArrayLike, ArrayT
 from ..engines import dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments, checked_sinks

@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from ..common.compiled import outside_programs
 from ..common.errors import did_you_mean
-from ..common.types import ArrayLike, ArrayT, Engine
+from ..common.public import ArrayLike, ArrayT, Engine
 from ..engines import dispatch
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments

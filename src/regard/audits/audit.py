@@ -15,10 +15,10 @@ from ..common.text.terminal_text import printable
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
-from .causality import BY_CALLER
 from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks, select_run_checks
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
+from .padding_masks import BY_CALLER
 from .subject import Raised, Subject
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from typing import Any
 
 from ..lens import Run
 from .finding import Result
-from .model_checks.batch import batch_dependence
 from .model_checks.cache import cache, position_offset
-from .model_checks.determinism import determinism, training
-from .model_checks.finite import finite
+from .model_checks.determinism import batch_dependence, determinism, finite, training
 from .model_checks.future import future_leak
 from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .own_model import Inputs, is_own, own_model, refuse_inputs
-from .text_argument import read_text
+from .arguments import Inputs, is_own, own_model, read_text, refuse_inputs
 
 if TYPE_CHECKING:
     from ..audits import Audit, Finding

@@ -10,7 +10,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import needs
-from ..common.text.counted import counted
+from ..common.text.units import counted
 from .progress import bar, interruptible
 from .train.command import option
 

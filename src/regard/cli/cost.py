@@ -9,7 +9,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import requires_extra
-from .own_model import is_own, own_module
+from .arguments import is_own, own_module
 
 
 def cost(
@@ -58,9 +58,8 @@ def cost(
         from ..ledger.cost import PHASES, built, priced
         from ..ledger.fit import fit as fitting
         from ..ledger.fit import size
-        from ..ledger.over import lengths
+        from ..ledger.over import check_plot, draw, lengths
         from ..ledger.over import over as table
-        from ..ledger.plot import check_plot, draw
         from ..ledger.report import report
     from .terminal import emit, emit_json
 

@@ -11,7 +11,7 @@ from ..language.expr import Expr
 from ..lens.storage.reader import is_run
 from ..lens.text_or_path import exists
 from ..lens.trained import is_trained
-from .text_argument import read_text
+from .arguments import read_text
 
 TEXTS = "*.txt"  # the files of a folder that are texts
 
@@ -73,7 +73,7 @@ def detect(
 ) -> None:
     """Runs the model on one text after another, and prints what every head does."""
     from ..lens.detection.detect import detect_heads
-    from ..lens.drawing.head_table import head_table
+    from ..lens.drawing.terminal import head_table
     from .terminal import Console, emit_json
 
     with Console(stderr=True).status("running the model") as status:

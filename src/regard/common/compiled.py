@@ -8,10 +8,10 @@ import types
 from typing import TypeVar
 
 from .arrays import is_tensor
+from .call_hooks import compiling, torch_if_imported
 from .errors import refuse
-from .interception import compiling, torch_if_imported
+from .public import Function
 from .text.keywords import explained
-from .types import Function
 
 Class = TypeVar("Class", bound=type)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeVar
+
+import numpy as np
 
 from .errors import nearest
 
@@ -31,3 +35,29 @@ def no_attribute(module: str, name: str) -> AttributeError:
     close = nearest(name, vars(sys.modules[module])["__all__"]) if name[:1] != "_" else None
     hint = f"; did you mean {close!r}?" if close else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[module])
+
+
+if TYPE_CHECKING:
+    import torch
+
+# A NumPy array or a torch tensor: a function that takes one of them returns the same type.
+ArrayT = TypeVar("ArrayT", np.ndarray, "torch.Tensor")
+
+# Any function: a decorator returns the type that it is applied to.
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class SupportsArray(Protocol):
+    """An object that `np.asarray` reads: arrays and scalars of NumPy, torch tensors, arrays of other libraries."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+# An array, a tensor, or nested lists of numbers.
+ArrayLike = SupportsArray | Sequence[float] | list[Any] | tuple[Any, ...]
+
+# What selects along one axis: an integer, a slice, positions, or booleans.
+Index = SupportsIndex | slice | ArrayLike
+
+# Every engine by name: the first four on the CPU, "auto", "sdpa", "flex" and "tiles" on a GPU.
+Engine = Literal["auto", "jit", "reference", "sdpa", "flex", "tiles"]

@@ -10,14 +10,11 @@ from ..common.public import belongs, no_attribute
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from .cases.case import LEVELS
+    from .conventions.adapter_file import adapter, schema
     from .conventions.adapter_file import read as read_adapter
-    from .conventions.adapter_file import schema
-    from .conventions.decorator import adapter
     from .conventions.fields import Adapter
     from .findings import Finding
-    from .formats.badge import badge
-    from .formats.junit import junit
-    from .formats.markdown import markdown
+    from .formats import badge, junit, markdown
     from .inference import Inferred, infer
     from .report import Report
     from .run import conform
@@ -45,7 +42,7 @@ PLACES = {
     "Finding": ("findings", "Finding"),
     "Inferred": ("inference", "Inferred"),
     "Report": ("report", "Report"),
-    "adapter": ("conventions.decorator", "adapter"),
+    "adapter": ("conventions.adapter_file", "adapter"),
     "badge": ("formats.badge", "badge"),
     "conform": ("run", "conform"),
     "infer": ("inference", "infer"),

@@ -10,11 +10,10 @@ import numpy as np
 
 from ..common.dtypes import FLOATS
 from .call import Call
-from .conventions.arrays import repeats
 from .conventions.fields import Adapter
-from .conventions.layouts import batch_axis, pack
-from .conventions.parameters import Parameter
+from .conventions.layouts import batch_axis, pack, repeats
 from .conventions.translate import prepare
+from .conventions.validation import Parameter
 from .law.expected import expected, expected_gradients
 
 BEHAVIOR = ("inputs", "twice", "dtype")  # what a script can show besides a wrong number

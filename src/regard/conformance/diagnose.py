@@ -6,22 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ..common.errors import Refused
-from .answer import Answer
-from .call import Call
-from .cases.case import Case, Result
+from .call import Answer, Call
+from .cases.case import Case, Limits, Result
 from .cases.edges import edges
-from .cases.limits import Limits
 from .cases.textbook import textbook
 from .conventions.fields import Adapter
 from .conventions.measure import Deviation, Measured
-from .conventions.parameters import Parameter
 from .conventions.translate import Absent
+from .conventions.validation import Parameter
 from .counterexample import BEHAVIOR, script
 from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
 from .law.expected import Comparison, expected
-from .law.meaning import meaning
+from .law.forward import meaning
 from .mistakes.catalog import of_name
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial

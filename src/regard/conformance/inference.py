@@ -14,7 +14,7 @@ from .cases.textbook import textbook
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
 from .conventions.measure import measure
-from .conventions.parameters import Parameter
+from .conventions.validation import Parameter
 from .judge import Asks, Judge
 from .process.opened import open_session
 from .run import limits_of

@@ -10,22 +10,19 @@ from typing import Any
 from ..common.errors import refuse
 from ..common.text.keywords import known_keywords
 from .cases.basics import basics
-from .cases.case import LEVELS, Case, Result
-from .cases.draw import Draw
+from .cases.case import LEVELS, Case, Draw, Limits, Result
 from .cases.edges import edges
 from .cases.gradients import gradients
 from .cases.isolation import isolation
-from .cases.limits import Limits
 from .cases.scale import scale
 from .cases.textbook import textbook
 from .conventions.fields import Adapter
 from .conventions.measure import measure
 from .conventions.translate import Absent
 from .diagnose import findings_of
-from .judge import Judge
+from .judge import Judge, Watched
 from .process.opened import name_of, open_session
 from .report import Report
-from .watched import Watched
 
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level

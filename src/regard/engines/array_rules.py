@@ -20,7 +20,7 @@ COPIED = 1 << 28  # bytes beyond which a copy is not worth its memory
 
 def usable(mask, score, rows: int) -> bool:
     """Whether the arrays among mask and score may take the fast path; rules and None are passed as None. rows: Q."""
-    from .jit.hidden import hides
+    from .jit.tiling import hides
 
     if mask is not None:
         found = plain(mask)
@@ -54,7 +54,7 @@ def in_rows(score):
 
 def few(rows: int) -> bool:
     """Whether a call has so few rows that its plan does not depend on the numbers of its score."""
-    from .jit.hidden import ROWS
+    from .jit.tiling import ROWS
 
     return rows < ROWS
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ..common.call_hooks import compiling
 from ..common.errors import Refused, did_you_mean, refuse
-from ..common.interception import compiling
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from . import expr, masks, scores
 from .expr import Expr, Table, table
 from .rule_text import read

@@ -17,10 +17,9 @@ import numpy as np
 from ..common.arrays import elsewhere, read_array
 from ..common.caching import lock
 from ..common.errors import refuse
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from .operators import MIRRORED, OPERATORS
-from .tree.interning import share, walk
-from .tree.pickling import reduced
+from .tree.interning import reduced, share, walk
 from .tree.printing import rank, written
 from .tree.syntax import Syntax
 from .tree.tables import Array, number_of, readable

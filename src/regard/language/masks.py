@@ -8,7 +8,7 @@ import numpy as np
 
 from ..common.arrays import read_array
 from ..common.errors import refuse
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from .added_masks import how_to_pass
 from .checks.numbers import LIMIT, count, frozen, integers, not_negative, per_batch, whole
 from .expr import Expr, Table, batch, head, key, lift, query, table

@@ -18,7 +18,7 @@ import numpy as np
 from ..common.arrays import device_of
 from ..common.dtypes import real_of
 from ..common.errors import Reason, Refused, alike
-from ..common.types import ArrayT
+from ..common.public import ArrayT
 from .callables import as_mask, as_score
 from .checks.arguments import (
     Arguments,
@@ -32,7 +32,7 @@ from .checks.arguments import (
     is_bare,
 )
 from .checks.arrays import checked_array, disagreements, four_axes, refuse_gradients
-from .checks.starts import Starts, checked_starts, counted
+from .checks.numbers import Starts, checked_starts, counted
 from .dropout import Dropout
 from .expr import Const, Expr, Table, tables_of
 from .expr import score as the_score

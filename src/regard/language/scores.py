@@ -9,7 +9,7 @@ import numpy as np
 
 from ..common.arrays import outline
 from ..common.errors import refuse
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from .checks.numbers import LIMIT, count
 from .expr import Const, Expr, Table, frozen_table, head, key, lift, query, table
 from .expr import score as the_score

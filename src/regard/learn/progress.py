@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.errors import refuse
-from ..common.files.system import lock
+from ..common.files.output import lock
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1

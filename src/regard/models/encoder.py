@@ -8,7 +8,7 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from ..language.expr import Expr
 from ..language.masks import lengths as padding
 from ..language.masks import window

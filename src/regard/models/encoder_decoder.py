@@ -13,8 +13,8 @@ from torch import nn
 
 from ..common.arrays import read_array
 from ..common.errors import Reason, Refused
+from ..common.public import ArrayLike
 from ..common.text.keywords import known_arguments
-from ..common.types import ArrayLike
 from ..language.masks import lengths as padding
 from .config import Config, TextConfig
 from .encoder import Encoder

@@ -10,15 +10,14 @@ import numpy as np
 
 from ..common.dtypes import FLOATS, LISTED
 from ..common.errors import Reason, Refused, did_you_mean, refuse
-from ..common.types import ArrayLike
+from ..common.public import ArrayLike
 from ..language.callables import Mask
 from ..language.checks.numbers import LIMIT as POSITIONS
 from ..language.checks.numbers import integers, whole
-from .excess import LIMITS, moved
-from .layouts import balanced, contiguous, striped, zigzag
 from .model import BANDWIDTH, PEAK, best, candidate
 from .placement import Placement
-from .traffic import routes
+from .sequence import balanced, contiguous, striped, zigzag
+from .traffic import LIMITS, moved, routes
 from .work import PAGE, Sizes, Work
 
 MOST = 1024  # ranks

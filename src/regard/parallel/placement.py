@@ -14,9 +14,9 @@ from ..common.dtypes import FLOATS
 from ..common.errors import refuse
 from ..common.files import strict_json
 from ..common.files.output import replacing
+from ..common.public import ArrayT
 from ..common.text.terminal_text import printable
 from ..common.text.units import seconds, unit
-from ..common.types import ArrayT
 from ..language.checks.numbers import LIMIT, whole
 from .json_arrays import FORM, packed, unpacked
 from .model import Candidate

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..common.arrays import as_tensor, device_of, elsewhere, is_tensor, read_array
 from ..common.errors import refuse
-from ..common.types import ArrayT
+from ..common.public import ArrayT
 from ..language.checks.numbers import whole as integer
 from .context.shards import check_place
 from .exchange.agreement import agreed

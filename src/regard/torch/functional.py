@@ -9,8 +9,8 @@ import torch
 from ..api import torch_operator  # noqa: F401 - registers the operators, which saved programs need
 from ..api.attention import attention as regard_attention
 from ..api.attention import attention_with_lse as regard_with_lse
+from ..common.public import ArrayLike, Engine
 from ..common.text.keywords import reject_unknown, without_unknown
-from ..common.types import ArrayLike, Engine
 from ..language.callables import Mask, Score
 from ..language.checks.arguments import Arguments
 

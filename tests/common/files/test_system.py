@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from regard.common.files import system
+from regard.common.files import output as system
 from tests.support.command import SRC
 
 HOLD = """

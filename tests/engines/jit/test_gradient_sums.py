@@ -16,7 +16,7 @@ from regard.engines import dispatch as engines
 from regard.engines.jit import gradients
 from regard.engines.jit.code.target import ISAS, limited
 from regard.engines.jit.gradient_sums import merged
-from regard.engines.jit.kernels.parts.tree import stack_entries
+from regard.engines.jit.kernels.parts.row_sums import stack_entries
 from regard.engines.jit.run import threads
 from regard.language.problem import Gradients, Problem
 from tests.support.engines import normal, same_bits

@@ -5,8 +5,7 @@ import pytest
 
 import regard as rg
 from regard.engines import plan as planning
-from regard.engines.jit.hidden import as_planned
-from regard.engines.jit.tiling import PLAN_KEYS, visited
+from regard.engines.jit.tiling import PLAN_KEYS, as_planned, visited
 from regard.language.expr import frozen_table
 from regard.language.problem import Problem
 from tests.support.engines import DTYPES_IN_CI, normal, same_bits

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from regard import Refused
 from regard.cli import app
-from regard.torch.hf.near_names import near_model
+from regard.torch.hf.load_model import near_model
 from tests.common.test_keywords import misspelt
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...common.call_hooks import watched
 from ...common.compiled import methods_outside_programs
-from ...common.types import ArrayLike, ArrayT, Engine
+from ...common.public import ArrayLike, ArrayT, Engine
 from ...language.callables import Mask, Score
 from ...language.checks import numbers
 from ...language.checks.arguments import Arguments

@@ -7,8 +7,7 @@ transforms  the operator under autograd, torch.func and torch.compile
 record      calls that torch compiles, transforms or traces, as that one operator
 """
 
-from .again import again
-from .eager import attend
+from .eager import again, attend
 from .record import recorded
 
 __all__ = ["again", "attend", "recorded"]

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 from ...common.arrays import as_tensor, is_tensor, read_array
+from ...engines import fast_path
+from ...engines.fast_path import Kind
 from ...language.checks.arrays import four_axes
-from ...language.checks.starts import Starts
+from ...language.checks.numbers import Starts
 from ...language.dropout import Dropout
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
@@ -93,3 +95,38 @@ class _Eager(torch.autograd.Function):
         given = dout, dsums, out, sums, lost, *tensors
         found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
         return None, None, *(next(found) if needed else None for needed in needs)
+
+
+class _Again(torch.autograd.Function):
+    """A call of a known kind; autograd keeps its tensors, as in eager.py."""
+
+    @staticmethod
+    def forward(ctx, kind: Kind, q, k, v, *given):
+        kept = fast_path.keep(kind, q, k, v, *given)
+        ctx.kind = kind
+        ctx.save_for_backward(*given, q, k, v, *kept)
+        return kept[0]
+
+    @staticmethod
+    def backward(ctx, dout):
+        kind, needs, count = ctx.kind, ctx.needs_input_grad[1:4], len(ctx.kind.tables)
+        saved = ctx.saved_tensors  # read once: a checkpoint computes them again each time
+        given, tensors = saved[:count], (*saved[count:], dout)
+        if torch.is_grad_enabled():
+            found = once(lambda *tensors: _checked(kind, given, tensors), *tensors)
+        else:
+            found = fast_path.pull_back(kind, given, *tensors) or _checked(kind, given, tensors)
+        return None, *(part if needed else None for part, needed in zip(found, needs, strict=True)), *[None] * count
+
+
+def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
+    """The gradients of q, k and v; the next call with such tensors need not be checked."""
+    (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
+    passed = Forward(tensors[-1], None, out, sums, tensors[5])
+    found = gradients(problem, kind.engine, (True, True, True, False), passed, (q, k, v, None))
+    fast_path.learn(kind, problem, given, *tensors)
+    return found
+
+
+# Function.apply also binds default arguments. `forward` has none, and binding takes longer than the rest of `apply`.
+again = super(torch.autograd.Function, _Again).apply

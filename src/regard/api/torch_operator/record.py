@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ...common.arrays import as_tensor, read_array
-from ...common.interception import compiling
+from ...common.call_hooks import compiling
 from ...language.checks.arguments import Arguments
 from ...language.expr import Expr, batch, head, key, lift, query
 from ...language.expr import score as the_score

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ..difference import Difference, Incomparable, difference
 from ..finding import Finding, Passed, Result, Skipped
 from ..subject import Outputs, Raised, Subject, floats, raising, seeded

@@ -9,8 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...conformance.law.arguments import Arguments
-from ...conformance.law.steps import ToWeights, masked_softmax
+from ...conformance.law.arguments import Arguments, ToWeights, masked_softmax
 from ...conformance.mistakes.catalog import CATALOG
 from ...conformance.mistakes.entries.scales import scaled
 from ...conformance.mistakes.entries.scores import has_softcap

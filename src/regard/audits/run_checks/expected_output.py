@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...conformance.law.steps import ToWeights, masked_softmax
+from ...conformance.law.arguments import ToWeights, masked_softmax
 from ...lens import Call
 
 ELEMENTS = 1 << 18  # weights computed together

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from inspect import isroutine
 
 from ...common.module_settings import path_pattern
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 from .layer_settings import layer_of

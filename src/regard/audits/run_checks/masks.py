@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.added_masks import hides
 from ...language.expr import Var, walk

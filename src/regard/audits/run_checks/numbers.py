@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result
 from .expected_output import roundoff, rows_to_read

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
 from .diagnosis import REPORTED, diagnose

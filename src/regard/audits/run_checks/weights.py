@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
 from .expected_output import roundoff, rows_to_read, unit

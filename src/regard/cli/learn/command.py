@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ..terminal import Console, emit_json
 
 
 def learn(
@@ -84,7 +88,6 @@ def learn(
     """
     from ...learn.course import Course
     from .screen import Terminal
-    from .words import parsed
 
     options = {
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
@@ -98,8 +101,6 @@ def learn(
     _refuse_unused(chosen, used | {"--open": open_page})
     screen = Terminal()
     if grade or notebooks is not None or scripts is not None or site is not None:
-        from .teach import printed_grades, selected, written, written_site
-
         if grade and len(chosen) == 1:
             form = "json" if as_json else "csv" if as_csv else "text"
             printed_grades([Path(word) for word in words or []], own, only, screen, form)
@@ -112,8 +113,6 @@ def learn(
         return
     said = parsed(words or [], check, chosen)
     if slides is not None:
-        from .teach import written_slides
-
         written_slides(slides, out, own, screen)
         return
     course = Course(said.folder, screen, own)
@@ -164,3 +163,159 @@ def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
         reasons.append(Reason("two formats", "--json --csv", "one of them", "run one after the other"))
     if reasons:
         raise Refused("learn", reasons)
+
+
+ASK = "ask"
+# What has no use for a learner's folder.
+PLACELESS = ("--claim", "--read", "--notebooks", "--scripts", "--site", "--slides")
+WHOLE = ("ask", "--check FILE", "--list", "--reset", "--grade", *PLACELESS)  # what has no use for a chapter's number
+
+
+class Said:
+    """What the words of the command mean."""
+
+    def __init__(self) -> None:
+        from ...learn.folder import USUAL
+
+        self.folder = USUAL
+        self.chapter: int | None = None
+        self.file: Path | None = None
+        self.question: str | None = None
+
+
+def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
+    """Folder, chapter, file or question. Raises `Refused` for anything else."""
+    from ...common.errors import Reason, Refused
+
+    said, reasons, folders = Said(), [], []
+    if len(chosen) > 1:
+        given, expected = " ".join(chosen), "one of them"
+        reasons.append(Reason("two options that do different things", given, expected, "run one"))
+    if ASK in words[:2] and not chosen:
+        words, question = words[: words.index(ASK)], words[words.index(ASK) + 1 :]
+        said.question = " ".join(question)
+        if not said.question.strip():
+            fix = 'regard learn ask "Why is the scale a root?"'
+            reasons.append(Reason("no question", "regard learn ask", "a question", fix))
+    for word in words:
+        if word.isdecimal() and said.chapter is None:
+            said.chapter = int(word)
+        elif check and word.endswith(".py"):
+            said.file = Path(word)
+        else:
+            folders.append(word)
+    if len(folders) > 1:
+        given, expected = " ".join(folders), "one folder"
+        fix = 'a question of your own: regard learn ask "…"'
+        reasons.append(Reason("more than one folder", given, expected, fix))
+    option = "ask" if said.question is not None else "--check FILE" if said.file is not None else "".join(chosen[:1])
+    if said.chapter is not None and option in WHOLE:
+        given, expected = f"{option} with {said.chapter}", f"{option} without the number of a chapter"
+        reasons.append(Reason("the number of a chapter has no use", given, expected, "omit it"))
+    if folders and option in PLACELESS:
+        given, expected = f"{option} with {folders[0]}", f"{option} without a learner's folder"
+        reasons.append(Reason("a folder has no use", given, expected, "omit it"))
+    if reasons:
+        raise Refused("learn", reasons)
+    here = Path("progress.json").is_file() and any(Path().glob("[0-9][0-9]_*.py"))
+    if folders:
+        said.folder = Path(folders[0])
+    elif said.file is not None:
+        said.folder = said.file.parent
+    elif here:
+        said.folder = Path()
+    return said
+
+
+def ranges(text: str) -> list[tuple[int, int]]:
+    """The first and the last number of each range of "3,5-7". Raises `Refused` for anything else."""
+    from ...common.errors import refuse
+
+    found = []
+    for each in text.split(","):
+        first, _, last = (word.strip() for word in each.partition("-"))
+        if not first.isdecimal() or not (last.isdecimal() or not last) or int(last or first) < int(first):
+            expected, fix = "numbers of chapters and ranges, such as 3,5-7", "regard learn --list shows the numbers"
+            raise refuse("learn", "the chapters cannot be read", f"--only {text}", expected, fix)
+        found.append((int(first), int(last or first)))
+    return found
+
+
+if TYPE_CHECKING:
+    from ...learn.chapter import Chapter
+    from .screen import Terminal
+
+
+def selected(own: Path | None, only: str | None) -> list[Chapter]:
+    """The chapters of the course and of a teacher's folder, or those of them that are named."""
+    from ...learn.source import chapter_of, chapters
+
+    found = chapters(own)
+    if only is None:
+        return found
+    wanted = [(chapter_of(found, first).number, chapter_of(found, last).number) for first, last in ranges(only)]
+    return [chapter for chapter in found if any(first <= chapter.number <= last for first, last in wanted)]
+
+
+def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Terminal, form: str) -> None:
+    """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
+    from ...learn.teacher import as_csv, as_data, grades, of_chapters, summary
+    from ..progress import bar
+
+    course = selected(own, None)
+    chapters = course if only is None else selected(own, only)
+    count = len(folders) * sum(len(each.exercises) for each in chapters)
+    with bar(Console(stderr=True), (), count, 0) as update:
+        learners = grades(folders, chapters, lambda done, of: update(done), course)
+    if form == "json":
+        emit_json(as_data(learners))
+    elif form == "csv":
+        sys.stdout.write(as_csv(learners))
+    else:
+        titles = {chapter.number: chapter.title for chapter in chapters}
+        for number, rows in of_chapters(learners):
+            screen.heading(f"Chapter {number}: {titles[number]}")
+            screen.table(rows)
+        screen.heading("All of these chapters")
+        screen.table(summary(learners))
+    for learner in learners:
+        if learner.problem:
+            typer.echo(f"{learner.name}: {learner.problem}", err=True)
+
+
+def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Terminal) -> None:
+    """Writes notebooks or scripts, and says where."""
+    from ...learn.export import write_notebooks, write_scripts
+
+    if notebooks is not None:
+        for path in write_notebooks(notebooks, chapters):
+            screen.note(str(path))
+        count = "1 notebook" if len(chapters) == 1 else f"{len(chapters)} notebooks"
+        screen.right(f"{count}, not run yet: jupyter lab {shlex.quote(str(notebooks))}")
+    if scripts is not None:
+        names = []
+        for path in write_scripts(scripts, chapters):
+            screen.note(str(path))
+            names.append(path)
+        screen.right(f"{len(names)} {'script' if len(names) == 1 else 'scripts'}, each with what it prints.")
+
+
+def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> None:
+    """Writes the course as pages, and says where."""
+    from ...learn.pages.site import write_site
+
+    size = 0
+    with Console(stderr=True).status("running the code of the chapters"):
+        for path in write_site(folder, chapters):
+            size += path.stat().st_size
+    count = "1 chapter" if len(chapters) == 1 else f"{len(chapters)} chapters"
+    screen.right(f"{count}, {size / 1e6:.1f} MB. To read them, open {folder / 'index.html'}")
+
+
+def written_slides(number: int, out: Path | None, own: Path | None, screen: Terminal) -> None:
+    """Writes a chapter's slides, and says where."""
+    from ...learn.pages.slides import write_slides
+    from ...learn.source import chapter_of, chapters
+
+    path = write_slides(chapter_of(chapters(own), number), out)
+    screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...common.optional import needs
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ..progress import bar, interruptible
 from .together import together
 
@@ -145,8 +145,7 @@ def _print_header(console: Console, run: Run) -> None:
 
 def _print_summary(console: Console, run: Run, out: Path) -> None:
     """Prints the loss curve and the commands for the next steps."""
-    from ...models.training.curve import curve
-    from ...models.training.loss_plot import plot
+    from ...models.training.curve import curve, plot
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]

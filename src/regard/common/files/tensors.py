@@ -24,7 +24,7 @@ import numpy as np
 
 from ..dtypes import FLOATS, row_of
 from ..errors import Reason, Refused
-from . import system
+from . import output as system
 from .strict_json import FIX, loads, wrong
 
 PLAIN = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import nearest
-from ..types import Function
+from ..public import Function
 
 Class = TypeVar("Class", bound=type)
 

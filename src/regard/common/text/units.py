@@ -1,4 +1,4 @@
-"""Numbers with three digits and their unit, for people."""
+"""Numbers and counts as people read them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def seconds(number: float) -> str:
         if number * factor >= 1:
             return f"{number * factor:.3g} {name}"
     return f"{number * 1e9:.3g} ns"
+
+
+def counted(count: int, one: str, several: str = "") -> str:
+    """The number and the noun in singular or plural.
+
+    >>> counted(1, "head"), counted(1200, "head"), counted(0, "entry", "entries")
+    ('1 head', '1200 heads', '0 entries')
+    """
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -9,11 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ..answer import Answer
+from ..call import Answer
 from ..judge import Judge, unanswered
-from .case import Case, Result
-from .draw import Draw, resized
-from .limits import Limits
+from .case import Case, Draw, Limits, Result, resized
 
 
 def basics(limits: Limits, seed: int) -> Iterator[Case]:

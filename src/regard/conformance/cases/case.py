@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..answer import Answer
-from ..call import Call
+import numpy as np
+
+from ...common.dtypes import FLOATS
+from ..call import Answer, Call
+from ..conventions.fields import Adapter
 
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
 
@@ -56,3 +60,118 @@ class Result:
     also: tuple[tuple[Call, Answer], ...] = ()
     seconds: float = 0.0
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+class Draw:
+    """Draws calls for the case with a name. Scores have a deviation of about 2, so that weights differ."""
+
+    def __init__(self, seed: int, name: str):
+        self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+    def arrays(self, *, B=2, H=4, G=4, Q=5, K=7, D=8, E=8, dtype="float32", size=1.4) -> dict[str, np.ndarray]:
+        """q, k and v of these sizes; size: the deviation of the entries of q and k."""
+        kind = FLOATS[dtype].numpy
+        shapes = {"q": (B, H, Q, D), "k": (B, G, K, D), "v": (B, G, K, E)}
+        sizes = {"q": size, "k": size, "v": 1.0}
+        return {
+            name: (sizes[name] * self.rng.standard_normal(shape)).astype(np.float32).astype(kind)
+            for name, shape in shapes.items()
+        }
+
+    def mask(self, *shape: int, share=0.6) -> np.ndarray:
+        """A random mask in which every row may attend to something, and no row to everything where that is possible."""
+        mask = self.rng.random(shape) < share
+        K = shape[-1]
+        if K:
+            np.put_along_axis(mask, self.rng.integers(0, K, shape[:-1])[..., None], True, -1)
+        return mask
+
+    def bias(self, *shape: int) -> np.ndarray:
+        """A random bias in float32."""
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def call(self, **given: Any) -> Call:
+        """A call: sizes and dtype as for `arrays`, and fields of `Call`."""
+        sizes = {
+            name: given.pop(name) for name in ("B", "H", "G", "Q", "K", "D", "E", "dtype", "size") if name in given
+        }
+        if "H" in sizes and "G" not in sizes:
+            sizes["G"] = sizes["H"]
+        if "Q" in sizes and "K" not in sizes:
+            sizes["K"] = sizes["Q"]
+        if "D" in sizes and "E" not in sizes:
+            sizes["E"] = sizes["D"]
+        return Call(**(self.arrays(**sizes) | given))
+
+
+def resized(shape: str, B: int, H: int, Q: int, K: int) -> tuple[int, ...]:
+    """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
+
+    >>> resized("BK", 2, 4, 5, 7), resized("1HQK", 2, 4, 5, 7)
+    ((2, 1, 1, 7), (1, 4, 5, 7))
+    """
+    full = {"B": B, "H": H, "Q": Q, "K": K}
+    return tuple(full[axis] if axis in shape else 1 for axis in "BHQK")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a function takes, read from its adapter and from two calls: `rectangular`, whether Q ≠ K; `wide`, whether
+    D ≠ E.
+    """
+
+    adapter: Adapter
+    rectangular: bool = True
+    wide: bool = True
+
+    @property
+    def batch(self) -> bool:
+        """Whether there can be more than one batch entry."""
+        return "B" in self.adapter.layout or self.packed
+
+    @property
+    def packed(self) -> bool:
+        """Whether rows of all batch entries are in one axis."""
+        return self.adapter.layout == "THD" and self.takes("cu_seqlens_q")
+
+    @property
+    def heads(self) -> int | None:
+        """How many heads there can be; None for any number."""
+        layout = self.adapter.layout
+        if "H" in layout or (layout == "BSD" and self.takes("heads")):
+            return None
+        return self.adapter.heads or 1
+
+    @property
+    def grouped(self) -> bool:
+        """Whether query heads can share key heads."""
+        return self.heads != 1 and self.adapter.groups != "none"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of most cases."""
+        return self.adapter.dtypes[0] if self.adapter.dtypes else "float32"
+
+    def takes(self, role: str) -> bool:
+        """Whether the function has a parameter for a role."""
+        return role in self.adapter.parameters
+
+    def sizes(self, **wanted: Any) -> dict[str, Any]:
+        """Sizes near the wanted ones that the function takes; B, H, G, Q, K, D, E and dtype by name."""
+        found: dict[str, Any] = {"B": 2, "H": 4, "Q": 5, "K": 7, "D": 8, "dtype": self.dtype} | wanted
+        found.setdefault("G", found["H"])
+        if not self.batch:
+            found["B"] = min(found["B"], 1)
+        if self.heads is not None:
+            found["H"] = self.heads
+        elif "alibi" in self.adapter.always and found["H"]:  # implementations differ about other numbers of slopes
+            found["H"] = 1 << (found["H"].bit_length() - 1)
+        found["G"] = min(found["G"], found["H"]) if self.grouped else found["H"]
+        if found["G"] and found["H"] % found["G"]:
+            found["G"] = 1 if self.grouped else found["H"]
+        if not self.rectangular:
+            found["Q"] = found["K"] = max(found["Q"], found["K"])
+        found.setdefault("E", found["D"])
+        if not self.wide:
+            found["E"] = found["D"]
+        return found

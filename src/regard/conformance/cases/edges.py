@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from .case import Case
-from .draw import Draw, resized
-from .limits import Limits
+from .case import Case, Draw, Limits, resized
 
 
 def edges(limits: Limits, seed: int) -> Iterator[Case]:

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..judge import Judge, unanswered
-from .case import Case, Result
-from .draw import Draw, resized
-from .limits import Limits
+from .case import Case, Draw, Limits, Result, resized
 
 SAYS = "gradients are those of Σ out · dout"
 

@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ..answer import Answer
-from ..call import Call
+from ..call import Answer, Call
 from ..judge import Judge, unanswered
 from ..law.bound import compare
-from .case import Case, Result
-from .draw import Draw, resized
+from .case import Case, Draw, Limits, Result, resized
 from .gradients import leaking_gradients
-from .limits import Limits
 
 Place = tuple[slice, ...]
 Made = tuple[tuple[Call, Answer], tuple[Call, Answer]]  # the part and the whole

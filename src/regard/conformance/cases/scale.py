@@ -9,9 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..judge import Judge, unanswered
-from .case import Case, Result
-from .draw import Draw
-from .limits import Limits
+from .case import Case, Draw, Limits, Result
 
 MANY = 8192  # rows of the case that measures memory: its matrix of weights has 256 MiB in float32
 RATE = 0.3

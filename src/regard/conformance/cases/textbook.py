@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from .case import Case, Result
-from .draw import Draw, resized
-from .limits import Limits
+from .case import Case, Draw, Limits, Result, resized
 
 SIZES = (
     ("one-row", {"Q": 1, "K": 1}),

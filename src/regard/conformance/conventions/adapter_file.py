@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
 from .fields import Adapter
 from .schema import VERSION, schema
-from .validation import WHERE, problems
+from .validation import WHERE, missing_parameters, parameters_of, problems
 
 __all__ = ["from_json", "read", "schema", "to_json", "write"]
 
@@ -141,3 +141,51 @@ def _frozen(name: str, value: Any) -> Any:
     if isinstance(value, list) and name != "fixed":
         return tuple(value)
     return float(value) if name == "scale" and value is not None else value
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+ATTRIBUTE = "__regard_adapter__"
+LISTS = ("always", "mask_shapes", "dtypes")
+
+
+def adapter(**fields: Any) -> Callable[[F], F]:
+    """Declares the conventions of an attention function, for `regard conform`.
+
+    The function itself is not changed: the fields are kept in its attribute `__regard_adapter__`.
+
+    Args:
+        fields: as in docs/reference/adapters.md. Lists of words may be written as one string, as in
+            `dtypes="float32 bfloat16"`; `scale="argument"` is the usual scale of 1/√D.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        Refused: a field is unknown or has a wrong value, or the function lacks a parameter that is named.
+
+    Examples:
+        >>> from regard.conformance import adapter
+        >>> @adapter(layout="BSHD", causal="top-left", dtypes="float32 float64")
+        ... def attention(q, k, v, *, causal=False): ...
+        >>> attention.__regard_adapter__.dtypes
+        ('float32', 'float64')
+    """
+    found = from_json({"schema": VERSION} | {name: _as_json(name, value) for name, value in fields.items()})
+
+    def declare(function: F) -> F:
+        reasons = list(missing_parameters(found.parameters, found.fixed, parameters_of(function)))
+        if reasons:
+            raise Refused(WHERE, reasons)
+        setattr(function, ATTRIBUTE, found)
+        return function
+
+    return declare
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """A field as JSON has it: words in one string are a list, and so is a tuple."""
+    if isinstance(value, str) and (name in LISTS or (name == "returns" and " " in value)):
+        return value.split()
+    if isinstance(value, str) and name == "scale" and value in ("argument", "1/√D"):
+        return None
+    return list(value) if isinstance(value, tuple) else value

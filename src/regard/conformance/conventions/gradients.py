@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..call import Call
-from .arrays import float64, on_call
 from .fields import Adapter
-from .layouts import fitting, pack, unpack
+from .layouts import fitting, float64, on_call, pack, unpack
 from .read import Result, Unreadable, entries, lse_shape, read
 from .translate import Absent, Prepared
 

@@ -13,8 +13,8 @@ from .measuring.masks import measure_bias, measure_empty_rows, measure_masks
 from .measuring.numbers import measure_groups, measure_lse, measure_scale, measure_softcap
 from .measuring.positions import measure_causal, measure_window
 from .measuring.probe import Probe, Session
-from .parameters import Parameter
 from .roles import completed
+from .validation import Parameter
 
 # Facts of a function that no law prescribes. The others are conventions, and those of the laws count if none is
 # declared.

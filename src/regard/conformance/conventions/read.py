@@ -11,9 +11,8 @@ import numpy as np
 
 from ...common.errors import first_line
 from ..call import Call
-from .arrays import NAMES, array_kind, dtype_name, float64, is_float, type_words
 from .fields import Adapter
-from .layouts import packed_shape, reduced, shown, unpack
+from .layouts import NAMES, array_kind, dtype_name, float64, is_float, packed_shape, reduced, shown, type_words, unpack
 from .structure import structure
 
 

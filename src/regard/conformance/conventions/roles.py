@@ -8,8 +8,7 @@ from typing import Any
 
 from ...common.errors import Reason, Refused
 from .fields import ROLES, Adapter
-from .parameters import Parameter
-from .validation import missing_parameters
+from .validation import Parameter, missing_parameters
 
 # The names of each role, the most usual first; case and leading underscores do not matter.
 NAMES: dict[str, str] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .arrays import NAMES, array_kind, dtype_name, type_words
+from .layouts import NAMES, array_kind, dtype_name, type_words
 
 MOST = 16  # entries of a container that are described
 

@@ -10,12 +10,10 @@ import numpy as np
 
 from ...common.dtypes import FLOATS
 from ..call import Call
-from .arrays import on_call
 from .fields import Adapter
-from .layouts import MISSING, batch_axis, fitting, merged, pack
-from .parameters import Parameter
+from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
 from .roles import completed
-from .windows import counted
+from .validation import Parameter
 
 
 class Absent(Exception):

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..answer import Answer
-from ..call import Call
+from ..call import Answer, Call
 from ..conventions.fields import Adapter
 from .backward import backward
 from .bound import Bounds, bound, compare, gradient_bounds
-from .forward import Outcome, forward
-from .meaning import meaning
+from .forward import Outcome, forward, meaning
 
 
 @dataclass(frozen=True, eq=False)

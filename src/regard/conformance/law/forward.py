@@ -7,6 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ...language.analysis import evaluate
+from ...language.expr import Expr, batch, head, key, query, table
+from ...language.expr import score as the_score
+from ...language.masks import causal
+from ...language.scores import alibi, softcap
+from ..call import Call
+from ..conventions.fields import Adapter
 from .arguments import Arguments
 
 
@@ -56,3 +62,68 @@ def variables(arguments: Arguments, q: np.ndarray, keys: np.ndarray) -> dict[str
         "key": np.arange(keys.shape[2]),
         "score": arguments.scale * arguments.product(q, keys),
     }
+
+
+def meaning(call: Call, adapter: Adapter) -> Arguments:
+    """The arguments of the law for a call of a function with these conventions."""
+    B, H, G, Q, K, D = (call.dims[name] for name in "BHGQKD")
+    masks: dict[str, Expr] = {}
+    if call.mask is not None:
+        masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(adapter, Q, K))
+    here: Expr = query
+    if adapter.layout == "THD" and adapter.causal == "bottom-right" and call.lengths is not None:
+        here = (
+            query - table(K - np.asarray(call.lengths), "missing")[batch]
+        )  # the last row is at the last key that exists
+    if call.causal or "causal" in adapter.always:
+        masks["causal"] = causal() if here is query else key <= here
+    if call.window is not None:
+        masks["window"] = _window(*call.window, here)
+    if call.lengths is not None:
+        masks["lengths"] = key < table(np.asarray(call.lengths), "lengths")[batch]
+    capped = {} if call.softcap is None else {"softcap": softcap(call.softcap)}
+    biased = (
+        {}
+        if call.bias is None
+        else {"bias": the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), "bias", _start(adapter, Q, K))}
+    )
+    always = {"alibi": alibi(H)} if "alibi" in adapter.always and H else {}
+    tiled = adapter.groups == "tile"
+    heads = np.arange(H) % max(G, 1) if tiled else np.arange(G)
+    usual = D**-0.5 if adapter.scale is None else adapter.scale
+    return Arguments(
+        masks=masks,
+        scores=always | (capped | biased if adapter.softcap == "before-bias" else biased | capped),
+        scale=usual if call.scale is None else call.scale,
+        start=_start(adapter, Q, K),
+        sinks=None if call.sinks is None else np.asarray(call.sinks, np.float64)[:, None],
+        heads=H,
+        queries=Q,
+        keys=K,
+        depth=D,
+        key_heads=heads,
+        value_heads=heads,
+        real=np.float64 if call.dtype == np.float64 else np.float32,
+    )
+
+
+def _start(adapter: Adapter, Q: int, K: int) -> int:
+    """The position of row 0 on the key axis."""
+    return 0 if adapter.causal == "top-left" else K - Q
+
+
+def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> Expr:
+    """An array (B or 1, H or 1, Q or 1, K), read at each pair."""
+    variables = (batch, head, query - start, key)
+    return table(np.ascontiguousarray(array), name)[
+        tuple(variable if size > 1 or full <= 1 else 0 for variable, size, full in zip(variables, array.shape, shape))
+    ]
+
+
+def _window(before: int | None, after: int | None, here: Expr) -> Expr:
+    """A row attends to its own position `here`, `before` keys before it and `after` keys after it."""
+    low = None if before is None else key >= here - before
+    high = None if after is None else key <= here + after
+    if low is None or high is None:
+        return high if low is None and high is not None else (low if low is not None else key >= 0)
+    return low & high

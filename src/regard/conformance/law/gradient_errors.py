@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .gradient_flow import flow, over_shape, summed_to
+from .backward import flow, over_shape, summed_to
 from .rounding import Rounding, Units, finite
 
 

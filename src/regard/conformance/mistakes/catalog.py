@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from .entries.fills import FILLS
 from .entries.gradients import GRADIENTS
 from .entries.heads import HEADS
 from .entries.lse import LSE
 from .entries.masks import MASKS
-from .entries.outputs import OUTPUTS
+from .entries.outputs import FILLS, OUTPUTS, ROWS
 from .entries.positions import POSITIONS
 from .entries.products import PRODUCTS
-from .entries.rows import ROWS
 from .entries.scales import SCALES
 from .entries.scores import SCORES
 from .entries.sinks import SINKS

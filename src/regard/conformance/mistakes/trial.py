@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...common.dtypes import FLOATS
 from ...language.analysis import in_range
-from ..answer import Answer
-from ..call import Call
+from ..call import Answer, Call
 from ..conventions.fields import Adapter
-from ..law.arguments import Arguments
+from ..law.arguments import Arguments, product
 from ..law.backward import along, backward, derived
-from ..law.forward import Outcome, forward
-from ..law.meaning import meaning
+from ..law.forward import Outcome, forward, meaning, on_heads
 from .mistake import Mistake
-from .tolerance import tolerance
+from .probes import Probe
+
+
+def tolerance(arguments: Arguments, outcome: Outcome, call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """(bound of out, bound of lse): c · (u · κ + u) · Σ w |v| + u |out|, κ = max Σ |scale · q_d k_d|."""
+    unit = FLOATS[str(call.dtype)].roundoff
+    q, k, v = (np.nan_to_num(np.asarray(part, np.float64), posinf=0, neginf=0) for part in (call.q, call.k, call.v))
+    with np.errstate(all="ignore"):
+        q, k, v = arguments.inputs(q, k, v)
+        k, v = on_heads(arguments, q, k, v)
+        size = abs(arguments.scale) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2)).max(-1, initial=0)
+        if arguments.product is not product:
+            size = np.fmax(size, np.abs(np.where(outcome.allowed, outcome.scores, 0)).max(-1, initial=0))
+        size = 8 * unit * (1 + size)
+        weights = np.abs(np.nan_to_num(outcome.weights, posinf=0, neginf=0))
+        spread = arguments.finish(size[..., None] * (weights @ np.abs(v)))
+        shape = outcome.lse.shape
+        out = spread + 4 * unit * np.abs(outcome.out) + 1e-30
+        size = size.swapaxes(1, 2) if size.shape != shape == size.swapaxes(1, 2).shape else size
+        return out, np.broadcast_to(size, shape) + 8 * unit * np.abs(outcome.lse)
+
 
 SLACK = 2  # times the bound: a mistaken computation may round more than a right one
 SHARE = 0.1  # of the difference from the right law that a mistake may leave, besides half of the bound
@@ -269,3 +288,39 @@ def _explained(actual: np.ndarray, found: Result, right: Result, missed: np.ndar
         return True
     left, whole = (np.abs(actual - each.value)[counted].sum() for each in (found, right))
     return bool(left <= SHARE * whole + right.bound[counted].sum() / 2)
+
+
+Function = Callable[[Probe], Arguments]
+
+
+def mistaken(*mistakes: Mistake) -> Function:
+    """A function with these mistakes: the arguments with which it computes a probe."""
+
+    def arguments(probe: Probe) -> Arguments:
+        found = meaning(probe.call, probe.adapter)
+        for mistake in mistakes:
+            found = mistake.change(found) or found
+        return found
+
+    return arguments
+
+
+def answer_of(function: Function, probe: Probe) -> Answer:
+    """The answer of a function to a probe, rounded to the dtype of the call."""
+    call, arguments = probe.call, function(probe)
+    outcome = forward(arguments, call.q, call.k, call.v)
+    gradients = {}
+    if call.dout is not None:
+        gradients = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
+    with np.errstate(all="ignore"):
+        return Answer(
+            status="ok",
+            out=_rounded(outcome.out, call.dtype),
+            lse=_rounded(outcome.lse, np.float64 if call.dtype == np.float64 else np.float32),
+            gradients={role: _rounded(part, call.dtype) for role, part in gradients.items()},
+            dtype=str(call.dtype),
+        )
+
+
+def _rounded(array: np.ndarray, dtype: Any) -> np.ndarray:
+    return array.astype(dtype).astype(np.float64)

@@ -2,23 +2,78 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..answer import Answer
-from ..call import Call
+from ..call import Answer, Call
 from ..conventions.fields import Adapter
 from ..conventions.gradients import gradients
-from ..conventions.parameters import parameters_of
 from ..conventions.read import Result, Unreadable, read
 from ..conventions.translate import Absent, Prepared, prepare
-from .memory import peak, restart_peak
-from .plain_text import one_line, said
+from ..conventions.validation import Parameter, parameters_of
+from .frames import one_line, said
 from .side_effects import Contents, EarlierResult, changed_state, process_state
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+
+
+def limit_memory(most: int | None = None) -> None:
+    """Limits this process to the memory of the machine, or to `most` bytes if that is less, and makes it the first that
+    the system ends if there is none left.
+
+    On Linux the limit counts the memory that can be written, not reserved addresses, of which GPU drivers take far
+    more than the machine has.
+    """
+    import resource
+
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    try:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = physical if most is None else min(physical, most)
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no file of its memory when it crashes
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except (OSError, ValueError):
+        return  # a system that does not allow limits has none; the time limit remains
+
+
+def restart_peak() -> int:
+    """Starts a measurement: the bytes from which `peak` counts."""
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return _largest()
+    return _field("VmRSS")
+
+
+def peak(start: int) -> int:
+    """By how many bytes the memory grew at most since `restart_peak`; 0 if the system does not say."""
+    now = _field("VmHWM") if CLEAR.exists() else _largest()
+    return max(now - start, 0)
+
+
+def _field(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
+    return 1024 * int(found[1]) if found else 0
+
+
+def _largest() -> int:
+    """The largest size of this process so far, where it cannot be started again."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
 
 Failure = tuple[str, str, Any] | None  # a status, words, and the structure of what was returned instead
 
@@ -96,3 +151,54 @@ class Callee:
             return ("unreadable", one_line(str(error)), error.returned), None
         except self.caught as error:  # the result may be of the function's own class, whose attributes raise anything
             return ("unreadable", said(error), None), None
+
+
+DECLARED = "__regard_adapter__"  # the attribute in which the decorator keeps the adapter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """A function. name: qualified, as in "package.module.function" · parameters: empty if Python cannot tell them ·
+    adapter: that which it declares, or None · version: of its package, or "" · events: what happened when it was
+    imported, in words
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    adapter: Adapter | None = None
+    version: str = ""
+    events: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields in the types of JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Description:
+        """The inverse of `as_json`."""
+        adapter = fields["adapter"]
+        return cls(
+            name=str(fields["name"]),
+            parameters=tuple(Parameter(**each) for each in fields["parameters"]),
+            adapter=None if adapter is None else Adapter(**{name: _frozen(each) for name, each in adapter.items()}),
+            version=str(fields["version"]),
+        )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(each) for each in value) if isinstance(value, list) else value
+
+
+def describe(function: Callable[..., Any]) -> Description:
+    """Reads what a function says about itself."""
+    kind = type(function)
+    module = getattr(function, "__module__", None) or kind.__module__
+    name = getattr(function, "__qualname__", None) or kind.__qualname__
+    version = getattr(sys.modules.get(str(module).split(".")[0]), "__version__", "")
+    adapter = getattr(function, DECLARED, None)
+    return Description(
+        name=one_line(f"{module}.{name}"),
+        parameters=parameters_of(function),
+        adapter=adapter if isinstance(adapter, Adapter) else None,
+        version=one_line(version) if isinstance(version, str) else "",
+    )

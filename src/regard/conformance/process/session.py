@@ -10,16 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
-from ..answer import Answer
-from ..call import Call
+from ..call import Answer, Call
 from ..conventions.fields import Adapter
 from ..conventions.structure import checked
 from ..conventions.translate import Absent
 from .child import Child, Lost
-from .description import Description, describe
-from .frames import unpacked
-from .one_call import Callee
-from .plain_text import one_line
+from .frames import one_line, unpacked
+from .one_call import Callee, Description, describe
 from .target import WHERE, Target
 
 MEGABYTE = 1 << 20  # the most that a reply takes besides its arrays

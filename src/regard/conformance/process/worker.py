@@ -20,13 +20,10 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import Refused, refuse
-from ..answer import Answer
+from ..call import Answer
 from ..conventions.translate import Absent
-from .description import describe
-from .frames import packed, read_frame, write_frame
-from .memory import limit_memory
-from .one_call import Callee
-from .plain_text import said
+from .frames import packed, read_frame, said, write_frame
+from .one_call import Callee, describe, limit_memory
 from .reported_events import ReportedEvents
 from .target import WHERE
 

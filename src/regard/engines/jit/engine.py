@@ -20,7 +20,6 @@ from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import host
-from .hidden import as_planned
 from .kernels import forward
 from .kernels.forward import PIECE
 from .kernels.parts import dropout, few_rows
@@ -28,7 +27,7 @@ from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
 from .run import threads
 from .run.launch import is_slow, launch
-from .tiling import PLAN_KEYS, Tiling, splits, tiling, visited
+from .tiling import PLAN_KEYS, Tiling, as_planned, splits, tiling, visited
 
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
 CACHED = 8 << 20  # bytes of keys and values that are usually in a cache

@@ -20,8 +20,7 @@ from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
 from .engine import Prepared, Saved, least_work, needs_64_bits, rules, table_places
-from .gradient_sums import Grid, from_tile, grid, merged, sinks
-from .hidden import as_planned
+from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
 from .kernels.backward_parts.few_rows import MOST
 from .kernels.backward_parts.products import GRAIN
@@ -40,8 +39,7 @@ from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.table_tiles import element_bytes
 from .run import threads
 from .run.launch import launch
-from .table_gradients import all_direct, partials_of, reads_of
-from .tiling import PLAN_KEYS
+from .tiling import PLAN_KEYS, as_planned
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
 

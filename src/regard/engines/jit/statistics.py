@@ -37,9 +37,8 @@ from .code.emit import signature
 from .code.target import host
 from .kernels.forward import PIECE
 from .kernels.parts.plan_by_key import tile_ranges
-from .kernels.parts.row_sums import Sums
+from .kernels.parts.row_sums import Sums, stack_entries
 from .kernels.parts.tile import BLOCK, Memory
-from .kernels.parts.tree import stack_entries
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
 from .kernels.statistics_rows import rows_kernel, rows_memory

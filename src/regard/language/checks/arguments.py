@@ -18,8 +18,7 @@ from ..scores import bias
 from ..tree.syntax import Syntax
 from .arrays import shape_text
 from .axes import how_to_fit
-from .numbers import LIMIT, shortly, small
-from .starts import Starts
+from .numbers import LIMIT, Starts, shortly, small
 
 
 class Arguments(NamedTuple):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
+from typing import NamedTuple
 
 import numpy as np
 
 from ...common.arrays import read_array
-from ...common.errors import Refused, refuse
-from ..expr import Expr, Table, batch, frozen_table, lift
+from ...common.caching import Memo
+from ...common.errors import Reason, Refused, refuse
+from ..analysis import substituted
+from ..expr import Expr, Op, Table, batch, frozen_table, head, lift, walk
 
 LIMIT = 1 << 31  # positions are 32-bit in compiled code
 
@@ -85,3 +88,65 @@ def shortly(value) -> str:
     """A value as an error message shows it, at most 80 characters."""
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:80] + " …"
+
+
+class Starts(NamedTuple):
+    """The numbers of the first batch entry and the first query head; None means 0, in a call that is the whole."""
+
+    batch: int | None = None
+    head: int | None = None
+
+    def __str__(self):
+        """What differs from 0, in words; empty if nothing does."""
+        named = ("batch entry", self.batch), ("head", self.head)
+        return ", ".join(f"{name} 0 is {name} {first:,}" for name, first in named if first)
+
+
+def checked_starts(batch_start, head_start, B: int, H: int, reasons: list[Reason]) -> Starts:
+    """The numbers of the first batch entry and of the first head, each None if it is not given."""
+    if batch_start is None and head_start is None:
+        return Starts()
+    first = _first("batch_start", "batch entry", batch_start, B, reasons)
+    return Starts(first, _first("head_start", "query head", head_start, H, reasons))
+
+
+def _first(name: str, what: str, value, count: int, reasons: list[Reason]) -> int | None:
+    if value is None:
+        return None
+    given = small(value)
+    if given.ndim == 0 and given.dtype.kind in "iu" and 0 <= int(given) <= LIMIT - count:
+        return int(given)
+    reasons.append(
+        Reason(
+            f"{name} is not the number of a {what}",
+            shortly(value),
+            f"an integer from 0 to {LIMIT - count}: the number of the first {what} of this call in the whole",
+            "omit it if the call holds all of them",
+        )
+    )
+    return None
+
+
+# Engines recognize rules by identity, so the same rule must become the same one again. None: it is not changed. A
+# result that was the rule itself would keep it, and its arrays, alive.
+_counted: Memo[Expr | None] = Memo(256, of_contents=False)
+
+
+def counted(rule: Expr, starts: Starts) -> Expr:
+    """The rule as it reads in the call, whose batch entries and heads are counted from 0.
+
+    >>> from regard.language.expr import key, query
+    >>> counted((head < 4) & (key <= query), Starts(head=8))
+    (head + 8 < 4) & (key <= query)
+    """
+    if not any(starts):
+        return rule
+    found = _counted((rule,), starts, lambda: _rewritten(rule, starts))
+    return rule if found is None else found
+
+
+def _rewritten(rule: Expr, starts: Starts) -> Expr | None:
+    moved: dict[Expr, Expr] = {
+        name: Op("add", name, first) for name, first in zip((batch, head), starts, strict=True) if first
+    }
+    return substituted(rule, moved) if any(node in moved for node in walk(rule)) else None

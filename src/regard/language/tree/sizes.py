@@ -15,7 +15,7 @@ import sys
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
-from ...common.interception import torch_if_imported
+from ...common.call_hooks import torch_if_imported
 from .syntax import Syntax
 
 MODULE = "torch._dynamo.variables.builtin"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...common.arrays import is_tensor
-from ...common.interception import compiling, intercepted, torch_if_imported
+from ...common.call_hooks import compiling, intercepted, torch_if_imported
+from ...common.public import Function
 from ...common.text.keywords import known_keywords
-from ...common.types import Function
 from ..operators import CALL, OPERATORS
 from .interning import known
 from .syntax import Syntax

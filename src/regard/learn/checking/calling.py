@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...conformance.process.plain_text import said
+from ...conformance.process.frames import said
 
 KEPT = 4000  # characters that a step prints and that are shown
 FLOOD = 10 << 20  # characters that a step may print

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...common.errors import Refused, refuse
 from ...conformance.process.child import Child, Lost
-from ...conformance.process.plain_text import last_lines
+from ...conformance.process.frames import last_lines
 from ..chapter import Chapter, Exercise
 from ..folder import until_cell_ends
 from .problem import Problem

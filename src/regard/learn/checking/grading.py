@@ -22,14 +22,13 @@ import numpy as np
 
 from ...common.errors import did_you_mean
 from ...conformance.mistakes.mistake import Mistake
-from ...conformance.process.plain_text import one_line, said
+from ...conformance.process.frames import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
 from .calling import FLOOD, KEPT, Flood, executed, failed, printing, raised
-from .cases import Case, cases_of, filled
+from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
 from .law import computed
 from .problem import Problem
-from .values import agree, difference, plain, shape_of, shown, single
 
 MODULE = "exercise"  # the name of the learner's file while it is checked
 FINE, COARSE = 2.0**-26, 2.0**-12  # the roots of the roundoff of float64 and float32

@@ -13,8 +13,7 @@ import numpy as np
 
 from ...conformance.call import Call
 from ...conformance.conventions.fields import Adapter
-from ...conformance.law.forward import forward
-from ...conformance.law.meaning import meaning
+from ...conformance.law.forward import forward, meaning
 from ...conformance.mistakes.mistake import Mistake
 
 LAWS = Adapter()

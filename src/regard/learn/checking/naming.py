@@ -14,10 +14,10 @@ from ...conformance.mistakes.catalog import CATALOG, of_name
 from ...conformance.mistakes.mistake import Mistake
 from ..chapter import Exercise, WrongAnswer
 from .calling import Failed
+from .cases import agree
 from .grading import Grading
 from .law import computed
 from .problem import Problem
-from .values import agree
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet
 PAIRING = 1.0  # seconds in which pairs of mistakes are tried

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...conformance.process.frames import read_frame, write_frame
-from ...conformance.process.memory import limit_memory
+from ...conformance.process.one_call import limit_memory
 from ...conformance.process.worker import end_with, flush, leave
 from .calling import KEPT
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from ...common.web import visuals
 from ...common.web.html_page import filled, json_for_html, stripped
+from ..chapter import Chapter
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
@@ -55,3 +56,20 @@ def _style() -> str:
 
 
 FILES = {"course.js": _script, "course.css": _style}  # what every page of a site loads
+
+
+def contents(chapters: Sequence[Chapter]) -> str:
+    """The list of chapters; the script fills in the progress."""
+    rows = "\n".join(
+        f'<li data-chapter="{each.number}" data-questions="{len(each.questions)}" '
+        f'data-exercises="{len(each.exercises)}">'
+        f'<a href="{each.path.stem}.html">{each.number}. {html.escape(each.title)}</a> '
+        f'<span class="soft">{" + ".join(map(str, each.minutes))} minutes</span> <span class="done"></span></li>'
+        for each in chapters
+    )
+    return (
+        "<h1>Self-attention: a course</h1>\n"
+        "<p>From the dot product to an attention of your own: predict, see, write, and be checked. "
+        "A + between minutes is a good place for a break.</p>\n"
+        f'<ol class="contents">{rows}</ol>'
+    )

@@ -13,8 +13,7 @@ from ..chapter import Chapter, Question, key_of
 from ..folder import writing
 from ..lesson import BACK
 from .chapter_html import Results, again, body, data, question_data
-from .contents_html import contents
-from .page import FILES, page
+from .page import FILES, contents, page
 from .recorded import record
 
 TITLE = "Self-attention: a course"

@@ -18,7 +18,7 @@ from ...common.files.output import check_output, replacing
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
-from ..export.question_text import given, whys
+from ..export import given, whys
 from ..forms import FORMS
 from .chapter_html import Results, code_and_output, printed
 from .prose import code, inline, prose

@@ -14,11 +14,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from ...common.errors import refuse
-from ..stand_ins.attention import AttentionCall, noted
-from ..stand_ins.own import own_calls
+from ..stand_ins.attention import AttentionCall, Sdpa, noted, own_calls
 from ..stand_ins.recurrent import Noted, Recurrence
 from ..stand_ins.recurrent import noted as noted_states
-from ..stand_ins.sdpa import Sdpa
 from ..stand_ins.values import Unanswered
 from .modules import chosen_experts, flops, is_experts, is_known
 from .operations import Counter, Product

@@ -8,16 +8,21 @@ number per row.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ...common.call_hooks import without_data
+from ...language.callables import as_mask
 from ...language.expr import Expr
+from ...language.masks import causal
 from ...torch.hf.lazy_mask import LazyMask, lazy_mask
 
 NAME = "regard-ledger"
@@ -165,3 +170,64 @@ def _readable(function: Any) -> Any:
     return types.FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
     )
+
+
+FUNCTION = torch.nn.functional.scaled_dot_product_attention
+
+
+class Sdpa(TorchFunctionMode):
+    """Inside the mode, each call is noted and gives an output without values. note: receives the calls."""
+
+    def __init__(self, note: Callable[[AttentionCall], None]):
+        super().__init__()
+        self.note = note
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is not FUNCTION:
+            return function(*args, **(kwargs or {}))
+        return self._attend(*args, **(kwargs or {}))
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E); is_causal counts keys from the first row."""
+        q, k, v = (
+            each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (query, key, value)
+        )
+        B, H, Q, D = q.shape
+        G, K, E = v.shape[1:]
+        rule = causal() if is_causal else None
+        self.note(AttentionCall(B, H, G, Q, K, D, E, rule, 0, attn_mask is not None, q.element_size()))
+        return streaming(q, k, v).reshape(*query.shape[:-1], E)
+
+
+@contextmanager
+def own_calls(note: Callable[[AttentionCall], None]) -> Iterator[None]:
+    """Inside, calls with tensors that have no data are noted, and give results without values."""
+
+    def answer(q: Any, k: Any, v: Any, arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return _attend_alone(note, q, k, v, arguments), q.new_zeros(q.shape[:-1], dtype=torch.float32)
+
+    token = without_data.set(answer)
+    try:
+        yield
+    finally:
+        without_data.reset(token)
+
+
+def _attend_alone(note: Callable[[AttentionCall], None], q: Any, k: Any, v: Any, arguments: Any) -> torch.Tensor:
+    """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E)."""
+    flat = [each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (q, k, v)]
+    B, H, Q, D = flat[0].shape
+    G, K, E = flat[2].shape[1:]
+    given = arguments.query_start
+    start = K - Q if given is None else int(np.ravel(np.asarray(given))[0])
+    note(AttentionCall(B, H, G, Q, K, D, E, as_mask(arguments.mask), start, False, q.element_size()))
+    return streaming(*flat).reshape(*q.shape[:-1], E)

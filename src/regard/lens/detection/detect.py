@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
 from ...common.module_settings import is_transformers_model
@@ -20,9 +23,133 @@ from ..runs.detectors import checked
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
 from ..storage.reader import is_run
-from .collected import Collected
-from .given_texts import named
-from .head_scores import KINDS, HeadScores
+from .head_scores import KINDS, HeadScore, HeadScores
+
+NAMED = 60  # characters of a text that are its name
+
+
+def named(texts: Iterable[Any]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The name of each text, and how to get it, so that files are read one at a time."""
+    for number, entry in enumerate(texts):
+        if isinstance(entry, Path):
+            yield str(entry), partial(read_file, entry)
+        elif isinstance(entry, str):
+            name = " ".join(entry.split())
+            yield name if len(name) <= NAMED else f"{name[:NAMED]}…", partial(str, entry)
+        elif isinstance(entry, tuple) and len(entry) == 2 and all(isinstance(part, str) for part in entry):
+            yield entry[0], partial(str, entry[1])
+        else:
+            yield f"text {number}", partial(_not_a_text, entry)
+
+
+def _not_a_text(entry: Any) -> str:
+    expected = "a text, a path, or a pair of a name and a text"
+    raise refuse("detect_heads", "not a text", f"{entry!r:.60}", expected, "pass the text itself")
+
+
+def read_file(path: Path) -> str:
+    """The text of a UTF-8 file. Refused: a file that cannot be read, is not UTF-8, or is empty."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        what, given, fix = "the file cannot be read", error.strerror or str(error), "check the path and its permissions"
+    except UnicodeDecodeError as error:
+        what, given, fix = "the file is not UTF-8", f"byte {error.start}", "convert it to UTF-8, for example with iconv"
+    else:
+        if text.strip():
+            return text
+        what, given, fix = "the file is empty", "no words", "leave it out"
+    raise refuse("detect_heads", what, f"{path}: {given}", "a text file", fix)
+
+
+LARGEST = 3  # how many of the largest values are kept
+
+
+class Running:
+    """The statistics of every element of arrays (H,) that come one after another, each with a name. NaN does not count.
+
+    mean ← mean + (x − mean) / n,  squares ← squares + (x − old mean)(x − new mean)
+
+    Source: Welford 1962.
+
+    >>> found = Running(1)
+    >>> for name, value in (("a", 1.0), ("b", 3.0), ("c", np.nan)):
+    ...     found.add(name, np.array([value]))
+    >>> found.mean.tolist(), found.deviation.round(3).tolist(), found.count.tolist(), found.most[0][0]
+    ([2.0], [1.414], [2], (3.0, 'b'))
+    """
+
+    def __init__(self, size: int):
+        self.count = np.zeros(size, np.int64)
+        self._mean, self._squares = np.zeros(size), np.zeros(size)
+        self.most: list[list[tuple[float, str]]] = [[] for _ in range(size)]  # in descending order
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Adds the value of every element."""
+        known = np.isfinite(values)
+        self.count += known
+        away = np.where(known, values - self._mean, 0)
+        self._mean += away / np.maximum(self.count, 1)
+        self._squares += away * np.where(known, values - self._mean, 0)
+        for at in np.flatnonzero(known).tolist():
+            best = self.most[at]
+            if len(best) < LARGEST or values[at] > best[-1][0]:
+                best.append((float(values[at]), name))
+                best.sort(key=lambda pair: -pair[0])  # stable: of equal values, the first stays first
+                del best[LARGEST:]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """NaN where every value is NaN."""
+        return np.where(self.count > 0, self._mean, np.nan)
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation, √(Σ (x − mean)² / (n − 1)); NaN where there are fewer than two values."""
+        return np.where(self.count > 1, np.sqrt(self._squares / np.maximum(self.count - 1, 1)), np.nan)
+
+
+LeftOut: TypeAlias = Sequence[tuple[str, Sequence[Reason]]]
+
+
+class Collected:
+    """The figures of the heads of all texts so far.
+
+    Calls of two texts are the same if they have the same name, and the same number among the calls of that name.
+    """
+
+    def __init__(self, detectors: Sequence[str]):
+        self.detectors = detectors
+        self.texts, self.model = 0, ""
+        self.calls: dict[tuple[str, int], tuple[int, dict[str, Running]]] = {}
+
+    def add(self, name: str, run: Run) -> None:
+        """Adds the figures of one text."""
+        self.texts, self.model = self.texts + 1, run.model
+        seen: Counter[str] = Counter()
+        for number, call in enumerate(run.calls):
+            key = call.name, seen[call.name]
+            seen[call.name] += 1
+            layer = number if call.layer is None else call.layer
+            _, held = self.calls.setdefault(key, (layer, {each: Running(call.shape[0]) for each in self.detectors}))
+            for each in self.detectors:
+                if each in call.figures:
+                    held[each].add(name, call.figures[each])
+
+    def scores(self, detectors: Mapping[str, str], left_out: LeftOut) -> HeadScores:
+        """The result."""
+        said = ((name, "; ".join(f"{each.what}: {each.given}" for each in reasons)) for name, reasons in left_out)
+        layers = tuple(name for name, _ in self.calls)
+        found = {each: tuple(self._of(each)) for each in self.detectors}
+        return HeadScores(self.model, self.texts, layers, detectors, found, tuple(said))
+
+    def _of(self, detector: str) -> Iterator[HeadScore]:
+        for (call, _), (layer, held) in self.calls.items():
+            found = held[detector]
+            for head, (mean, deviation) in enumerate(zip(found.mean.tolist(), found.deviation.tolist(), strict=True)):
+                most = tuple((name, value) for value, name in found.most[head])
+                yield HeadScore(detector, call, layer, head, mean, deviation, int(found.count[head]), most)
+
 
 SHOWN = 200  # characters of an own measure in the result
 
@@ -136,7 +263,7 @@ def _recorder(what: Any, options: RecordingOptions, tokenizer: Any) -> Callable[
         model = OpenModel(what, options)
         model.open()
         return model
-    from ...torch.hf.load_model import Opened  # loads torch
+    from ...torch.hf.load_model import Opened
     from ..recording.entry import of_model
 
     if not is_transformers_model(what):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import refuse
-from ...common.text.counted import counted
+from ...common.text.units import counted
 
 # The detectors by the names of their figures, and the keys that they measure the weight on.
 KINDS = {

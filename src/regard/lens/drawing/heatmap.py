@@ -11,8 +11,8 @@ import numpy as np
 from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.optional import requires_extra
-from ...common.text.counted import counted
 from ...common.text.keywords import known_keywords
+from ...common.text.units import counted
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
 from ..runs.axis import Axis

@@ -10,9 +10,8 @@ from ...torch.hf.load_model import Opened, opened
 from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
 from ..runs.run import Run
-from .axes import Axes
 from .inputs import given_image, given_inputs, given_text
-from .keeper import RecordingOptions
+from .keeper import Axes, RecordingOptions
 from .run_model import record_model
 from .session import record_module
 

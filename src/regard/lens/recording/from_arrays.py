@@ -8,7 +8,7 @@ import numpy as np
 
 from ...common.arrays import read_array
 from ...common.errors import refuse
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ..runs.axis import Axis

@@ -13,8 +13,8 @@ from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...torch.hf.load_model import Opened
 from ..runs.axis import Axis
-from .axes import PatchGrid
 from .images import patches_of, pixels
+from .keeper import PatchGrid
 from .token_text import fit, spelled, unknown
 
 

@@ -27,8 +27,7 @@ from ...language.problem import Problem
 from ..projections.layer import LayerProjections, Projection
 from ..runs.axis import Axis
 from ..runs.run import Run
-from .axes import Axes
-from .keeper import Keeper, RecordingOptions, Skipped, keeping
+from .keeper import Axes, Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled, unknown

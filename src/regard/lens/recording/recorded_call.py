@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...language.expr import Expr
 from ..runs import figures
 from ..runs.call import UNMEASURED, Call

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 
 from ...common.errors import Refused, refuse
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...torch.hf.load_model import Opened
 from ...torch.hf.recorder import NAME, implementations
 from ..runs.axis import Axis
 from ..runs.run import Run, Step
-from .axes import Axes
 from .inputs import Given
-from .keeper import UNSEEN, Keeper, RecordingOptions
+from .keeper import UNSEEN, Axes, Keeper, RecordingOptions
 from .session import accepts, on_regard, record_module
 from .token_text import spelled
 

@@ -13,8 +13,7 @@ from ...torch.hf.readiness import assigned
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
 from ..runs.run import Run, Step
-from .axes import Axes
-from .keeper import Keeper, RecordingOptions, keeping
+from .keeper import Axes, Keeper, RecordingOptions, keeping
 from .observer import Recorder
 from .provenance import facts, hash_of
 from .tensor_layout import weights_of

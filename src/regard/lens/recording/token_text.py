@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...common.errors import refuse
 from ...common.text.characters import clipped
-from ...common.text.counted import counted
+from ...common.text.units import counted
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte in SentencePiece
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...common.errors import Reason, Refused
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...language.expr import Table, frozen_table
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...api.attention import attention
 from ...common.errors import Reason, Refused
-from ...common.types import Engine
+from ...common.public import Engine
 from ...language.callables import as_mask
 from ...language.expr import head
 from ...language.expr import score as plain_score

@@ -10,13 +10,12 @@ import numpy as np
 
 from ...api.attention import attention
 from ...api.statistics import attention_stats
-from ...common.types import Engine
+from ...common.public import Engine
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
 from .call import Call, Overview
-from .codes import ABOVE
-from .precision import too_large
+from .codes import ABOVE, too_large
 from .readers import SMALL, keys_of
 from .row_figures import OF_VALUES, ROWS
 from .tiles import overview

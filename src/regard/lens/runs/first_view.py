@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from .axis import Axis
 from .call import Call
 from .figures import with_figures

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...api.statistics import attention_stats
 from ...common.caching import Memo
-from ...common.types import Engine
+from ...common.public import Engine
 from ...language.analysis import substituted
 from ...language.expr import Expr, head, key, query
 from ...language.tree.interning import walk

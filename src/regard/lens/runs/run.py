@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...common.errors import Reason, Refused
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from .axis import Axis
 from .call import Call
 

@@ -22,9 +22,8 @@ from ...language.measures import edges
 from ...language.problem import Problem
 from .call import Call, Overview
 from .call import Part as Places
-from .codes import encode, wrong
+from .codes import encode, too_large, wrong
 from .mask_reach import reach
-from .precision import too_large
 
 SMALL = 1 << 18  # pairs: below this, NumPy is faster than planning a kernel
 BLOCK = 1 << 20  # pairs that NumPy processes at a time

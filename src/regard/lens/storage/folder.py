@@ -20,14 +20,15 @@ import numpy as np
 
 from ...common.arrays import elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
-from ...common.files import system, tensors
+from ...common.files import output as system
+from ...common.files import tensors
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step
 from . import arrays as layout
 from . import manifest
 from . import rules_json as rules
-from .byte_sizes import shown, size_of
+from .arrays import shown, size_of
 from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of
 
 __all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]

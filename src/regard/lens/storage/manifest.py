@@ -13,7 +13,7 @@ from ...common.files.strict_json import FIX, Each, dumps, loads, wrong
 from ..runs.axis import Axis, Segment
 from ..runs.call import Call
 from ..runs.run import Step
-from .byte_sizes import shown
+from .arrays import shown
 
 FORMAT, VERSION = "regard run", 1
 LARGEST = 1 << 26  # bytes: sixty times the size of a manifest with 100,000 tokens

@@ -22,7 +22,7 @@ from ..runs.run import Run
 from . import arrays as layout
 from . import manifest
 from . import rules_json as rules
-from .byte_sizes import shown
+from .arrays import shown
 
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...models.training.checkpoint import Saved
 from ...torch.cache import cache_for
 from ..recording.keeper import Keeper

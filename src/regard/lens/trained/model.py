@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...common.errors import refuse
 from ...language.masks import count
-from ..recording.axes import Axes
-from ..recording.keeper import RecordingOptions
+from ..recording.keeper import Axes, RecordingOptions
 from ..recording.token_text import fit
 from ..runs.run import Run
 from ..text_or_path import exists

@@ -7,7 +7,9 @@ coarse map. Invalid weights (NaN, out of range, forbidden) are stored before the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,36 @@ from ...language.measures import edges
 from ..runs.call import Call
 from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
-from .frames import frame
+
+
+def frame(header: dict, **parts: np.ndarray) -> bytes:
+    """The header and the arrays as bytes.
+
+    >>> unframed(frame({"exact": "exact"}, coarse=np.arange(3, dtype=np.uint8)))[1]["coarse"].tolist()
+    [0, 1, 2]
+    """
+    described = [{"name": name, "dtype": part.dtype.name, "shape": part.shape} for name, part in parts.items()]
+    begin = json.dumps(header | {"parts": described}, allow_nan=False).encode()
+    pieces = [len(begin).to_bytes(4, "little"), begin]
+    size = 4 + len(begin)
+    for part in parts.values():
+        pieces += [bytes(-size % 4), np.ascontiguousarray(part).tobytes()]
+        size += -size % 4 + part.nbytes
+    return b"".join(pieces)
+
+
+def unframed(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """(the header, the arrays by name) of a frame."""
+    at = 4 + int.from_bytes(raw[:4], "little")
+    header = json.loads(raw[4:at])
+    found = {}
+    for part in header["parts"]:
+        at += -at % 4
+        count = int(np.prod(part["shape"]))
+        found[part["name"]] = np.frombuffer(raw, part["dtype"], count, at).reshape(part["shape"])
+        at += found[part["name"]].nbytes
+    return header, found
+
 
 WHOLE = 2_500_000  # weights: below this all are stored, with two bytes each before compression
 MOST = 60_000_000  # weights: below this they are stored in part; more take too long to compute

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.characters import clipped
-from ...common.text.counted import counted
+from ...common.text.units import counted
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..projections.layer import NAMES, LayerProjections
 from ..runs.call import Call
-from .frames import frame
+from .embed import frame
 
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
 OUTPUTS = 16  # elements of the layer's output in a page

@@ -24,7 +24,7 @@ from ..runs.labels import words
 from ..runs.run import Run
 from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
 from . import queries as answers
-from .frames import frame
+from .embed import frame
 from .head_mean import MEANS, HeadMean, mean_of
 from .held_runs import HeldRuns
 from .matrices import matrices, products

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...common.errors import Refused
 from ...common.optional import needs
-from ...common.web.guard import NOT_FOUND
-from ...common.web.local_server import LocalServer, body_of, sentence, unless_left
+from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ..runs.run import Run
 from .held_runs import HeldRuns
 from .html import page, policy

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from ...common.errors import Reason, Refused, refuse
-from ...common.files import system
+from ...common.files import output as system
 from ...common.files.tensors import system_error
 from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config

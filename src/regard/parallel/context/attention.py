@@ -9,7 +9,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 from ...common.arrays import device_of, elsewhere, like
 from ...common.compiled import outside_programs
 from ...common.errors import Reason, Refused, refuse
-from ...common.types import ArrayLike, ArrayT
+from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
 from ..by_heads.ulysses import Division, division, parts
@@ -19,10 +19,9 @@ from ..exchange.moving import moved
 from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport
 from ..placement import Placement
-from .dtensors import given_dtensors, local_of, whole_of
 from .forward import attend
 from .prepare import Prepared, prepared
-from .shards import check_place, check_tokens
+from .shards import check_place, check_tokens, given_dtensors, local_of, whole_of
 
 WHERE = "parallel.attention"
 

@@ -18,7 +18,7 @@ from ..work import PAGE
 from .call import part_of
 from .forward import Here, Kept, each_stripe, lent, padded, returned
 from .pages import sparse
-from .tree import Pages, Segment, add_pages, merged
+from .routes import Pages, Segment, add_pages, merged
 
 
 class Found(NamedTuple):

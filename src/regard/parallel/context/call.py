@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...language.checks.arguments import Arguments
-from ...language.checks.starts import Starts, counted
+from ...language.checks.numbers import Starts, counted
 from ...language.problem import Problem
 from ..work import Sizes
 

@@ -12,11 +12,11 @@ from ...api.statistics import Statistics
 from ...common.arrays import like
 from ...common.compiled import outside_programs
 from ...common.errors import refuse
-from ...common.types import ArrayLike, ArrayT
+from ...common.public import ArrayLike, ArrayT
 from ...engines import dispatch
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ...language.checks.starts import Starts, counted
+from ...language.checks.numbers import Starts, counted
 from ...language.measures import Mass, Measure, Request, checked_request
 from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes

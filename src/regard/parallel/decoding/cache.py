@@ -15,7 +15,7 @@ from ...api.kv_cache.checks import checked_append, checked_lengths, checked_sequ
 from ...api.kv_cache.pages import PAGE, Pages, columns
 from ...api.kv_cache.state import State, added, appended, shown
 from ...common.compiled import methods_outside_programs
-from ...common.types import ArrayLike, ArrayT
+from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks import numbers
 from ...language.checks.arguments import Arguments

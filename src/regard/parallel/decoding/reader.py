@@ -16,7 +16,7 @@ from ...api.kv_cache.pages import PAGE
 from ...api.kv_cache.state import State
 from ...engines import dispatch
 from ...language.problem import Problem
-from ..context.tree import Segment, merged
+from ..context.routes import Segment, merged
 from ..exchange.transport import Transport, as_bytes
 from .shares import BLOCK, Shares
 

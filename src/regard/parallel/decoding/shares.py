@@ -13,7 +13,7 @@ import numpy as np
 
 from ...api.kv_cache.pages import PAGE
 from ...api.kv_cache.state import Appended
-from ..context.tree import Segment, segments
+from ..context.routes import Segment, segments
 
 BLOCK = 1024  # positions: a piece of the kernel, of which the tree of law 11 is made
 

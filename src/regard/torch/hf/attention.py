@@ -16,7 +16,7 @@ from ...api.attention import attention_weights
 from ...common.call_hooks import watched
 from ...common.dtypes import LISTED, torch_dtypes
 from ...common.errors import Reason, Refused
-from ...common.types import Engine
+from ...common.public import Engine
 from ...engines import direct, dispatch
 from ...engines.array_rules import in_rows
 from ...engines.fast_path import ROWS_FIRST
@@ -29,12 +29,11 @@ from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ..functional import attention
 from .call_arguments import unsupported
-from .collected_weights import wanted
 from .divided import DividedMask, current, divided_reasons, mask_for
 from .lazy_mask import LazyMask, between_graphs
 from .packed import packed
 from .readiness import check
-from .recorder import NAME, listened, note, record
+from .recorder import NAME, listened, note, record, wanted
 from .tensor_parallel import divided, head_start, problems
 
 __all__ = ["attend", "check", "record", "register"]

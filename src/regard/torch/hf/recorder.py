@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Collection, Iterator
+import functools
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +20,7 @@ import torch
 
 from ...api.attention import attention_weights
 from ...common.errors import refuse
-from ...common.types import Index
+from ...common.public import Index
 from ...language.checks.arguments import Arguments
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
 from ...language.problem import Problem
@@ -280,3 +282,38 @@ def _rebuilt(rule: Expr | None, var, read) -> Expr | None:
     if rule is None or isinstance(rule, Const | Var):
         return rule if not isinstance(rule, Var) else var(rule)
     return fold(rule, lambda node: node, var, read, lambda node, *args: Op(node.name, *args))
+
+
+# The modules for which it was decided last that weights are wanted. Gradient checkpointing repeats a call during the
+# backward, where no model collects, and the repetition must save the same tensors.
+_decided: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def wanted(module: Any, output_attentions: bool | None) -> bool:
+    """Whether to return the weights of this call of `module`. None: it passed on no `output_attentions`."""
+    if torch._C._current_graph_task_id() >= 0:  # inside a backward
+        return _decided.get(module, bool(output_attentions))
+    decision = _decide(module, output_attentions)
+    if decision:
+        _decided[module] = True
+    elif _decided:
+        _decided.pop(module, None)
+    return decision
+
+
+def _decide(module: Any, output_attentions: bool | None) -> bool:
+    collected = _collector()()
+    if output_attentions or collected is not None:
+        return bool(output_attentions) or any("attentions" in name for name in collected or ())
+    configured = getattr(getattr(module, "config", None), "output_attentions", False)
+    return output_attentions is None and bool(configured)
+
+
+@functools.cache
+def _collector() -> Callable[[], Mapping[str, list] | None]:
+    """What reads the outputs that the running model collects, by name; None outside a model that collects."""
+    try:
+        from transformers.utils.output_capturing import _active_collector
+    except ImportError:  # versions of transformers that collect in another way
+        return lambda: None
+    return _active_collector.get

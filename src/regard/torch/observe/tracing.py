@@ -17,7 +17,7 @@ from .handwritten import tensors_in
 from .layout import Layout
 from .observed_call import CACHE, WRITTEN_OUT, ObservedCall
 from .observer import Observer, arguments, left_alone, module_of
-from .trace_result import Trace
+from .timeline import Trace
 
 # Torch functions whose output is not checked: uninitialized memory, and access to attributes.
 UNCHECKED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "__get__", "__set__", "detach"}

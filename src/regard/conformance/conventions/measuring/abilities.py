@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....common.dtypes import FLOATS
-from ...cases.draw import resized
+from ...cases.case import resized
 from ...law.expected import expected
 from .probe import Probe
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from ....common.dtypes import FLOATS
-from ...answer import Answer
-from ...call import Call
+from ...call import Answer, Call
 from ..fields import CHOICES, Adapter
 from ..layouts import packed_shape, reduced
-from ..parameters import Parameter
 from ..read import lse_shape
+from ..validation import Parameter
 from .fixed_heads import with_fixed_heads
 from .probe import Probe, base_pattern, base_powers, dtype_of, sizes_for
 

@@ -12,8 +12,7 @@ import numpy as np
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
 from ....language.scores import alibi_slopes
-from ...answer import Answer
-from ...call import Call
+from ...call import Answer, Call
 from ..fields import Adapter
 from ..translate import Absent
 

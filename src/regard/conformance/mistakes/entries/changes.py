@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....language.expr import Expr
-from ...law.arguments import Arguments
-from ...law.steps import Inputs
+from ...law.arguments import Arguments, Inputs
 
 Change = Callable[[Arguments], Arguments | None]
 

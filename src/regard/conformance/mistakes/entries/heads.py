@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...law.arguments import Arguments
-from ...law.steps import lse
+from ...law.arguments import Arguments, lse
 from ..mistake import Mistake
 from .changes import Change, inputs_by
 

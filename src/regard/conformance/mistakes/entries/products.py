@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ....common.dtypes import FLOATS, Float
-from ...law.arguments import Arguments
-from ...law.steps import product
+from ...law.arguments import Arguments, product
 from ..mistake import Mistake
 from .changes import Change, both, inputs_by, lse_by, weights_by
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from ....language.analysis import in_range
-from ...law.arguments import Arguments
-from ...law.steps import lse
+from ...law.arguments import Arguments, lse
 from ..mistake import Mistake
 from .changes import Change, both, lse_by, weights_by
 

@@ -16,7 +16,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from ....common.files.system import open_plain
+from ....common.files.output import open_plain
 
 SEAL = 32  # bytes of a SHA-256
 LARGEST = 64 << 20  # bytes of a file that is read: hundreds of times the largest kernels

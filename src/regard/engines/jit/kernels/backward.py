@@ -29,12 +29,10 @@ from ..code.formats import LOST, Format
 from ..code.ir import I64, Code
 from ..code.target import Target
 from .backward_parts.few_rows import FewRows
-from .backward_parts.ordered_adds import OrderedAdds
-from .backward_parts.partial_sums import BLOCK, PartialSums
 from .backward_parts.products import CHAIN, GRAIN, UNROLL, Matrix, Multiplier
 from .backward_parts.pullback import Expressions, Pullback
 from .backward_parts.staging import Staging
-from .backward_parts.table_sums import TableSums
+from .backward_parts.table_sums import BLOCK, OrderedAdds, PartialSums, TableSums
 from .backward_specification import ARRAYS, KEYS, PHASES, Specification, fixed_slots, padded, regions
 from .parts.dropout import Dropout
 from .parts.plan_by_key import KeySpan, visited_keys

@@ -33,11 +33,11 @@ from .parts import few_rows
 from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
+from .parts.row_sums import END, merge_all, merge_complete, stack_entries
 from .parts.rules import Rules
 from .parts.softmax import Running, merged
 from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
-from .parts.tree import END, merge_all, merge_complete, stack_entries
 
 # Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.
 PIECE = 1024

@@ -18,11 +18,11 @@ from ..code.target import Target
 from .forward import PIECE
 from .parts.panels import Keys
 from .parts.plan_by_key import visited_keys
+from .parts.row_sums import END, merge_complete
 from .parts.rules import Rules
 from .parts.softmax import Running
 from .parts.tasks import begun, each_task, going_on
 from .parts.tile import BLOCK, Memory, Specification, Tile
-from .parts.tree import END, merge_complete
 
 
 class Frame(NamedTuple):

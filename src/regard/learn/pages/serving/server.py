@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....common.errors import Refused
 from ....common.optional import needs
-from ....common.web.guard import NOT_FOUND
 from ....common.web.html_page import json_for_html
-from ....common.web.local_server import LocalServer, body_of, sentence, unless_left
+from ....common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ...chapter import Chapter
 from ...folder import writing
 from ...running import installed
-from ..contents_html import contents
-from ..page import FILES, page, policy
+from ..page import FILES, contents, page, policy
 from ..recorded import Recorded, runnable
 from ..site import TITLE, chapter_page, name_of
 from .checks import Checks

@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from ....common.call_hooks import compiling
 from ....common.errors import Refused, refuse
-from ....common.interception import compiling
 from ....language import rule_text
 from ....language.analysis import evaluate
 from ....language.callables import as_mask

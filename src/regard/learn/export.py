@@ -1,8 +1,4 @@
-"""Notebooks: a chapter as a Jupyter notebook, one cell after another as the lesson has its parts.
-
-A prediction comes before the cell that runs; its explanation is folded up below that. An exercise is a cell that writes
-the learner's file, and a cell that checks it with `regard learn --check`.
-"""
+"""The course as notebooks and as scripts, written from the chapters."""
 
 from __future__ import annotations
 
@@ -13,13 +9,48 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...common.errors import refuse
-from ...common.files.output import check_folder
-from ..chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
-from ..folder import writing
-from ..forms import FORMS
-from ..running import NEEDS
-from .question_text import given, whys
+from ..common.errors import refuse
+from ..common.files.output import check_folder
+from ..conformance.process.frames import said
+from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
+from .folder import writing
+from .forms import FORMS
+from .running import NEEDS, installed, outcome, reveal
+
+
+def given(question: Question) -> str:
+    """What a question shows to choose from."""
+    fields = question.fields
+    match question.form:
+        case "choice":
+            return "\n".join(f"{at}. {each['text']}" for at, each in enumerate(fields["choices"], 1))
+        case "pairs":
+            left = "\n".join(f"- **{chr(65 + at)}** {text}" for at, text in enumerate(fields["left"]))
+            return left + "\n\n" + "\n".join(f"{at}. {text}" for at, text in enumerate(fields["right_side"], 1))
+        case "table":
+            return f"Rows: {', '.join(map(str, fields['rows']))}. Columns: {', '.join(map(str, fields['columns']))}."
+        case "line":
+            lines = fields["code"].strip("\n").splitlines()
+            width = len(str(len(lines)))
+            return "```text\n" + "\n".join(f"{at:{width}} {line}" for at, line in enumerate(lines, 1)) + "\n```"
+    return ""
+
+
+def whys(question: Question) -> Iterator[str]:
+    """Why the other answers are wrong."""
+    fields = question.fields
+    match question.form:
+        case "choice":
+            for at, each in enumerate(fields["choices"], 1):
+                if each.get("why"):
+                    yield f"{at}: {each['why']}"
+        case "pairs" | "table":
+            for name, why in zip(fields["left" if question.form == "pairs" else "rows"], fields["why"]):
+                yield f"{name}: {why}"
+        case _:
+            for each in fields.get("wrong", ()):
+                yield f"{each['answer']}: {each['why']}"
+
 
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
 STEPS = re.compile(r"^steps = \d+", re.M)  # how long a reveal trains
@@ -135,3 +166,64 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Cell]:
     yield _code(f'!"{{sys.executable}}" -m regard learn --check {FOLDER}/{file}')
     if exercise.after:
         yield _markdown(_folded("Once it is right", exercise.after))
+
+
+def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
+    """Writes `03-scores/NAME.py` for each reveal and claim, and yields its path; each runs once, for its output.
+
+    A chapter's scripts are written when all of them have run, so that what is there is whole. Raises Refused if a
+    folder of a chapter exists, and then writes nothing, or if the code of a chapter fails.
+    """
+    check_folder("learn", folder)
+    there = [str(folder / chapter.path.stem) for chapter in chapters if (folder / chapter.path.stem).exists()]
+    if there:
+        given, fix = ", ".join(there), "name another folder, or move these away"
+        raise refuse("learn", "the scripts exist", given, "a folder without them", fix)
+    for chapter in chapters:
+        own = folder / chapter.path.stem
+        texts = {
+            own / f"{name}.py": f"{_start(chapter, says)}\n\n{part.code.strip()}\n\n{_output(chapter, name, part)}"
+            for name, says, part in scripts(chapter)
+        }
+        with writing(folder):
+            own.mkdir(parents=True, exist_ok=True)
+            for path, text in texts.items():
+                path.write_text(text, encoding="utf-8")
+        yield from texts
+
+
+def scripts(chapter: Chapter) -> Iterator[tuple[str, str, Reveal | Claim]]:
+    """The name of each script, what it answers or shows, and its part."""
+    for part in chapter.parts:
+        match part:
+            case Question(reveal=Reveal() as shown):
+                yield part.name, part.ask, shown
+            case Reveal():
+                yield part.name, "", part
+            case Claim():
+                yield part.name, "", part
+
+
+def _start(chapter: Chapter, says: str) -> str:
+    return _comment(f"Chapter {chapter.number}, {chapter.title}\n\n{says}").rstrip("\n")
+
+
+def _output(chapter: Chapter, name: str, part: Reveal | Claim) -> str:
+    """What a script prints, as comments at its end."""
+    missing = installed(part.needs)
+    if missing:
+        return f"# Its output is not here, because it needs a package: {missing}\n"
+    try:
+        if isinstance(part, Reveal):
+            return _comment("It prints:\n" + reveal(part).text)
+        ran = outcome(part)
+    except Exception as error:  # a teacher's own code may raise anything
+        given = f"{name} in {chapter.path.name}: {said(error)}"
+        fix = f"python -m regard.learn.proof {chapter.path}"
+        raise refuse("learn", "the code of a chapter fails", given, "code that runs", fix) from error
+    so = f"holds if {part.condition}" if ran.outcome == "holds if" else ran.outcome
+    return _comment(f"It prints:\n{ran.text}\nSo the claim {so}.")
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.rstrip("\n").splitlines())

@@ -1,1 +1,0 @@
-"""A report for other programs and pages: JUnit, Markdown, and a badge."""

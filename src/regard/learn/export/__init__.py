@@ -1,1 +1,0 @@
-"""The course in other forms: notebooks and scripts, written from the chapters."""
