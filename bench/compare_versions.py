@@ -88,7 +88,8 @@ def serve() -> None:
 
 def side(checkout: str) -> subprocess.Popen:
     """Starts the process of a checkout."""
-    env = os.environ | {"PYTHONPATH": str(Path(checkout).resolve() / "src")}
+    both = Path(checkout).resolve() / "src", Path(__file__).resolve().parents[1]  # regard of theirs, benchmarks of ours
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, both))}
     command = [sys.executable, __file__, "serve"]
     return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
