@@ -6,7 +6,6 @@ from regard.conformance.mistakes.catalog import CATALOG
 from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
 from regard.conformance.mistakes.probes import probes
 
-
 PARTS = 8  # of the catalog, which several workers judge
 
 
