@@ -1,4 +1,4 @@
-"""Padding masks among the arguments of a forward: which argument is one, what it is about, and its two values."""
+"""What a forward declares: which argument is a padding mask and of what, and whether the model is causal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observers of attention calls: profilers and traces, and named ranges in torch's own profiler."""
+"""Observers of attention calls, and what takes a call before an engine does."""
 
 from __future__ import annotations
 

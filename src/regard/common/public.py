@@ -1,4 +1,4 @@
-"""Sets the module that public classes report, so that tracebacks and pickles do not name a private file."""
+"""Public names: types of arguments, the module that public classes report, and names that a package lacks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""One call of attention in canonical form: what a conformance case requests, whatever the conventions of the function
-that is judged.
-"""
+"""One call of attention in canonical form, whatever the conventions of the function, and what came back."""
 
 from __future__ import annotations
 

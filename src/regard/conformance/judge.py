@@ -1,4 +1,4 @@
-"""Judge: asks the function, compares its answers with the law, and remembers both."""
+"""Judge: asks the function, compares its answers with the law, and remembers what calls did besides."""
 
 from __future__ import annotations
 

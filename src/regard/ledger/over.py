@@ -1,4 +1,4 @@
-"""Over: what a model costs at several numbers of tokens, as a table with bars."""
+"""Over: what a model costs at several numbers of tokens, as a table with bars, and as an image."""
 
 from __future__ import annotations
 

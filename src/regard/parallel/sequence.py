@@ -1,4 +1,4 @@
-"""Transformers models whose sequence is divided over ranks: their attention becomes `regard.parallel.attention`."""
+"""Where the tokens of a sequence are, and transformers models whose attention is `regard.parallel.attention`."""
 
 from __future__ import annotations
 

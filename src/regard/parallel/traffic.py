@@ -1,4 +1,4 @@
-"""Traffic: which pages each rank needs and receives, and the bytes that ranks send each other."""
+"""Traffic: which rows another rank computes, which pages travel, and the bytes that ranks send each other."""
 
 from __future__ import annotations
 

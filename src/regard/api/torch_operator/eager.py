@@ -1,4 +1,4 @@
-"""Eager calls with gradients: torch's autograd keeps the tensors of a call, and nothing else does.
+"""Eager calls with gradients, and such calls again: torch keeps the tensors of a call, and nothing else does.
 
 Autograd then decides how long they live and where: it can compute them again (checkpointing), move them to another
 device, or notice that one was changed in place.

@@ -1,4 +1,4 @@
-"""`regard learn`: the course on self-attention, in the terminal and the learner's editor."""
+"""`regard learn`: the course in the terminal and the learner's editor, its arguments, and the teacher's part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Case: one thing that must hold, and what came out of it."""
+"""Case: one thing that must hold; its arrays, drawn from a seed, within what the function takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters as JSON: read with every problem named, and written so that reading gives the same adapter."""
+"""Adapters as JSON and as a decorator: read with every problem named, and written so that reading gives the same."""
 
 from __future__ import annotations
 

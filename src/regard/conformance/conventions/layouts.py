@@ -1,4 +1,4 @@
-"""Layouts: the axes of q, k, v, masks and lse as the function takes them, and back to (B, H, S, D)."""
+"""Layouts, kinds of arrays and windows: how the function takes them, and back to (B, H, S, D)."""
 
 from __future__ import annotations
 

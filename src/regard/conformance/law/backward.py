@@ -1,4 +1,4 @@
-"""The gradients of the law, step by step: what `Arguments` say, computed in float64."""
+"""The gradients of the law, step by step, and how errors flow into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward pass of the law, step by step: what `Arguments` say, computed in float64."""
+"""What a canonical call means under the conventions of an adapter, and the forward pass of the law, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trial: whether the law with some mistakes gives what a function answered."""
+"""Trial: whether the law with some mistakes gives what a function answered, within what tolerance."""
 
 from __future__ import annotations
 

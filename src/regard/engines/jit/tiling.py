@@ -1,4 +1,4 @@
-"""Tiling: the number of query rows and lanes of a task, and whether its keys are split into several tasks."""
+"""Tiling: rows and lanes of a task, whether its keys are split, and whether hidden keys are worth skipping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in arguments: integers, counts, and lists of them."""
+"""Numbers in arguments: integers, counts, lists of them, and positions at which rows start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cases of an exercise: inputs that its chapter draws, the smallest first."""
+"""The cases of an exercise, the smallest first, and how values are compared and shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page: one HTML page of the course, from its parts. Script and style of all pages are two files beside them."""
+"""Page: one HTML page of the course and the list of its chapters. Script and style are two files beside them."""
 
 from __future__ import annotations
 

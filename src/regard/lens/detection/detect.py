@@ -1,4 +1,4 @@
-"""`detect_heads`: runs a model on one text after another, and keeps what every head does."""
+"""`detect_heads`: runs a model on the given texts, one after another, and keeps what every head does."""
 
 from __future__ import annotations
 

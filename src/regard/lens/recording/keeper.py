@@ -1,4 +1,4 @@
-"""Which calls of a model are recorded, and where they are stored: in memory or in a folder, up to a size limit."""
+"""Which calls of a model are recorded, their axes, and where they are stored, up to a size limit."""
 
 from __future__ import annotations
 

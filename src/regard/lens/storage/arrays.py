@@ -1,4 +1,4 @@
-"""The arrays of a call: their names in files, and the sizes that must agree."""
+"""The arrays of a call: their names in files, the sizes that must agree, and bytes as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots the loss over the steps as text: the training loss as an area, evaluations as dots."""
+"""Plots the loss over the steps: as text, the training loss as an area, and as an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a trained model and its tokenizer or processor from a folder, the hub or the package of the default model."""
+"""Loads a trained model and its tokenizer or processor by name, and suggests names that are near."""
 
 from __future__ import annotations
 

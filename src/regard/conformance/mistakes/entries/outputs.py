@@ -1,4 +1,4 @@
-"""Known mistakes in the output after the weighted sum: another factor, or something that is added."""
+"""Known mistakes in the output: other factors, what is added, what empty rows and unused places hold."""
 
 from __future__ import annotations
 
