@@ -37,7 +37,7 @@ NAMES = {
     "models/training/loop.py": "autocast's precision is an option of training, not a dtype of attention",
     "audits/auditable.py": "what a model can be audited in",
     "parallel/place.py": "what long sequences are usually computed in, if nothing is said",
-    "cli/plan/command.py": "the same",
+    "cli/plan.py": "the same",
 }
 WORD = re.compile(r"\b(?:b?float16|BF16|F16)\b")
 

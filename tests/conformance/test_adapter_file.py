@@ -41,7 +41,7 @@ WRONG = [
     ({"layout": "BHDS"}, "layout has no such value", "did you mean"),
     ({"mask": True}, "mask has no such value", "choose one of 'true-attends'"),
     ({"causal": ["top-left"]}, "causal has no such value", "choose one of 'bottom-right'"),
-    ({"parameters": {"querry": "x"}}, "querry is not a role", "reference/adapters.html"),
+    ({"parameters": {"querry": "x"}}, "querry is not a role", "the page “Adapters”"),
     ({"parameters": {"q": 1}}, "q has the wrong type", "omit parameters"),
     ({"parameters": ["q"]}, "parameters has the wrong type", "omit parameters"),
     ({"parameters": {"q": "x", "k": "x"}}, "a parameter has two roles", "keep one of them"),

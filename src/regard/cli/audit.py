@@ -67,15 +67,15 @@ def audit(
     if as_json:
         emit_json(report.to_json())
     else:
-        _show(report, verbose)
+        _show(report, verbose, verbose or strict)
     if not report.healthy or (strict and report.findings):
         raise typer.Exit(1)
 
 
-def _show(report: Audit, verbose: bool) -> None:
+def _show(report: Audit, verbose: bool, notes: bool) -> None:
     """Prints faults and warnings with cause and fix, then which checks noted something, passed or did not apply.
 
-    verbose: whether notes are printed in full as well, and a line for each other check
+    verbose: whether each other check has a line · notes: whether notes are printed in full as well
     """
     from rich.padding import Padding
     from rich.table import Table
@@ -87,7 +87,7 @@ def _show(report: Audit, verbose: bool) -> None:
     console = Console()
     counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLORS if (number := _count(report, name)))
     console.print(Text(f"{escaped(report.model)}: {counts or 'healthy'}", "bold"))
-    shown = [each for each in report.findings if verbose or each.severity != "note"]
+    shown = [each for each in report.findings if notes or each.severity != "note"]
     for (severity, check, cause, fix), findings in _grouped(shown).items():
         console.print()
         console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
@@ -99,7 +99,7 @@ def _show(report: Audit, verbose: bool) -> None:
         table.add_row(Text("fix", "dim"), Text(_plain(fix)))
         console.print(Padding(table, (0, 0, 0, 2)))
     for title, rows in (
-        ("notes", [] if verbose else [(each.check, "") for each in report.findings if each.severity == "note"]),
+        ("notes", [] if notes else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),
         ("did not apply", [(each.check, each.reason) for each in report.skipped]),
     ):

@@ -13,7 +13,7 @@ from tests.support.command import SRC
 HOLD = """
 import sys
 from pathlib import Path
-from regard.common.files import system
+from regard.common.files import output as system
 path = Path(sys.argv[1])
 handle = system.lock_folder(path) if path.is_dir() else path.open("ab")
 if not path.is_dir():
