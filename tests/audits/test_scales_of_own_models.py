@@ -40,6 +40,24 @@ class Block(nn.Module):
         return x + self.out(out)
 
 
+class Biased(Block):
+    """A scale of 1 with a bias by distance, as in T5."""
+
+    def forward(self, x):
+        q, k, v = (self.heads(part(x)) for part in (self.q, self.k, self.v))
+        distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+        scores = q @ k.transpose(-2, -1) + 0.1 * distance.abs()
+        return x + self.out((torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_layers_beside_biased_ones_may_have_a_scale_of_1():
+    """T5 has no scale anywhere; its cross-attention has no bias either."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Biased("nothing", True), Block("nothing", True)).eval()
+    found = rg.audit(model, inputs=torch.randn(1, 12, 64)).findings
+    assert [each.severity for each in found if each.check == "scale"] == ["warning"] * 2
+
+
 @pytest.mark.parametrize("scaled", SCALES)
 @pytest.mark.parametrize("norm", [True, False])
 def test_a_scale_is_missing_or_anywhere(scaled, norm):

@@ -4,9 +4,9 @@ audit         the public entry point; finding: its results
 checks        the table of all checks; a new check is registered there
 model_checks  checks that run a model several times with changed inputs (make_subject builds the Subject they run)
 run_checks    checks that read a recorded run
-auditable     what can be audited; restored: leaves a model as it was; padding_masks: which arguments are padding masks
+auditable     what can be audited; restored: leaves a model as it was
+declarations  which arguments of a forward are padding masks, and whether a model declares itself causal
 difference    the difference between two runs; rounding: how much of it rounding alone can explain
-causality     whether a model declares itself causal
 """
 
 from ..common.public import belong

@@ -16,9 +16,9 @@ from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
 from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks, select_run_checks
+from .declarations import BY_CALLER
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .padding_masks import BY_CALLER
 from .subject import Raised, Subject
 
 if TYPE_CHECKING:

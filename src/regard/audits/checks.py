@@ -9,10 +9,10 @@ from typing import Any
 from ..lens import Run
 from .finding import Result
 from .model_checks.cache import cache, position_offset
-from .model_checks.determinism import batch_dependence, determinism, finite, training
 from .model_checks.future import future_leak
 from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak
+from .model_checks.runs import batch_dependence, determinism, finite, training
 from .run_checks.arguments import bias, groups, sinks, softcap
 from .run_checks.heads import dead, duplicate, saturated, sink, uniform
 from .run_checks.implementation import arrived, implementation

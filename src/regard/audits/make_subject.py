@@ -9,7 +9,7 @@ from typing import Any
 
 from ..common.errors import Refused, first_line, refuse
 from ..common.text.characters import clipped
-from .padding_masks import PADDING_MASKS, argument, causality, is_mask_or_bias, of_module, of_transformers
+from .declarations import PADDING_MASKS, argument, causality, is_mask_or_bias, of_module, of_transformers
 from .subject import Subject, positions_first, seeded
 
 # Lengths of random inputs, for an encoder or a decoder-only model, and for the decoder of an encoder–decoder model.

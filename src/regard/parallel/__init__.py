@@ -2,13 +2,12 @@
 
 place       tries the candidates on the plan of a mask, and takes the one with the least modelled time
 work        what there is to do: sizes, pages, and the pairs of each block of rows
-layouts     contiguous, zig-zag, striped and balanced; excess: only rows above the mean change their rank
-traffic     which pages each rank needs, and bytes; model: pairs and bytes as a time
+traffic     which rows change their rank, which pages each rank needs, and bytes; model: pairs and bytes as a time
 placement   the result: frozen data, files; json_arrays: its arrays in JSON
 context     attention over the processes of torch.distributed: one sequence, divided over ranks
 decoding    a cache of keys and values whose positions are spread over ranks
 exchange    how ranks send bytes, agree, and find out who is lost
-sequence    transformers models whose sequence is divided over ranks
+sequence    layouts: contiguous, zig-zag, striped and balanced; transformers models whose sequence is divided over ranks
 sums        gradients and losses, added in the order of the ranks
 whole_tables  arrays that rules read, from the tokens that each rank holds
 torchrun    starts this command once for each rank

@@ -28,7 +28,7 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     known = _declared_factor(call, module, effective)
     built, who = built_scale(layer_of(call, module)), "the layer declares"
     if built is not None and known is not None and not math.isclose(known, built, rel_tol=CLOSE):
-        known, who = built, "its class makes of the configuration"  # the number was changed after the layer was built
+        known, who = built, "its class computes"  # the number was changed after the layer was built
     if known is None:
         return _unusual(run, number, call, module, effective)
     if math.isclose(call.scale, known, rel_tol=CLOSE):
@@ -118,7 +118,8 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
     ):
         return True
     read = alone or scaled_before(call) is not None
-    missing = math.isclose(effective, 1, rel_tol=near) and not _is_biased(call)
+    # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
+    missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, run.calls))
     return Finding(
         check="scale",
         severity="note" if not read else "fault" if missing else "warning",

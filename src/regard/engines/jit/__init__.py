@@ -2,8 +2,8 @@
 
 engine      forward pass                                 gradients   backward pass
 statistics  statistics of the weights                    decode      decoding over paged keys and values
-tiling      query rows and lanes of a task               gradient_sums  order of the sums of a backward pass
-hidden      tiles without weights                        table_gradients  gradients of arrays that a score reads
+tiling      query rows and lanes of a task; tiles without weights
+gradient_sums  order of the sums of a backward pass, and gradients of arrays that a score reads
 
 kernels/    the loop nests, and the parts that they are composed of
 direct/     known calls of torch, from their tensors to a kernel in machine code

@@ -7,8 +7,7 @@ over_ranks      what several processes do together: agree, add gradients; divisi
 classification  `regard classify`: trains and evaluates a classifier on a table of texts and labels
 checkpoint      saves and loads models: weights, vocabulary and metadata in one safetensors file
 report          classification metrics: accuracy, precision, recall, F1, confusion matrix
-curve           the loss over the steps, as text
-loss_plot       the loss over the steps, as a PNG image
+curve           the loss over the steps, as text and as a PNG image
 """
 
 from .loop import Recipe, Step, Training, precision_of

@@ -3,11 +3,10 @@
 shards     the arrays of a rank, checked
 prepare    what a rank is about to compute, with all checks, before anything is exchanged
 call       the checked call over the whole sequence, of which each rank computes some rows
-routes     which pages travel for the mask of a call, and which rows each rank computes
+routes     which pages travel for the mask of a call, and which rows each rank computes; that tree
 pages      keys and values as pages at their positions; pages and rows as bytes
 forward    keys and values to the ranks that need them, stripe by stripe of heads, and attention of own rows
 backward   gradients; sums over the rows of several ranks are merged in the tree of law 11
-tree       that tree, for sums that several ranks hold
 attention  the functions for tensors and arrays; autograd: as a node of torch's autograd
 on_devices the same for tensors on GPUs, run on one, never on several
 statistics the same for statistics of the weights

@@ -2,9 +2,9 @@
 
 attention       the attention function that transformers calls; lazy_mask: its masks as expressions
 divided         the same inside regard.parallel.sequence, where ranks hold parts of a sequence
-call_arguments  which arguments of a model reach its attention; collected_weights: whether the weights are wanted
+call_arguments  which arguments of a model reach its attention
 readiness       checks that a model can run on regard
-recorder        records the attention calls of a model
+recorder        records the attention calls of a model, and sees whether its weights are wanted
 load_model      loads models and tokenizers from folders and hub ids; quiet: without transformers' messages
 comparison      how far two runs of a model are apart, next to what rounding does
 architectures   compares every architecture of transformers with its own code; tiny_models: small random models

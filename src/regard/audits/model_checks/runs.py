@@ -1,4 +1,4 @@
-"""The checks of a model's runs: determinism, finite numbers, and independence of the batch."""
+"""The checks of a model's own runs: training mode, determinism, finite numbers, and independence of the batch."""
 
 from __future__ import annotations
 
