@@ -17,18 +17,8 @@ def invented(*covers: str, number: int = 0) -> Chapter:
 
 
 def test_every_item_is_somewhere():
-    """No item of the sources is forgotten."""
-    assert coverage.missing(READ) == []
-
-
-def test_chapters_cover_known_items():
-    """A comment `<!-- covers … -->` names items of the list."""
-    assert coverage.unknown(READ) == []
-
-
-def test_nothing_is_planned_for_a_chapter_that_exists():
-    """An item that is planned for a chapter is in it once it exists."""
-    assert coverage.superfluous(READ) == []
+    """No item of the sources is forgotten, no chapter names an unknown one, and none is planned that a chapter has."""
+    assert (coverage.missing(READ), coverage.unknown(READ), coverage.superfluous(READ)) == ([], [], [])
 
 
 def test_what_is_elsewhere_is_there():

@@ -38,19 +38,12 @@ FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "t
 @pytest.mark.parametrize(
     ("typed", "number"),
     [
-        ("8", 8),
         (" 8.0 ", 8),
         ("8,5", 8.5),
-        ("40 000", 40_000),
-        ("40,000", 40_000),
         ("40,000.5", 40_000.5),
-        ("40_000", 40_000),
-        ("1,234,567", 1_234_567),
         ("40\u00a0000", 40_000),
         ("40\u202f000", 40_000),
         ("40'000", 40_000),
-        ("0,125", 0.125),
-        ("-0,125", -0.125),
         ("1e-3", 1e-3),
         ("1E10", 1e10),
         ("10^10", 1e10),
@@ -61,7 +54,6 @@ FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "t
         ("4 x 10^10", 4e10),
         ("4×10^10", 4e10),
         ("50%", 0.5),
-        ("50 %", 0.5),
         ("−2", -2),
         ("–2", -2),
         ("+2", 2),
@@ -156,13 +148,10 @@ def test_any_text_is_an_answer_or_unreadable(text, name):
 @pytest.mark.parametrize(
     ("name", "typed", "why"),
     [
-        ("number", "8", None),
         ("number", "8,3", None),
         ("number", "64", "the variance"),
         ("number", "1", "one product"),
         ("number", "7", "variances add"),
-        ("number", "nan", "variances add"),
-        ("number", "inf", "variances add"),
         ("shape", "2, 10, 512", None),
         ("shape", "(2,10,512)", None),
         ("shape", "2 x 10 x 512", None),
@@ -261,12 +250,22 @@ def test_computed_answers(name, computed, agrees):
     assert FORMS[name].agrees(computed, FIELDS[name]) is agrees
 
 
-@pytest.mark.parametrize("name", FIELDS)
-def test_every_form_says_how_to_answer(name):
-    """How to type it, the right answer in words, which is readable where it is typed, and fields that are right."""
+@pytest.mark.parametrize(
+    ("name", "how", "shown"),
+    [
+        ("number", "a number", "8"),
+        ("shape", "a shape, such as 2, 10, 512", "(2, 10, 512)"),
+        ("choice", "1 to 3", "2. b"),
+        ("pairs", "2 numbers: the partner of A, of B, …", "A with 3, B with 1"),
+        ("table", "a row of 2 numbers", "1 0.5 | 0.25 2"),
+        ("line", "the number of a line", "line 2 or line 3"),
+    ],
+)
+def test_every_form_says_how_to_answer(name, how, shown):
+    """How to type it, and the right answer in words; its fields are right."""
     form, fields = FORMS[name], FIELDS[name]
 
-    assert form.how(fields) and form.shown(fields) and list(form.check(fields)) == []
+    assert (form.how(fields), form.shown(fields), list(form.check(fields))) == (how, shown, [])
 
 
 @pytest.mark.parametrize(

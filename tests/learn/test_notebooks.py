@@ -1,9 +1,9 @@
 """`regard learn --notebooks` and `--scripts`: every notebook runs from its first to its last cell, every script too."""
 
+import copy
 import json
 import os
-import re
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -16,7 +16,7 @@ from regard.learn.export import FOLDER, notebook, scripts, write_notebooks, writ
 from regard.learn.running import installed
 from regard.learn.source import chapters, read_chapter
 
-from .chapter_files import HEAD, SCORES, chapter
+from .chapter_files import chapter
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -58,22 +58,27 @@ print("no")
 @pytest.mark.one_in(20)  # the first; each takes up to a minute in a kernel of its own
 @pytest.mark.parametrize("read", COURSE, ids=lambda read: read.path.stem)
 def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
-    """No cell raises an error; each check of an exercise answers; what trains does so for a few steps."""
+    """No cell raises an error; a check says "not yet" of the start and "is right" of the solution; what trains does so
+    for a few steps.
+    """
     if any(installed(getattr(part, "needs", "")) for part in [*read.parts, *(each.reveal for each in read.questions)]):
         pytest.skip("torch or the trained model is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     found = nbformat.reads(json.dumps(notebook(read, STEPS)), as_version=4)
+    writes = f"%%writefile {FOLDER}/{read.file_of(read.exercises[0])}\n"
+    first = next(at for at, cell in enumerate(found.cells) if cell.source.startswith(writes))
+    solved = copy.deepcopy(found.cells[first : first + 2])
+    solved[0].source = writes + read.exercises[0].solution
+    found.cells += solved
 
     nbclient.NotebookClient(found, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     printed = ["".join(each.get("text", "") for each in cell.get("outputs", ())) for cell in found.cells]
-    checks = [text for cell, text in zip(found.cells, printed) if "regard learn --check" in cell.source]
-    assert len(checks) == len(read.exercises)
+    *checks, last = [text for cell, text in zip(found.cells, printed) if "regard learn --check" in cell.source]
+    assert len(checks) == len(read.exercises) and "is right" in last
     assert all("not yet" in text for text in checks), checks
-    assert sorted(each.name for each in (tmp_path / FOLDER).glob("*.py")) == sorted(
-        {read.file_of(each) for each in read.exercises}
-    )
+    assert {each.name for each in (tmp_path / FOLDER).glob("*.py")} == {read.file_of(each) for each in read.exercises}
 
 
 @pytest.mark.parametrize("read", COURSE, ids=lambda read: read.path.stem)
@@ -113,71 +118,42 @@ def test_a_notebook_is_never_overwritten(tmp_path):
         CliRunner().invoke(app, ["learn", "--notebooks", str(tmp_path)], catch_exceptions=False)
     assert [each.name for each in tmp_path.iterdir()] == ["04-softmax.ipynb"]
 
-    result = CliRunner().invoke(app, ["learn", "--notebooks", str(tmp_path / "new"), "--only", "3-4"])
-    assert result.exit_code == 0 and "2 notebooks" in result.output
-    assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["03-scores.ipynb", "04-softmax.ipynb"]
+
+@pytest.mark.parametrize(
+    ("only", "count", "names"),
+    [("3", "1 notebook,", ["03-scores"]), ("3-4", "2 notebooks,", ["03-scores", "04-softmax"])],
+)
+def test_the_command_that_opens_notebooks_can_be_copied(tmp_path, only, count, names):
+    """One or several; folders are made, and one with a space is quoted."""
+    folder = tmp_path / "my own" / "notes"
+    result = CliRunner().invoke(app, ["learn", "--notebooks", str(folder), "--only", only])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 0 and count in said and "jupyter lab '" in said, result.output
+    assert sorted(path.stem for path in folder.iterdir()) == names
 
 
-def test_exercises_of_a_notebook_are_checked_as_in_the_lesson(tmp_path, monkeypatch):
-    """The cell with the solution in place of the start passes."""
-    read = next(each for each in COURSE if each.number == 3)
-    exercise = read.exercises[0]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    found = nbformat.reads(json.dumps(notebook(read)), as_version=4)
-    starts, writes = "import sys\nfrom pathlib", f"%%writefile {FOLDER}/{read.file_of(exercise)}"
-    first = next(at for at, cell in enumerate(found.cells) if cell.source.startswith(writes))
-    found.cells = found.cells[first - 1 : first + 2]  # makes the folder, writes the file, checks it
-    assert found.cells[0].source.startswith(starts)
-    found.cells[1].source = f"{writes}\n{exercise.solution}"
-    nbclient.NotebookClient(found, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-
-    assert "is right" in "".join(each.get("text", "") for each in found.cells[-1].outputs)
-
-
-@pytest.mark.sweep
-def test_scripts_run_and_print_what_stands_below_them(tmp_path):
-    """Each script of a chapter, run as a program, prints the comment at its end."""
-    read = next(each for each in COURSE if each.number == 3)
-    paths = list(write_scripts(tmp_path / "scripts", [read]))
-
-    assert [path.stem for path in paths] == [name for name, _, _ in scripts(read)] and len(paths) > 5
-    plain = [path for path in paths if "torch" not in path.read_text() and "regard" not in path.read_text()]
-    for path in plain[:4]:
-        ran = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, cwd=tmp_path)
-        said = path.read_text().partition("# It prints:\n")[2]
-        shown = [line.removeprefix("#").removeprefix(" ") for line in said.splitlines()]
-        printed = [line.rstrip() for line in ran.stdout.rstrip("\n").splitlines()]
-        assert shown[: len(printed)] == printed and printed
-        assert all(re.match(r"$|So the claim (holds|fails)", line) for line in shown[len(printed) :])
-
-
-def test_scripts_name_the_question_and_the_outcome(tmp_path):
-    """A question is at the top, what came out of a claim at the end."""
-    list(write_scripts(tmp_path / "s", [chapter(tmp_path, PARTS)]))
-    folder = tmp_path / "s" / "03-scores"
-    assert (folder / "mean.py").read_text().startswith("# Chapter 3, Scores\n#\n# The mean of 1 and 3?\n")
-    assert (folder / "one-is-two.py").read_text().endswith("# It prints:\n# no\n#\n# So the claim fails.\n")
+def test_scripts_name_the_question_and_the_outcome(tmp_path, capsys):
+    """A question is at the top, what came out of a claim at the end; each script prints what stands below it."""
+    read = chapter(tmp_path, PARTS)
+    paths = list(write_scripts(tmp_path / "s", [read]))
+    assert [path.stem for path in paths] == [name for name, _, _ in scripts(read)] == ["mean", "one-is-two"]
+    mean, claim = (path.read_text() for path in paths)
+    assert mean.startswith("# Chapter 3, Scores\n#\n# The mean of 1 and 3?\n")
+    assert claim.endswith("# It prints:\n# no\n#\n# So the claim fails.\n")
+    for path in paths:
+        runpy.run_path(str(path))
+        assert f"# It prints:\n# {capsys.readouterr().out}" in path.read_text()
     with pytest.raises(Refused, match="the scripts exist"):
-        list(write_scripts(tmp_path / "s", [chapter(tmp_path, PARTS)]))
+        list(write_scripts(tmp_path / "s", [read]))
 
 
-def test_write_notebooks_makes_the_folder(tmp_path):
-    """Parents included."""
-    (path,) = write_notebooks(tmp_path / "a" / "b", [chapter(tmp_path, SCORES)])
-    assert path.is_file() and HEAD not in path.read_text()
-
-
-@pytest.mark.parametrize("option", ["--notebooks", "--scripts"])
+@pytest.mark.parametrize("write", [write_notebooks, write_scripts])
 @pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_where_nothing_can_be_written(tmp_path, option, folder):
+def test_where_nothing_can_be_written(tmp_path, write, folder):
     """The path and the reason of the system are said."""
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "own").mkdir()
-    text = HEAD.replace("number = 3", "number = 70") + PARTS
-    (tmp_path / "own" / "70-mine.md").write_text(text, encoding="utf-8")
-    words = ["learn", option, str(tmp_path / folder), "--chapters", str(tmp_path / "own"), "--only", "70"]
     with pytest.raises(Refused, match="cannot be written"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
+        list(write(tmp_path / folder, [chapter(tmp_path, PARTS)]))
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -194,12 +170,3 @@ def test_scripts_of_a_chapter_that_fails(tmp_path):
     with pytest.raises(Refused, match="the code of a chapter fails"):
         list(write_scripts(tmp_path / "s", [good, second]))
     assert [each.name for each in (tmp_path / "s").iterdir()] == ["03-scores"]
-
-
-def test_the_command_that_opens_notebooks_can_be_copied(tmp_path):
-    """One or several; a folder with a space is quoted."""
-    for only, count in (("3", "1 notebook,"), ("3-4", "2 notebooks,")):
-        folder = tmp_path / f"my notes {only}"
-        result = CliRunner().invoke(app, ["learn", "--notebooks", str(folder), "--only", only])
-        said = " ".join(result.output.split())
-        assert count in said and "jupyter lab '" in said, result.output

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.learn.checking import check as checking
-from regard.learn.checking.check import check, checked
+from regard.learn.checking.check import Checker
 from tests.learn.chapter_files import chapter
 
 # ruff: noqa: E501 (a table)
@@ -40,25 +40,39 @@ WRONG = {
 }
 
 
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory):
+    """One checker for all files of tests."""
+    read = chapter(tmp_path_factory.mktemp("course"))
+    with Checker(read, read.exercises[1]) as found:
+        yield found
+
+
 @pytest.fixture
-def tests_of_scores(tmp_path, monkeypatch):
+def tests_of_scores(checker, tmp_path, monkeypatch):
     """What the check says about a file of tests."""
     monkeypatch.setattr(checking, "SLOW", 1.0)
-    read = chapter(tmp_path)
 
     def found(code):
         path = tmp_path / "03_test_scores.py"
         path.write_text(code)
-        return checked(read, read.exercises[1], path)
+        return checker.checked(path).problem
 
     return found
 
 
-def test_tests_that_reject_every_wrong_answer_pass(tests_of_scores):
-    """The chapter's own wrong answers, and those of the catalog; several tests count together."""
-    several = "import numpy as np\n\n\ndef test_nothing(scores):\n    print('here')\n\n\n" + BY_HAND
-    assert tests_of_scores(BY_HAND).problem is None
-    assert tests_of_scores(several).problem is None
+RIGHT = {
+    "by-hand": BY_HAND,
+    "several": "import numpy as np\n\n\ndef test_nothing(scores):\n    print('here')\n\n\n" + BY_HAND,
+    "changes-its-arrays": BY_HAND
+    + "\n\ndef test_again(scores):\n    q = np.eye(4)\n    scores(q, q)\n    q *= 0\n    test_a_pair(scores)\n",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_tests_that_reject_every_wrong_answer_pass(name, tests_of_scores):
+    """The chapter's own wrong answers, and those of the catalog; several tests count together, and share no state."""
+    assert tests_of_scores(RIGHT[name]) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -66,7 +80,7 @@ def test_what_is_wrong_with_tests_is_said(name, tests_of_scores):
     """The sentence, and a detail."""
     code, what, detail = WRONG[name]
 
-    problem = tests_of_scores(code).problem
+    problem = tests_of_scores(code)
 
     assert problem is not None and what in problem.what, problem
     assert detail in "\n".join(problem.details)
@@ -75,34 +89,15 @@ def test_what_is_wrong_with_tests_is_said(name, tests_of_scores):
 
 def test_accepted_wrong_answers_are_named(tests_of_scores):
     """All names for programs; descriptions for people."""
-    problem = tests_of_scores("def test_a(scores):\n    pass\n").problem
+    problem = tests_of_scores("def test_a(scores):\n    pass\n")
 
     assert problem is not None and problem.kind == "tests"
     assert set(problem.mistakes) == {"scale-missing", "scale-1/D", "scale-inverted", "keys-not-transposed"}
     assert "keys-not-transposed: k is not transposed" in problem.details
 
 
-def test_a_test_may_change_what_it_is_given(tests_of_scores):
-    """Answers do not share arrays or state through the tests."""
-    code = (
-        BY_HAND
-        + "\n\ndef test_again(scores):\n    q = np.eye(4)\n    scores(q, q)\n    q *= 0\n    test_a_pair(scores)\n"
-    )
-
-    assert tests_of_scores(code).problem is None
-
-
 def test_what_tests_print_is_shown(tests_of_scores):
     """With the test that fails."""
-    problem = tests_of_scores("def test_a(scores):\n    print('here')\n    assert False\n").problem
+    problem = tests_of_scores("def test_a(scores):\n    print('here')\n    assert False\n")
 
     assert problem is not None and problem.printed == "here\n"
-
-
-def test_the_solution_of_the_chapter_passes(tmp_path):
-    """As any learner's file."""
-    read = chapter(tmp_path)
-    path = tmp_path / "03_test_scores.py"
-    path.write_text(read.exercises[1].solution)
-
-    assert check(read, read.exercises[1], path) is None

@@ -12,6 +12,7 @@ from http.client import HTTPException
 import pytest
 
 import regard as rg
+from regard.learn.checking import check as checking
 from regard.learn.pages.serving import checks as serving_checks
 from regard.learn.pages.serving import programs as serving_programs
 from regard.learn.pages.serving import server
@@ -83,26 +84,27 @@ def test_a_path_never_reaches_the_file_system(served):
     assert sorted(each.name for each in folder.iterdir() if each.suffix == ".py") == ["03_scores.py"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"{",
-        b"\xff",
-        b"[" * 50_000,
-        {},
-        {"key": "3/size"},
-        {"key": 3, "given": "8"},
-        {"key": "3/size", "given": 8},
-        {"key": "3/size", "given": "8", "code": "print()"},
-        {"key": "3/size", "given": "8" * 5000},
-    ],
+BODIES = (
+    b"",
+    b"[]",
+    b"{",
+    b"\xff",
+    b"[" * 50_000,
+    {},
+    {"key": "3/size"},
+    {"key": 3, "given": "8"},
+    {"key": "3/size", "given": 8},
+    {"key": "3/size", "given": "8", "code": "print()"},
+    {"key": "3/size", "given": "8" * 5000},
 )
-def test_what_is_not_understood_is_refused(served, body):
+
+
+def test_what_is_not_understood_is_refused(served):
     """Other fields, other types, texts that are too long: a sentence, and nothing is stored."""
-    assert "the request answer is not understood" in served[0].refused("answer", body)
-    assert read(served[1]).answers == {}
+    client, folder, _ = served
+    for body in BODIES:
+        assert "the request answer is not understood" in client.refused("answer", body)
+    assert read(folder).answers == {}
 
 
 def test_a_request_that_is_too_long_is_refused(served):
@@ -342,21 +344,18 @@ def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
     assert read(folder).exercises[KEY]["tries"] < 20
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "code, says",
     [
-        ("def scores(q, k):\n    while True:\n        pass\n", "did not return in 3 s"),
+        ("def scores(q, k):\n    while True:\n        pass\n", "did not return in 1.5 s"),
         ("import os\n\n\ndef scores(q, k):\n    os.abort()\n", "SIGABRT"),
-        ("def scores(q, k):\n    while True:\n        print('x' * 10_000)\n", "prints"),
-        ("def scores(q, k):\n    return (\n", "this is not Python"),
         ("import os\n\nos.fork()\n\n\ndef scores(q, k):\n    return q\n", ""),
-        ("", "is empty"),
     ],
-    ids=["hangs", "crashes", "floods", "broken", "forks", "empty"],
+    ids=["hangs", "crashes", "forks"],
 )
-def test_whatever_a_file_does_others_are_answered(served, code, says):
-    """A loop, a crash, a flood: the check says so; the server answers meanwhile, and checks the next save."""
+def test_whatever_a_file_does_others_are_answered(served, code, says, monkeypatch):
+    """A loop, a crash, a fork: the check says so; the server answers meanwhile, and checks the next save."""
+    monkeypatch.setattr(checking, "STEP", 1.5)
     client, folder, _ = served
     client.post("start", chapter=3, name="scores")
     folder.joinpath("03_scores.py").write_text(code)
