@@ -4,9 +4,9 @@ import io
 import re
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from rich.console import Console
 
 import regard as rg
@@ -14,7 +14,6 @@ from regard.lens import Axis, Call, Run
 from regard.lens.drawing.figure import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
-from regard.lens.runs.codes import MASKED, OUT
 
 WORDS = ["[CLS]", "a", "$x$", "</script>", "\u202eb", "lo ng", "🦊", "z"]
 
@@ -58,8 +57,12 @@ def test_what_is_no_plain_weight_looks_different():
     shown = image_of(figure)
     looks = {tuple(shown[at].round(6)) for at in ((3, 1), (4, 2), (5, 3), (2, 6))}
     assert len(looks) == 4 and shown[0, 7, 3] == 0 and all(look[3] == 1 for look in looks)
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
+    assert named(figure) == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
+
+
+def named(figure) -> list[str]:
+    """What the legend names."""
+    return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_zero_is_on_no_ramp():
@@ -67,106 +70,86 @@ def test_zero_is_on_no_ramp():
     the page's.
     """
     sheet = (Path(rg.lens.__file__).parent / "viewer" / "web" / "page.css").read_text()
-    light, dark = (tuple(bytes.fromhex(found)) for found in re.findall(r"--zero: #(\w{6})", sheet))
-    for theme, zero in (("light", light), ("dark", dark)):
+    zeros = [tuple(bytes.fromhex(found)) for found in re.findall(r"--zero: #(\w{6})", sheet)]
+    for theme, zero in zip(("light", "dark"), zeros, strict=True):
         every = np.concatenate([ramp(theme), ramp(f"diverging-{theme}")]).astype(int)
         assert np.abs(every - zero).sum(-1).min() > 36
-    p = weights(heads=1)
-    p[0, 3, 1] = 0
-    np.testing.assert_allclose(image_of(rg.heatmap(p))[3, 1, :3], np.array(light) / 255)
+    np.testing.assert_allclose(image_of(rg.heatmap(np.eye(8)[None]))[3, 1, :3], np.array(zeros[0]) / 255)
 
 
 def test_what_is_wrong_is_not_pooled_away():
     """A weight below 0 among thousands has its look in a pooled figure, and its letter in a pooled terminal."""
     p = weights(n=200, heads=1)
     p[0, 100, 100] = -0.001
-    figure = rg.heatmap(p, cells=8)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["out of range"]
-    console = Console(file=io.StringIO(), width=40)
-    assert matrix(run_of(p), 0, 0, console).plain.count("!") == 1
-    assert (matrix_figure(run_of(p).calls[0], 0, range(200), range(200), 8).codes == OUT).sum() == 1
+    assert named(rg.heatmap(p, cells=8)) == ["out of range"]
+    assert printed(run_of(p), 40, None)[0].plain.count("!") == 1
 
 
 def test_a_pooled_picture_adds_up():
     """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how
-    large they are.
+    large they are. (Pictures of some rows and keys, and samples: test_tiles, as regions.)
     """
-    p = weights(n=50, heads=1)
-    found = matrix_figure(run_of(p).calls[0], 0, range(50), range(50), 7)
-    np.testing.assert_allclose(found.share.sum(1), 1)
-    np.testing.assert_allclose(found.share[0, 0], p[0, :7, :7].sum(1).mean())
-    assert "pairs" in found.exact and "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
-
-
-def test_a_picture_is_the_same_however_it_is_computed(monkeypatch):
-    """A picture of some rows and keys, by the compiled engine, is the mean over rows of the sum over keys of the
-    weights.
-    """
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 90, 16), dtype=np.float32)
-    call = rg.look(q, k=k, mask=rg.causal()).calls[0]
-    monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
-    found = matrix_figure(call, 1, range(20, 80), range(7, 90), 6)
-    p = rg.attention_weights(q, k, mask=rg.causal()).astype(np.float64)[1]
-    across = 7 + np.arange(7) * 83 // 6
-    for r in range(6):
-        for c in range(6):
-            cell = p[20 + 10 * r : 30 + 10 * r, across[c] : across[c + 1]]
-            np.testing.assert_allclose(found.share[r, c], cell.sum(1).mean(), atol=1e-6)
-            assert (found.codes[r, c] != MASKED) == (across[c] <= 29 + 10 * r)
+    p = weights(n=90, heads=2)
+    found = matrix_figure(run_of(p).calls[0], 1, range(20, 80), range(7, 90), 6)
+    across = 7 + np.arange(6) * 83 // 6
+    shares = np.add.reduceat(p[1, 20:80, :90], across, 1).reshape(6, 10, 6).mean(1)
+    np.testing.assert_allclose(found.share, shares, rtol=1e-6)
     assert found.exact.startswith("cells of 10 × 13.83 pairs")
+    assert "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
 
 
 def test_a_large_picture_says_that_it_is_sampled(monkeypatch):
     """Where computing all of it would take long, one row in so many is looked at, and the picture says so."""
-    call = rg.look(*np.random.default_rng(0).standard_normal((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
+    call = rg.look(*np.zeros((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
     monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
     monkeypatch.setattr("regard.lens.runs.tiles.PATIENCE", 640 * 640 * 80 // 4)
-    found = matrix_figure(call, 0, range(640), range(640), 8)
-    assert found.exact.endswith("sampled 1 row of 4")
-    np.testing.assert_allclose(found.share, 1 / 8, rtol=1e-6)
+    assert matrix_figure(call, 0, range(640), range(640), 8).exact.endswith("sampled 1 row of 4")
 
 
 def test_a_part_of_a_run_names_its_tokens(tmp_path):
-    """Rows and keys that are cut out keep their words, hostile ones are only text, and the file is made."""
-    figure = rg.heatmap(run_of(weights(), words=WORDS), "layer", 1, rows=slice(2, 5), keys=slice(0, 4), title="a $ b")
-    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["[CLS]", "a", r"\$x\$", "</script>"]
-    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [r"\$x\$", "</script>", "⟨U+202E⟩b"]
+    """Rows and keys that are cut out keep their words, hostile ones are only text, and the file is made; `ax` is used
+    where there is one, and only it.
+    """
+    _, places = pyplot.subplots(1, 2)
+    run = run_of(weights(), words=WORDS)
+    figure = rg.heatmap(run, "layer", 1, rows=slice(2, 5), keys=slice(0, 4), title="a $ b", ax=places[0])
+    assert figure is places[0].figure and len(places[0].images) == 1 and not places[1].images
+    assert [text.get_text() for text in places[0].get_xticklabels()] == ["[CLS]", "a", r"\$x\$", "</script>"]
+    assert [text.get_text() for text in places[0].get_yticklabels()] == [r"\$x\$", "</script>", "⟨U+202E⟩b"]
     figure.savefig(tmp_path / "picture.pdf")
     assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_a_place_of_somebody_elses_is_drawn_into():
-    """`ax` is used, and only it."""
-    figure, places = matplotlib.pyplot.subplots(1, 2)
-    assert rg.heatmap(weights(heads=1), ax=places[0]) is figure
-    assert len(places[0].images) == 1 and not places[1].images
+EVERY_REASON = [
+    "no such scale",
+    "cells is not a number of cells",
+    "call= without a run",
+    "no such head",
+    "the number of tokens is not the number of keys",
+    "rows outside the matrix",
+]
+NO_CALL = ["call= is not the number or the name of a call"]
+WRONG = {"heads": [2], "scale": "cubic", "cells": 0, "tokens": ["a"], "rows": slice(9, 12)}
 
 
-def test_what_cannot_be_drawn_is_refused_with_every_reason():
+@pytest.mark.parametrize(
+    ("given", "named", "whats"),
+    [
+        ((weights(), 3), WRONG, EVERY_REASON),
+        ((np.ones(4),), {}, ["not weights"]),
+        ((weights(), weights()), {}, NO_CALL),
+        ((run_of(weights()), None), {}, NO_CALL),
+        ((run_of(weights()), True), {}, NO_CALL),
+        ((weights(),), {"mask": np.ones((7, 7), bool)}, ["a mask that does not fit"]),
+        ((run_of(weights()),), {"mask": np.ones((8, 8), bool)}, ["mask= with a run or call, which has its own mask"]),
+        ((weights(),), {"ax": object()}, ["several heads on one ax"]),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_every_reason(given, named, whats):
     """Every problem is listed, with what was given and how to fix it."""
     with pytest.raises(rg.Refused) as refused:
-        rg.heatmap(weights(), 3, heads=[2], scale="cubic", cells=0, tokens=["a"], rows=slice(9, 12))
-    what = [reason.what for reason in refused.value.reasons]
-    assert what == [
-        "no such scale",
-        "cells is not a number of cells",
-        "call= without a run",
-        "no such head",
-        "the number of tokens is not the number of keys",
-        "rows outside the matrix",
-    ]
-    with pytest.raises(rg.Refused, match="several heads on one ax"):
-        rg.heatmap(weights(), ax=matplotlib.pyplot.subplots()[1])
-    with pytest.raises(rg.Refused, match="not weights"):
-        rg.heatmap(np.ones(4))
-    for what in (weights(), run_of(weights())):
-        for call in (weights(), [0, 1], None, 1.5, True):
-            with pytest.raises(rg.Refused, match="call= is not the number or the name of a call"):
-                rg.heatmap(what, call)
-    with pytest.raises(rg.Refused, match="a mask that does not fit"):
-        rg.heatmap(weights(), mask=np.ones((7, 7), bool))
-    with pytest.raises(rg.Refused, match="mask= with a run or call"):
-        rg.heatmap(run_of(weights()), mask=np.ones((8, 8), bool))
+        rg.heatmap(*given, **named)
+    assert [reason.what for reason in refused.value.reasons] == whats
 
 
 def printed(run, width=120, colours="truecolor"):
@@ -194,10 +177,10 @@ def test_the_terminal_without_colours_has_shades():
     """Without colours the letters grow with the weight, and alarming cells are letters of their own."""
     p = np.array([[[0.9, 0.1, 0.0], [1e-5, 0.5, 0.4], [np.nan, 0.2, 1.7]]])
     text, _ = printed(run_of(p, np.array([[1, 1, 0], [1, 1, 0], [1, 1, 1]], bool)), colours=None)
-    rows = [line.plain[11:] for line in text.split("\n")[:3]]
-    assert rows[0][2] == "·" and rows[1][2] == "L" and rows[2][0] == "N" and rows[2][2] == "!"
+    first, second, third = (line.plain[11:] for line in text.split("\n")[:3])
+    assert (first[2], second[2], third[0], third[2]) == tuple("·LN!")
     shades = " .:-=+*#%@"
-    assert shades.index(rows[0][0]) > shades.index(rows[0][1]) > shades.index(rows[1][0])
+    assert shades.index(first[0]) > shades.index(first[1]) > shades.index(second[0])
 
 
 def test_the_terminal_fits_its_width():

@@ -6,6 +6,7 @@ import pytest
 import regard as rg
 from regard.lens.look import of_arrays
 from regard.lens.runs.figures import SMALL, lengths
+from tests.lens.minilm import SENTENCE, with_minilm
 
 
 @pytest.mark.parametrize("groups", [1, 3])
@@ -13,11 +14,10 @@ def test_lengths_of_values(groups):
     """‖v‖ of the key head of each head; with an output projection, ‖W_o v‖ by its columns of the head."""
     random = np.random.default_rng(0)
     v, w_o = random.standard_normal((groups, 5, 4)), random.standard_normal((16, 12))
-    for head in range(3):
-        own = v[head * groups // 3]
-        np.testing.assert_allclose(lengths(v, 3, None)[head], np.linalg.norm(own, axis=-1), rtol=1e-6)
-        product = own @ w_o[:, 4 * head : 4 * head + 4].T
-        np.testing.assert_allclose(lengths(v, 3, w_o)[head], np.linalg.norm(product, axis=-1), rtol=1e-6)
+    own = np.repeat(v, 3 // groups, 0)
+    product = np.einsum("hke,mhe->hkm", own, w_o.reshape(16, 3, 4))
+    for matrix, exact in ((None, own), (w_o, product)):
+        np.testing.assert_allclose(lengths(v, 3, matrix), np.linalg.norm(exact, axis=-1), rtol=1e-6)
 
 
 RULES = {"plain": {}, "sinks": {"mask": rg.causal(), "sinks": np.array([0.5, -1.0], np.float32)}}
@@ -37,28 +37,23 @@ def test_what_moves(n, rules):
     assert call.notes["lengths"] == "‖v‖" and call.lengths.shape == (2, n)
 
 
-def test_without_values_nothing_is_said_to_move():
-    """Neither a figure nor a column."""
-    q = np.ones((1, 3, 4), np.float32)
-    call = of_arrays(q, q).calls[0]
-    assert call.lengths is None and "moved" not in call.rows and "lengths" not in call.notes
-
-
+@with_minilm
 def test_special_tokens_of_minilm_hold_half_of_the_weight_and_move_little(tmp_path):
     """Its output projection is known; the figures come back from a folder, also where values are not kept."""
-    run = rg.look(
-        text="The animal didn't cross the street because it was too tired.", values=False, into=tmp_path / "run"
-    )
-    again = rg.look(tmp_path / "run")
-    for each in (run, again):
+    run = rg.look(text=SENTENCE, values=False, into=tmp_path / "run")
+    for each in (run, rg.look(tmp_path / "run")):
         held, moved = (np.mean([call.figures[name] for call in each.calls]) for name in ("special", "moved_special"))
         assert held == pytest.approx(0.498, abs=0.002) and moved == pytest.approx(0.137, abs=0.003)
         assert {call.notes["lengths"] for call in each.calls} == {"‖v W_o‖"} and each.calls[0].v is None
 
 
 def test_values_without_a_length():
-    """A value that is not finite makes the rows that attend to it no numbers, and no others."""
+    """A value that is not finite makes the rows that attend to it no numbers, and no others. Without values nothing is
+    said to move.
+    """
     q, v = np.ones((1, 4, 4), np.float32), np.ones((1, 4, 4), np.float32)
     v[0, 2, 1] = np.nan
     call = of_arrays(q, q, v, mask=rg.causal()).calls[0]
-    assert np.isfinite(call.rows["moved"][0, :2]).all() and np.isnan(call.rows["moved"][0, 2:]).all()
+    assert np.isnan(call.rows["moved"]).tolist() == [[False, False, True, True]]
+    bare = of_arrays(q, q).calls[0]
+    assert bare.lengths is None and "moved" not in bare.rows and "lengths" not in bare.notes

@@ -32,23 +32,22 @@ def test_readers_are_the_rows_that_the_mask_allows(mask, start):
 
 def test_readers_of_many_rows():
     """The compiled engine counts the same."""
-    Q = K = int(SMALL**0.5) + 40
-    assert np.array_equal(readers(rg.causal(), (2, Q, K))[1], K - np.arange(K))
-    assert np.array_equal(readers(rg.causal(), (1, 9, K), K - 9)[0, -10:], [9, 9, 8, 7, 6, 5, 4, 3, 2, 1])
+    K = int(SMALL**0.5) + 40
+    assert np.array_equal(readers(rg.causal(), (2, K, K))[1], K - np.arange(K))
+    assert np.array_equal(readers(rg.causal(), (1, 9, K), K - 9)[0, -10:], [9, *range(9, 0, -1)])
 
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("mask", [MASKS[name] for name in ("none", "causal", "by head", "a table")])
 def test_others_are_the_mean_of_the_other_rows(mask, given):
-    """By brute force: over the rows that may attend to the key, without the row itself; NaN without such a row."""
+    """Over the rows that may attend to the key, without the row itself; NaN without such a row."""
     q, k = np.random.default_rng(0).standard_normal((2, 2, 40, 8), dtype=np.float32)
-    whole = of_arrays(q, k, mask=mask).calls[0]
-    call = of_weights(whole.weights(), mask=mask).calls[0] if given else whole
-    weights, allowed = call.weights(), call.allowed()
-    found = call.others()
-    for h, i, j in [(0, 0, 0), (1, 39, 39), (1, 20, 3), (0, 7, 21), (1, 21, 20)]:
-        others = np.delete(weights[h, :, j], i)[np.delete(allowed[h, :, j], i)]
-        np.testing.assert_allclose(found[h, i, j], others.mean() if len(others) else np.nan, atol=1e-6)
+    call = of_arrays(q, k, mask=mask).calls[0]
+    call = of_weights(call.weights(), mask=mask).calls[0] if given else call
+    p, allowed = call.weights(), call.allowed()
+    rows, found = allowed.sum(1, keepdims=True) - allowed, call.others()
+    exact = np.where(rows > 0, (p.sum(1, keepdims=True) - p) / np.maximum(rows, 1), np.nan)
+    np.testing.assert_allclose(found, exact, atol=1e-6)
     np.testing.assert_array_equal(call.others(rows=[4], keys=[2, 3], heads=1), found[1:, 4:5, 2:4])
 
 
@@ -59,25 +58,19 @@ def test_others_without_figures():
     np.testing.assert_allclose(call.others(), weights[:, ::-1])
 
 
-def test_spread_leaves_out_rows_with_one_key():
+@pytest.mark.parametrize("length", [1, 2, 50])
+@pytest.mark.parametrize("mask", [None, rg.causal()])
+def test_spread_leaves_out_rows_with_one_key(length, mask):
     """Uniform attention is 100 % of the largest entropy at any length, causal or not."""
-    for length in (2, 3, 50):
-        for mask in (None, rg.causal()):
-            q = np.ones((1, length, 4), np.float32)
-            assert of_arrays(q, q, mask=mask).calls[0].figures["spread"] == pytest.approx(1, abs=1e-6)
-    q = np.ones((1, 1, 4), np.float32)
-    assert np.isnan(of_arrays(q, q).calls[0].figures["spread"])
+    q = np.ones((1, length, 4), np.float32)
+    exact = 1 if length > 1 else np.nan
+    assert of_arrays(q, q, mask=mask).calls[0].figures["spread"] == pytest.approx(exact, abs=1e-6, nan_ok=True)
 
 
-@pytest.mark.parametrize("start", [0, 3])
-def test_previous_leaves_out_rows_without_a_previous_key(start):
+@pytest.mark.parametrize(("start", "more"), [(0, {}), (3, {}), (0, {"mask": rg.documents(np.arange(9) // 4)})])
+def test_previous_leaves_out_rows_without_a_previous_key(start, more):
     """A head that always attends to the previous key has 100 %: the first row has none, nor the first of a document."""
-    keys = 9 + start
     at = start + np.arange(9)
-    weights = (np.arange(keys) == np.maximum(at - 1, 0)[:, None]).astype(float)
-    run = of_weights(weights[None], query_start=start)
-    assert run.calls[0].figures["previous"] == 1
-    documents = np.arange(9) // 4
-    weights = np.eye(9)[np.maximum(np.arange(9) - (np.arange(9) % 4 > 0), 0)]
-    call = of_weights(weights[None], mask=rg.documents(documents)).calls[0]
-    assert call.figures["previous"] == 1
+    first = at % 4 == 0 if more else at == 0
+    weights = np.eye(9 + start)[at - ~first]
+    assert of_weights(weights[None], query_start=start, **more).calls[0].figures["previous"] == 1

@@ -1,6 +1,7 @@
 """Recording: every call of a running model becomes data, and its weights are those that the model used."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -12,23 +13,13 @@ from regard.lens.look import look
 from regard.torch.hf import attention as hf
 from regard.torch.hf.tiny_models import inputs, tiny_model
 from tests.support.hf_models import MODELS, sharpened
+from tests.support.lanes import sweep
 
 ALL = MODELS | {
-    "gpt2": lambda: T.GPT2LMHeadModel(T.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
-    "bloom": lambda: T.BloomForCausalLM(T.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
-    "gptj": lambda: T.GPTJForCausalLM(
-        T.GPTJConfig(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64, rotary_dim=4)
-    ),
-    "vit": lambda: T.ViTModel(
-        T.ViTConfig(
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            image_size=32,
-            patch_size=8,
-        )
-    ),
+    "gpt2": lambda: tiny_model("gpt2"),
+    "bloom": lambda: tiny_model("bloom"),
+    "gptj": lambda: tiny_model("gptj", rotary_dim=4),
+    "vit": lambda: tiny_model("vit"),
 }
 IDS = torch.randint(3, 64, (2, 7), generator=torch.Generator().manual_seed(5))
 LEFT = torch.ones_like(IDS)
@@ -39,7 +30,8 @@ OWN = ("bloom", "gptj")  # these attend in code of their own
 def built(name: str, implementation: str):
     hf.register()
     torch.manual_seed(0)
-    model = sharpened(ALL[name]().eval())
+    model = ALL[name]().eval()
+    model = sharpened(model) if name in MODELS else model
     model.config._experts_implementation = "eager"  # the fast one knows no float64
     if name not in OWN:
         model.set_attn_implementation(implementation)
@@ -54,58 +46,45 @@ def inputs_of(model) -> dict:
 
 
 @functools.cache
-def eager_weights(name: str, double: bool = False) -> list[np.ndarray]:
+def eager_weights(name: str, dtype=torch.float32) -> list[np.ndarray]:
     """What the models' own code returns for the whole batch, in the order in which the calls are made."""
-    model = built(name, "eager")
-    inputs = inputs_of(model)
-    if double:
-        model, inputs = (
-            model.double(),
-            {key: part.double() if part.is_floating_point() else part for key, part in inputs.items()},
-        )
+    model = built(name, "eager").to(dtype)
+    given = {key: part.to(dtype) if part.is_floating_point() else part for key, part in inputs_of(model).items()}
     with torch.no_grad():
-        out = model(**inputs, output_attentions=True)
+        out = model(**given, output_attentions=True)
     if not model.config.is_encoder_decoder:
         return [part.numpy() for part in out.attentions]
     decoder = zip(out.decoder_attentions, out.cross_attentions, strict=True)
-    return [part.numpy() for part in (*out.encoder_attentions, *(part for pair in decoder for part in pair))]
+    return [part.numpy() for part in (*out.encoder_attentions, *itertools.chain(*decoder))]
 
 
-def agree(call, exact, usual: float):
-    """Equal within ten times the usual error, but for rows that may attend nothing: 0 here, an average in the models'
-    own code.
-    """
-    seeing = call.allowed().any(-1, keepdims=True)
-    np.testing.assert_allclose(
-        np.where(seeing, call.weights(), 0), np.where(seeing, exact, 0), rtol=0, atol=10 * usual + 1e-7
-    )
-    assert seeing.any()
+def agree(ours, exact, allowed, error: float):
+    """Equal, but for rows that may attend nothing: 0 here, an average in the models' own code."""
+    seeing = allowed.any(-1, keepdims=True)
+    np.testing.assert_allclose(np.where(seeing, ours, 0), np.where(seeing, exact, 0), rtol=0, atol=error)
 
 
 def implementations(name: str) -> list[str]:
-    return (
-        ["eager"]
-        if name in OWN
-        else ["regard", "eager"]
-        if name in ("gemma2", "gpt-oss")
-        else ["regard", "sdpa", "eager"]
-    )
+    without_sdpa = {"gemma2": ["regard", "eager"], "gpt-oss": ["regard", "eager"]}
+    return ["eager"] if name in OWN else without_sdpa.get(name, ["regard", "sdpa", "eager"])
 
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "implementation"), [(name, each) for name in ALL for each in implementations(name)])
 def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
-    """Call by call, on every implementation, the recorded weights are those that the model's own code returns."""
+    """Call by call, on every implementation, the recorded weights are those that the model's own code returns, within
+    ten times its own error.
+    """
     model = built(name, implementation)
-    exact, double = eager_weights(name), eager_weights(name, True)
+    exact, double = eager_weights(name), eager_weights(name, torch.float64)
     for entry in (0, 1):
         run = look(model, inputs=inputs_of(model), entry=entry)
-        assert (len(run.calls), run.facts["left_out"]) == (len(exact), [])
+        assert run.facts["left_out"] == []
         for call, theirs, truth in zip(run.calls, exact, double, strict=True):
             usual = np.nanmax(np.abs(theirs - truth))
-            agree(call, theirs[entry], usual)
+            agree(call.weights(), theirs[entry], call.allowed(), 10 * usual + 1e-7)
+            assert call.allowed().any() and call.given is None
             assert call.notes["difference"] < 100 * np.finfo(np.float32).eps
-            assert call.given is None
 
 
 class Toy(torch.nn.Module):
@@ -143,15 +122,6 @@ def capped(q, k, v):
     return torch.softmax(torch.where(tril(q.shape[2]), s, torch.tensor(-1e30)), dim=-1) @ v
 
 
-def sloped(q, k, v):
-    """ALiBi, in batched products."""
-    B, H, n, D = q.shape
-    bias = -torch.arange(1, H + 1)[:, None, None] * (torch.arange(n)[:, None] - torch.arange(n)).abs() / 4
-    bias = bias.repeat(B, 1, 1) + torch.zeros(n, n).masked_fill(~tril(n), float("-inf"))
-    s = torch.baddbmm(bias, q.reshape(-1, n, D), k.reshape(-1, n, D).transpose(1, 2), beta=1.0, alpha=D**-0.5)
-    return torch.bmm(torch.softmax(s, -1), v.reshape(-1, n, D)).view(B, H, n, D)
-
-
 def clamped(q, k, v):
     """A step that has no rule."""
     return (q @ k.transpose(-2, -1)).clamp(-0.5, 0.5).softmax(-1) @ v
@@ -177,29 +147,10 @@ def of_regard(q, k, v):
     return rg.attention(q, k, v, mask=rg.causal() & rg.window(3), score=rg.softcap(2.0))
 
 
-def weights_of(attend, module, x) -> np.ndarray:
-    """The weights by the unit vectors as values: whatever the module does with v, it does with them."""
-
-    def ones(q, k, v):
-        n = k.shape[2]
-        return attend(q, k, torch.eye(n).expand(*k.shape[:2], n, n)) if attend is not sloped else _unit(q, k)
-
-    def _unit(q, k):
-        n, D = q.shape[2:]
-        return torch.cat(
-            [attend(q, k, torch.eye(n)[:, i : i + D].expand(*k.shape[:2], n, D)) for i in range(0, n, D)], -1
-        )
-
-    with torch.no_grad():
-        q, k, v = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in module.projections(x).chunk(3, -1))
-        return ones(q, k, v).numpy()
-
-
 RULES = {
     plain: (None, None),
     masked: ("key <= query", None),
     capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
-    sloped: ("key <= query", "score + bias[head, key - query + 7]"),
     clamped: None,
     renormalised: None,
     sdpa: ("key <= query", None),
@@ -208,21 +159,23 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("attend", RULES, ids=lambda attend: attend.__name__)
-def test_any_module_is_recorded_with_its_rules(attend):
+@pytest.mark.parametrize(("attend", "rules"), RULES.items(), ids=lambda part: getattr(part, "__name__", ""))
+def test_any_module_is_recorded_with_its_rules(attend, rules):
     """However a module attends, its run has the weights that it used: by its rules, or as they are where a step has no
     rule.
     """
     module, x = Toy(attend), torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(2)) * 3
-    exact = weights_of(attend, module, x)
+    with torch.no_grad():  # with the unit vectors as values the output is the weights
+        q, k, _ = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in module.projections(x).chunk(3, -1))
+        exact = attend(q, k, torch.eye(8).expand(3, 2, 8, 8)).numpy()
     for entry in (0, 2):
         (call,) = look(module, inputs=x, entry=entry).calls
         np.testing.assert_allclose(call.weights(), exact[entry], atol=1e-6)
         assert call.notes["difference"] < 1e-5
         assert np.array_equal(call.x, x[entry].numpy())
-        assert (call.given is None) == (RULES[attend] is not None)
-        if RULES[attend] is not None:
-            assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == RULES[attend]
+        assert (call.given is None) == (rules is not None)
+        if rules is not None:
+            assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == rules
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -240,11 +193,10 @@ def test_models_of_16_bits(dtype):
 PROMPTED = [
     ("llama", "sdpa"),
     ("mistral", "regard"),
-    ("gemma2", "eager"),
     ("gpt-oss", "regard"),
     ("t5", "regard"),
-    ("bart", "sdpa"),
     ("bloom", "eager"),
+    *sweep(("gemma2", "eager"), ("bart", "sdpa")),
 ]
 
 
@@ -264,22 +216,22 @@ def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
     assert len(run.steps) == 4
     if model.config.is_encoder_decoder:
         kinds = {"source source": (), "target target": out.decoder_attentions, "target source": out.cross_attentions}
-        assert run.axes["target"].tokens == tuple(map(str, out.sequences[1, :5].tolist()))
+        axis, length = run.axes["target"], 5
     else:
-        kinds = {"text text": out.attentions}
-        assert run.axes["text"].tokens == tuple(map(str, out.sequences[1, :11].tolist()))
+        kinds, axis, length = {"text text": out.attentions}, run.axes["text"], 11
+    assert axis.tokens == tuple(map(str, out.sequences[1, :length].tolist()))
     for kind, passes in kinds.items():
         calls = [call for call in run.calls if f"{call.queries} {call.keys}" == kind]
         assert len(calls) == 2
         for layer, call in enumerate(calls):
             first = 0
             for each in passes:
-                rows, keys = each[layer].shape[-2:]
-                exact, part = each[layer][1].numpy(), slice(first, first + rows)
+                exact = each[layer][1].numpy()
+                _, rows, keys = exact.shape
+                part = slice(first, first + rows)
                 begin = first + rows - keys if call.queries == call.keys else 0  # a window's cache has dropped keys
-                seeing = call.allowed(rows=part).any(-1, keepdims=True)
                 ours = call.weights(rows=part, keys=slice(begin, begin + keys))
-                np.testing.assert_allclose(np.where(seeing, ours, 0), np.where(seeing, exact, 0), atol=2e-5)
+                agree(ours, exact, call.allowed(rows=part), 2e-5)
                 np.testing.assert_allclose(call.weights(rows=part).sum(-1), ours.sum(-1), atol=1e-12)
                 first += rows
             assert first in (0, call.shape[1])
@@ -293,21 +245,28 @@ def test_layers_of_torch():
     """torch's own layers, encoder and cross-attention alike: the weights are those that MultiheadAttention returns."""
     torch.manual_seed(0)
     layer = torch.nn.MultiheadAttention(16, 2)
-    q, k = torch.randn(5, 3, 16), torch.randn(7, 3, 16)
+    given = {"query": torch.randn(5, 3, 16)} | dict.fromkeys(("key", "value"), torch.randn(7, 3, 16))
     with torch.no_grad():
-        exact = layer(q, k, k, average_attn_weights=False)[1]
+        exact = layer(**given, average_attn_weights=False)[1]
     for wanted in (True, False):
-        (call,) = look(layer, inputs={"query": q, "key": k, "value": k, "need_weights": wanted}, entry=2).calls
+        (call,) = look(layer, inputs={**given, "need_weights": wanted}, entry=2).calls
         np.testing.assert_allclose(call.weights(), exact[2].numpy(), atol=1e-6)
     model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
     run = look(model, inputs=(torch.randn(2, 6, 16), torch.randn(2, 4, 16)), entry=1)
-    assert [(call.name, call.shape) for call in run.calls] == [
-        ("encoder.layers.0.self_attn", (2, 6, 6)),
-        ("decoder.layers.0.self_attn", (2, 4, 4)),
-        ("decoder.layers.0.multihead_attn", (2, 4, 6)),
+    assert [(call.name, call.shape, call.notes["difference"] < 1e-5) for call in run.calls] == [
+        ("encoder.layers.0.self_attn", (2, 6, 6), True),
+        ("decoder.layers.0.self_attn", (2, 4, 4), True),
+        ("decoder.layers.0.multihead_attn", (2, 4, 6), True),
     ]
-    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
     assert run.calls[2].keys == "6 positions"
+
+
+def test_passes_of_albert_are_layers():
+    """A layer that runs several times in one pass is a layer of the run each time: two layers, three times each."""
+    model = tiny_model("albert", num_hidden_layers=6, num_hidden_groups=2)
+    calls = look(model, inputs={"input_ids": IDS}).calls
+    assert len({call.layer for call in calls}) == 6 and len({call.name for call in calls}) == 2
+    assert [call.layer for call in look(model, inputs={"input_ids": IDS}, layers=[4]).calls] == [4]
 
 
 def test_words_for_a_module():
@@ -318,37 +277,23 @@ def test_words_for_a_module():
         look(Toy(plain), inputs=torch.randn(1, 3, 16), tokens=["a", "b"])
 
 
-def test_a_cache_of_regard():
-    """Rows over what a KVCache holds, with the keys of the chosen sequence."""
+@pytest.mark.parametrize("some", [{}, {"sequences": [2, 0]}], ids=["all", "some sequences"])
+def test_a_cache_of_regard(some):
+    """Rows over what a KVCache holds, with the keys, lengths and positions of the chosen sequence; the batch entries of
+    a call for some sequences are these.
+    """
     x = torch.randn(2, 2, 6, 8)
 
     def chunked(x):
-        cache = rg.KVCache(heads=2, depth=8, batch=2)
-        for part in (slice(0, 4), slice(4, 6)):
-            cache.append(x[:, :, part], x[:, :, part])
-            cache.attend(x[:, :, part], mask=rg.causal())
+        cache = rg.KVCache(heads=2, depth=8, batch=3 if some else 2)
+        for part in (x[:, :, :4], x[:, :, 4:]):
+            cache.append(part, part, **some)
+            cache.attend(part, mask=rg.causal(), **some)
 
-    run = look(chunked, inputs=x, entry=1)
-    exact = rg.attention_weights(x, x, mask=rg.causal())[1].numpy()
-    np.testing.assert_allclose(run.calls[0].weights(), exact[:, :4, :4], atol=1e-6)
-    np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
-
-
-@pytest.mark.parametrize("entry", [0, 1])
-def test_some_sequences_of_a_cache_of_regard(entry):
-    """The batch entries of a call for some sequences are these: their keys, lengths and positions are recorded."""
-    x = torch.randn(2, 2, 6, 8)
-
-    def stepped(x):
-        cache = rg.KVCache(heads=2, depth=8, batch=3)
-        for part in (slice(0, 4), slice(4, 6)):
-            cache.append(x[:, :, part], x[:, :, part], sequences=[2, 0])
-            cache.attend(x[:, :, part], mask=rg.causal(), sequences=[2, 0])
-
-    run = look(stepped, inputs=x, entry=entry)
-    exact = rg.attention_weights(x, x, mask=rg.causal())[entry].numpy()
-    np.testing.assert_allclose(run.calls[0].weights(), exact[:, :4, :4], atol=1e-6)
-    np.testing.assert_allclose(run.calls[1].weights(), exact[:, 4:], atol=1e-6)
+    for entry, exact in enumerate(rg.attention_weights(x, x, mask=rg.causal()).numpy()):
+        first, second = look(chunked, inputs=x, entry=entry).calls
+        np.testing.assert_allclose(first.weights(), exact[:, :4, :4], atol=1e-6)
+        np.testing.assert_allclose(second.weights(), exact[:, 4:], atol=1e-6)
 
 
 @pytest.mark.parametrize("implementation", ["regard", "sdpa", "eager"])
@@ -356,26 +301,19 @@ def test_windows_stand_one_after_the_other(implementation):
     """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""
     config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
     torch.manual_seed(0)
-    model = T.SwinModel(config).eval()
+    model = sharpened(T.SwinModel(config).eval())
     model.set_attn_implementation(implementation)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(4 if weight.ndim > 1 else 1)
-        pixels = torch.randn(2, 3, 16, 16)
-        run = look(model, inputs={"pixel_values": pixels}, entry=1)
-        model.set_attn_implementation("eager")
-        seen = []
-        for name, module in model.named_modules():
-            if name.endswith("attention"):
-                module.register_forward_hook(lambda *found: seen.append(found[2][1]))
-        model(pixels)
-    assert [call.shape for call in run.calls] == [(2, 64, 64)] * 2
+    pixels, seen = torch.randn(2, 3, 16, 16), []
+    run = look(model, inputs={"pixel_values": pixels}, entry=1)
+    model.set_attn_implementation("eager")
+    for name, module in model.named_modules():
+        if name.endswith("attention"):
+            module.register_forward_hook(lambda *made: seen.append(made[2][1].detach().numpy()))
+    model(pixels)
     for call, exact in zip(run.calls, seen, strict=True):
-        expected = np.zeros(call.shape)
-        for window, part in enumerate(exact[4:].numpy()):
-            at = slice(16 * window, 16 * window + 16)
-            expected[:, at, at] = part
-        np.testing.assert_allclose(call.weights(), expected, atol=5e-6)
+        assert call.shape == (2, 64, 64)
+        own = np.eye(4)[:, None, :, None] * exact[4:].transpose(1, 0, 2, 3)[..., None, :]
+        np.testing.assert_allclose(call.weights(), own.reshape(call.shape), atol=5e-6)
         assert run.axes[call.keys].tokens[17] == "1:1"
 
 
@@ -384,9 +322,8 @@ def test_texts_that_see_pictures():
     """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
     torch.manual_seed(0)
     model = tiny_model("blip")
-    run = look(
-        model, inputs=next(given for given in inputs(model) if {"input_ids", "pixel_values"} <= given.keys()), entry=1
-    )
+    given = next(each for each in inputs(model) if {"input_ids", "pixel_values"} <= each.keys())
+    run = look(model, inputs=given, entry=1)
     kinds = {(call.queries, call.keys) for call in run.calls}
     assert kinds == {("patches", "patches"), ("text", "text"), ("text", "patches")}
     assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
@@ -457,26 +394,19 @@ def test_a_model_that_stops_is_refused():
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
-def test_rows_that_attend_nothing_are_told():
-    """What a model gives for rows that may attend nothing is noted: 0, NaN, an average of values where it is one, or
-    something else.
-    """
-    found = {}
-    for name, implementation in (("llama", "eager"), ("llama", "regard")):
-        model = built(name, implementation)
-        found[implementation] = (
-            look(model, inputs={"input_ids": IDS, "attention_mask": LEFT}, entry=1).calls[0].notes["empty"]
-        )
-    assert found == {"eager": "an average of values", "regard": "0"}
+@pytest.mark.parametrize(("instead", "said"), [(None, "NaN"), (0.0, "0"), (0.5, "something else")])
+def test_rows_that_attend_nothing_are_told(instead, said):
+    """What a module gives for rows that may attend nothing is noted: 0, NaN, or something else."""
 
-    def plain_nan(x):
-        s = (x @ x.mT).masked_fill(~tril(4).flip(0), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
-        return s.softmax(-1) @ x
+    def attend(x):
+        s = (x @ x.mT).masked_fill(torch.tensor([[True] * 4, *[[False] * 4] * 3]), float("-inf"))
+        return (s.softmax(-1) if instead is None else s.softmax(-1).nan_to_num(instead)) @ x
 
-    assert look(plain_nan, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "NaN"
+    assert look(attend, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == said
 
-    def otherwise(x):
-        s = (x @ x.mT).masked_fill(~tril(4), float("-inf")) + torch.tensor([float("-inf"), 0, 0, 0])[:, None]
-        return s.softmax(-1).nan_to_num(0.5) @ x
 
-    assert look(otherwise, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == "something else"
+def test_an_average_for_rows_that_attend_nothing_is_told():
+    """The models' own code of transformers gives an average of values there, regard 0."""
+    for implementation, said in (("eager", "an average of values"), ("regard", "0")):
+        model = built("llama", implementation)
+        assert look(model, inputs=inputs_of(model), entry=1).calls[0].notes["empty"] == said

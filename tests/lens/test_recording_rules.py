@@ -101,17 +101,16 @@ def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
     """Hidden or not, every weight is in float32 what it was; keys that may keep a weight, and rows of low keys alone,
     stay.
     """
-    rng = np.random.default_rng(0)
-    numbers = np.where(rng.random((3, 7, 7)) < 0.5, low, rng.normal(size=(3, 7, 7))).astype(np.float32)
+    rng, shape = np.random.default_rng(0), (3, 7, 7)
+    numbers = np.where(rng.random(shape) < 0.5, low, rng.normal(size=shape)).astype(np.float32)
     numbers[:, 2] = low
     bias = the_score + frozen_table(numbers, "bias")[head, query, key]
-    scores = rng.uniform(-largest, largest, (3, 7, 7))
-
-    mask, score = rules.hidden(None, bias, (3, 7, 7), 0, largest)
+    scores = rng.uniform(-largest, largest, shape)
+    mask, score = rules.hidden(None, bias, shape, 0, largest)
 
     def weights(mask, score):
-        logits = value(the_score if score is None else score, 3, 7, 7, score=scores)
-        logits = np.where(True if mask is None else value(mask, 3, 7, 7), logits, -np.inf)
+        logits = scores if score is None else value(score, *shape, score=scores)
+        logits = logits if mask is None else np.where(value(mask, *shape), logits, -np.inf)
         powers = np.exp(logits - logits.max(-1, keepdims=True))
         return (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
 
@@ -119,19 +118,21 @@ def test_what_is_added_to_hide_keys_is_a_mask(low, largest):
     assert (mask is None) == (low > -1e4 or (low > -1e9 and largest > 5))
 
 
-def test_the_batch_is_put_in():
+@pytest.mark.parametrize("entry", range(3))
+def test_the_batch_is_put_in(entry):
     """Rules for one entry say what the rules for all say of it, without its number, over tables that nobody else can
     change.
     """
-    random = np.random.default_rng(0)
-    padding, bias = random.random((3, 5)) < 0.7, random.random((3, 2, 4, 5))
-    mask, score = (key <= query) & table(padding)[batch, key], the_score + table(bias)[batch, head, query - 1, key]
-    for entry in range(3):
-        mine = rules.entry_mask(mask, entry, (2, 4, 5), 1), rules.entry_score(score, entry, (2, 4, 5), 1)
-        for rule, whole in zip(mine, (mask, score), strict=True):
-            assert not rules.reads(rule, "batch")
-            np.testing.assert_allclose(value(rule, 2, 4, 5, 1), value(whole, 2, 4, 5, 1, entry), rtol=1e-6)
-            assert all(each.frozen for each in rule.tables)
+    random, shape = np.random.default_rng(0), (2, 4, 5)
+    mask = (key <= query) & table(random.random((3, 5)) < 0.7)[batch, key]
+    score = the_score + table(random.random((3, *shape)))[batch, head, query - 1, key]
+    for rule, mine in (
+        (mask, rules.entry_mask(mask, entry, shape, 1)),
+        (score, rules.entry_score(score, entry, shape, 1)),
+    ):
+        assert not rules.reads(mine, "batch")
+        np.testing.assert_allclose(value(mine, *shape, 1), value(rule, *shape, 1, entry), rtol=1e-6)
+        assert all(each.frozen for each in mine.tables)
 
 
 def test_windows_have_positions_of_their_own():
@@ -140,12 +141,11 @@ def test_windows_have_positions_of_their_own():
     mask, score = rules.window_rules(
         frozen_table(allowed)[batch, query, key], the_score + (query - key) * batch, 2, (1, 3, 3), 0
     )
-    expected, away = np.zeros((1, 6, 6), bool), np.arange(3)[:, None] - np.arange(3)
-    for window in (0, 1):
-        at = slice(3 * window, 3 * window + 3)
-        expected[:, at, at] = allowed[2 + window]
-        np.testing.assert_array_equal(value(score, 1, 6, 6)[:, at, at], [away * (2 + window)])
-    np.testing.assert_array_equal(value(mask, 1, 6, 6), expected)
+    away, nothing = np.arange(3)[:, None] - np.arange(3), np.zeros((3, 3), bool)
+    expected = np.block([[allowed[2], nothing], [nothing, allowed[3]]])
+    np.testing.assert_array_equal(value(mask, 1, 6, 6)[0], expected)
+    for at, entry in ((slice(3), 2), (slice(3, 6), 3)):
+        np.testing.assert_array_equal(value(score, 1, 6, 6)[0, at, at], away * entry)
 
 
 def recorded(rows: int, keys, start: int, **more) -> Recorded:
@@ -159,12 +159,13 @@ def test_passes_that_cannot_be_joined_are_refused():
     growing.add(recorded(1, keys[:, 2:5], 2))  # a window's cache has dropped two
     assert growing.joined().call.shape == (1, 5, 5)
     np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
-    with pytest.raises(rg.Refused, match="have changed"):
-        growing.add(recorded(1, -keys, 5))
-    with pytest.raises(rg.Refused, match="the scale, the heads or the sinks differ"):
-        growing.add(recorded(1, keys, 5, scale=2.0))
-    with pytest.raises(rg.Refused, match="6 keys from position -2 after 5"):
-        growing.add(recorded(1, keys, 7))
+    for found, start, more, said in (
+        (-keys, 5, {}, "have changed"),
+        (keys, 5, {"scale": 2.0}, "the scale, the heads or the sinks differ"),
+        (keys, 7, {}, "6 keys from position -2 after 5"),
+    ):
+        with pytest.raises(rg.Refused, match=said):
+            growing.add(recorded(1, found, start, **more))
 
 
 def test_a_large_picture_becomes_a_small_file():

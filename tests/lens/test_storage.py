@@ -18,14 +18,13 @@ from regard.common.files import tensors
 from regard.language.analysis import evaluate
 from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
-from regard.lens.look import of_arrays
-from regard.lens.storage import arrays as sizes
 from regard.lens.storage import (
     folder as container,
 )
 from regard.lens.storage import (
     rules_json as rules,
 )
+from regard.lens.storage.arrays import size_of
 from regard.lens.storage.folder import Writer, open_run, save
 from tests.support.kept_runs import contents, example, refused, rich
 from tests.support.strategies import Dims, masks, scores
@@ -38,44 +37,15 @@ DIMS = Dims(B=1, G=1, H=2, Q=5, K=7, D=4, E=4)
 
 def test_a_run_comes_back_to_the_bit(tmp_path):
     """Axes, steps, facts, and every array and rule of every call are what they were, NaN and hostile text included."""
-    run = rich()
-    for again in (run.save(tmp_path / "run"), Run.open(tmp_path / "run", verify=True)):
+    run, folder = rich(), tmp_path / "run"
+    notes = {"window": None, "scale": np.inf, "kinds": ["a", {"b": -1}], "difference": np.nan, "deep": [1, 2]}
+    for again in (run.save(folder), Run.open(folder, verify=True)):
         assert (again.model, again.text, again.axes, again.steps) == (run.model, run.text, run.axes, run.steps)
-        assert str(again.facts) == str(dict(run.facts) | {"folder": str(tmp_path / "run")})
-        for mine, kept in zip(run.calls, again.calls, strict=True):
-            mine, kept = contents(mine), contents(kept)
-            notes = {"window": None, "scale": np.inf, "kinds": ["a", {"b": -1}], "difference": np.nan, "deep": [1, 2]}
-            assert str(kept.pop("notes")) == str(notes if mine.pop("notes") else {})
-            assert str(kept.pop("scale")) == str(mine.pop("scale"))
-            assert kept == mine
-
-
-def test_the_weights_of_a_kept_run_are_those_of_attention(tmp_path):
-    """Weights computed from the files are those that `attention_weights` gives for the arrays that were recorded."""
-    q, k = np.random.default_rng(0).standard_normal((2, 4, 10, 8), dtype=np.float32)
-    document = rg.table(np.arange(10) // 4, "document")
-    rule = {
-        "mask": rg.causal() & (document[query] == document[key]),
-        "score": rg.softcap(3.0) - rg.table(np.ones(4), "slope")[rg.head],
-    }
-    save(of_arrays(q, k, **rule), tmp_path / "run")
-    np.testing.assert_allclose(
-        open_run(tmp_path / "run").calls[0].weights(), rg.attention_weights(q, k, **rule), atol=1e-6
-    )
-
-
-def test_the_files_are_safetensors(tmp_path):
-    """The safetensors library reads the calls as they are, and what it writes is mapped."""
-    library = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    save(example(), tmp_path / "run")
-    path = tmp_path / "run" / "call-000.safetensors"
-    mine, theirs = tensors.mapped(path, "test"), library.load_file(path)
-    assert mine.keys() == theirs.keys()
-    library.save_file({name: array + 1 for name, array in theirs.items()}, tmp_path / "other", {"format": "np"})
-    for name, array in tensors.mapped(tmp_path / "other", "test").items():
-        np.testing.assert_array_equal(theirs[name], mine[name])
-        np.testing.assert_array_equal(array, mine[name] + 1)
-        assert mine[name].flags.aligned and not mine[name].flags.writeable
+        assert str(again.facts) == str(dict(run.facts) | {"folder": str(folder)})
+        for mine, kept, own in zip(run.calls, again.calls, (notes, {}), strict=True):
+            mine, kept = contents(mine) | {"notes": own}, contents(kept)
+            assert all(str(kept[name]) == str(mine.pop(name)) for name in ("notes", "scale"))
+            assert kept.items() >= mine.items()
 
 
 def numbers_of(rule, dims=DIMS):
@@ -92,14 +62,12 @@ def test_a_rule_comes_back_from_json(mask, score):
     """
     described, tables = rules.pack({"mask": mask, "score": score})
     read = strict.loads(strict.dumps(described, "test").encode())
-    frozen = [frozen_table(one.array, one.name) for one in tables]
-    again = rules.unpack(read, frozen, "test")
-    for rule, found in ((mask, again["mask"]), (score, again["score"])):
+    again = rules.unpack(read, [frozen_table(one.array, one.name) for one in tables], "test")
+    for rule, found in zip((mask, score), again.values(), strict=True):
         assert found.kind == rule.kind
         np.testing.assert_array_equal(numbers_of(found), numbers_of(rule))
-    described, tables = rules.pack(again)
-    third = rules.unpack(described, tables, "test")
-    assert third["mask"] is again["mask"] and third["score"] is again["score"]
+    third = rules.unpack(*rules.pack(again), "test")
+    assert all(third[name] is again[name] for name in ("mask", "score"))
 
 
 @pytest.mark.parametrize(
@@ -117,14 +85,12 @@ def test_what_is_shared_is_written_once(tmp_path):
     shared = rg.tanh(rg.score / 3)
     assert len(rules.pack({"score": shared * shared + shared})[0]["nodes"]) == 6
     (call,) = example().calls
-    seen = rg.table(np.tri(300, dtype=bool), "seen")
-    calls = tuple(dataclasses.replace(call, mask=seen[query, key], name=f"layers.{i}") for i in range(5))
-    save(dataclasses.replace(example(), calls=calls), tmp_path / "run")
-    sizes_ = [path.stat().st_size for path in sorted((tmp_path / "run").glob("call-*"))]
-    assert sizes_[0] - sizes_[1] >= 300 * 300 and len(set(sizes_[1:])) == 1
-    kept = open_run(tmp_path / "run").calls
-    assert all(one.mask is kept[0].mask for one in kept)
+    seen = dataclasses.replace(call, mask=rg.table(np.tri(300, dtype=bool), "seen")[query, key])
+    kept = save(dataclasses.replace(example(), calls=(seen,) * 5), tmp_path / "run").calls
+    first, *others = (path.stat().st_size for path in sorted((tmp_path / "run").glob("call-*")))
+    assert first - others[0] >= 300 * 300 and len(set(others)) == 1
     for one in kept:
+        assert one.mask is kept[0].mask
         np.testing.assert_array_equal(one.weights(), call.weights())
 
 
@@ -145,14 +111,12 @@ def test_opening_ten_gigabytes_takes_no_time_and_no_memory(tmp_path, monkeypatch
     (call,) = example().calls
     wide = np.broadcast_to(np.float32(0), (4, 10, 64_000_000))
     save(dataclasses.replace(example(), calls=(dataclasses.replace(call, q=wide, k=wide),)), tmp_path / "run")
-    open_run(tmp_path / "run")
     tracemalloc.start()
     (call,) = open_run(tmp_path / "run").calls
-    peak = tracemalloc.get_traced_memory()[1]
+    assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
     assert call.q.nbytes + call.k.nbytes > 20e9
-    assert peak < 1e6
-    assert (call.q[2, 3, 12_345_678:12_345_681] == 0).all()
+    assert not call.q[2, 3, 12_345_678:12_345_681].any()
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -172,12 +136,11 @@ def test_nothing_is_written_over_unasked(tmp_path):
     """A folder with other things, a file and a run are in the way; only a run goes, when asked, and nothing else beside
     it.
     """
-    (tmp_path / "mine.txt").write_text("mine")
-    assert "the folder contains other files" in not_saved(example(), tmp_path)
-    assert "the folder contains other files" in not_saved(example(), tmp_path, overwrite=True)
-    assert "the folder contains other files" in not_saved(example(), tmp_path / "mine.txt", overwrite=True)
+    folder, mine = tmp_path / "run", tmp_path / "mine.txt"
+    mine.write_text("mine")
+    for place, more in ((tmp_path, {}), (tmp_path, {"overwrite": True}), (mine, {"overwrite": True})):
+        assert "the folder contains other files" in not_saved(example(), place, **more)
     assert names(tmp_path) == ["mine.txt"]
-    folder = tmp_path / "run"
     save(example(), folder)
     (folder / "notes.txt").write_text("mine, too")
     assert "the folder contains a run" in not_saved(rich(), folder)
@@ -190,11 +153,10 @@ def test_nothing_is_written_over_unasked(tmp_path):
 def test_a_run_can_be_written_over_itself(tmp_path):
     """A run that is mapped from a folder is saved into that folder: what was opened before stays what it was."""
     first = save(example(), tmp_path / "run")
-    exact = first.calls[0].weights()
     second = save(first, tmp_path / "run", overwrite=True)
     save(rich(), tmp_path / "run", overwrite=True)
     for run in (first, second):
-        np.testing.assert_array_equal(run.calls[0].weights(), exact)
+        np.testing.assert_array_equal(run.calls[0].weights(), example().calls[0].weights())
 
 
 def broken_off(folder, **more) -> None:
@@ -218,28 +180,24 @@ def test_a_run_that_broke_off_is_recognised(tmp_path):
     assert names(folder) == ["call-000.safetensors", "run.json"]
 
 
-def test_the_old_run_stays_until_the_new_one_is_whole(tmp_path):
+def test_the_old_run_stays_until_the_new_one_is_whole(kept):
     """Killed while it writes over a run, a process leaves the old run as it was; the next one clears up."""
-    folder = tmp_path / "run"
-    save(rich(), folder)
-    broken_off(folder, overwrite=True)
-    assert len(open_run(folder, verify=True).calls) == 2
-    save(example(), folder, overwrite=True)
-    assert len(open_run(folder, verify=True).calls) == 1
-    assert len(names(folder)) == 2
+    broken_off(kept, overwrite=True)
+    assert len(open_run(kept, verify=True).calls) == 2
+    save(example(), kept, overwrite=True)
+    assert len(open_run(kept, verify=True).calls) == 1
+    assert len(names(kept)) == 2
 
 
-def test_an_error_leaves_nothing_behind(tmp_path):
+def test_an_error_leaves_nothing_behind(tmp_path, kept):
     """What was written before an error is removed: a new folder whole, an old run's folder to what it was."""
-    for folder, more in ((tmp_path / "new", {}), (tmp_path / "old", {"overwrite": True})):
-        if more:
-            save(rich(), folder)
-        before = names(folder) if more else []
-        with pytest.raises(KeyError), Writer(folder, **more) as writer:
+    before = names(kept)
+    for folder in (tmp_path / "new", kept):
+        with pytest.raises(KeyError), Writer(folder, overwrite=True) as writer:
             writer.add(example().calls[0])
             (folder / container.DRAFT).write_text("half")
             raise KeyError
-        assert (names(folder) if folder.exists() else []) == before
+    assert not (tmp_path / "new").exists() and names(kept) == before
 
 
 def test_limits_are_told_before_they_are_passed(tmp_path):
@@ -247,10 +205,9 @@ def test_limits_are_told_before_they_are_passed(tmp_path):
     left.
     """
     (call,) = example().calls
-    for limit, calls in ((2000, 1), ("5kB", 2)):
-        run = dataclasses.replace(example(), calls=(call,) * calls)
-        said = not_saved(run, tmp_path / "run", limit=limit)
-        assert f"at most {sizes.shown(sizes.size_of(limit, ''))}" in said and f"{calls} calls: " in said
+    for limit, shown, calls in ((2000, "2 kB", 1), ("5kB", "5 kB", 2)):
+        said = not_saved(dataclasses.replace(example(), calls=(call,) * calls), tmp_path / "run", limit=limit)
+        assert f"at most {shown}" in said and f"{calls} calls: " in said
     with (
         pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
         Writer(tmp_path / "run", "15kB") as writer,
@@ -271,10 +228,9 @@ def test_two_cannot_write_at_once(tmp_path):
     assert len(open_run(tmp_path / "run").calls) == 1
 
 
-def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path):
-    """Notes that JSON cannot hold, arrays that do not fit each other and numbers of other kinds are named."""
-    (call,) = example().calls
-    for change, sentence in (
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
         ({"notes": {"a": [{1, 2}]}}, "notes.a.0.: set"),
         ({"notes": {1: 2}}, "notes: dict"),
         ({"notes": {"a": {"float": "nan"}}}, "notes.a: dict"),
@@ -282,22 +238,19 @@ def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path):
         ({"x": np.ones((10, 2), complex)}, "x of complex128"),
         ({"lse": np.ones((4, 9))}, "Q = 10, as in q"),
         ({"rows": {"mine": np.ones(3)}}, "rows.mine of .3."),
-    ):
-        run = dataclasses.replace(example(), calls=(dataclasses.replace(call, **change),))
-        assert re.search(sentence, not_saved(run, tmp_path / "run")), change
-        assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "given, bytes_", [("2GB", 2 * 10**9), ("1.5 MiB", 1536 * 1024), ("10", 10), (7, 7), ("3 kb", 3000), ("1TB", 10**12)]
+    ],
 )
-def test_sizes_are_read(given, bytes_):
-    """Powers of 1000 without an i, of 1024 with one."""
-    assert sizes.size_of(given, "test") == bytes_
+def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path, change, sentence):
+    """Notes that JSON cannot hold, arrays that do not fit each other and numbers of other kinds are named."""
+    call = dataclasses.replace(example().calls[0], **change)
+    assert re.search(sentence, not_saved(dataclasses.replace(example(), calls=(call,)), tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("given", ["", "GB", "-1", "0", "1e9", "2 G B", "nan", "1 PB", True, None, 2.5e-3, "9" * 400])
-def test_what_is_no_size_is_refused(given):
-    """The sentence shows how sizes are written."""
-    with pytest.raises(rg.Refused, match="limit='2GB'"):
-        sizes.size_of(given, "test")
+def test_sizes_are_read():
+    """Powers of 1000 without an i, of 1024 with one; a refusal shows how sizes are written."""
+    sizes = {"2GB": 2e9, "1.5 MiB": 1536 * 1024, "10": 10, 7: 7, "3 kb": 3000, "1TB": 1e12}
+    assert [size_of(size, "test") for size in sizes] == list(sizes.values())
+    for wrong in ("", "GB", "-1", "0", "1e9", "2 G B", "nan", "1 PB", True, None, 2.5e-3, "9" * 400):
+        with pytest.raises(rg.Refused, match="limit='2GB'"):
+            size_of(wrong, "test")

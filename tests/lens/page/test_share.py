@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.notebook import frame_of
 from regard.lens.viewer.python_source import origin
-from tests.support.browser import HOSTILE, example, fault
+from tests.lens.page.colors import distance, logarithmic
+from tests.support.browser import HOSTILE, example, fault, share
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -55,25 +55,10 @@ def test_a_link_opens_the_same_view(shown, chromium):
 def test_the_address_holds_everything_that_is_chosen(shown):
     """What a view can choose is written into the address, and read back as it was; what is unreadable is left alone."""
     chosen = {"call": 1, "head": 2, "query": 7, "key": 3, "step": 4, "pins": [2, 5], "hideSpecial": True}
-    chosen |= {
-        "scale": "row",
-        "pool": "largest",
-        "direction": "from",
-        "compare": "swipe",
-        "cells": "fitted",
-        "filled": "map",
-        "lines": "row",
-        "second": {"call": 1, "head": "mean"},
-    }
-    chosen |= {"metric": "first", "sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}}
-    chosen |= {
-        "original": True,
-        "text": "a & b=c #1",
-        "temperature": 0.5,
-        "factor": -0.25,
-        "mask": "window",
-        "width": 7,
-    }
+    chosen |= {"scale": "row", "pool": "largest", "direction": "from", "compare": "swipe", "cells": "fitted"}
+    chosen |= {"filled": "map", "lines": "row", "second": {"call": 1, "head": "mean"}, "metric": "first"}
+    chosen |= {"sort": "heads", "filter": {"metric": "spread", "low": 0.25, "high": 0.5}, "original": True}
+    chosen |= {"text": "a & b=c #1", "temperature": 0.5, "factor": -0.25, "mask": "window", "width": 7}
     chosen |= {"partner": {"of": "1.2", "call": 0, "head": 1}, "followed": 3}
     chosen |= {"view": {"row": 1.5, "column": 2, "span": 7.25}}
     tab = shown[0].tab
@@ -88,23 +73,22 @@ def test_the_address_holds_everything_that_is_chosen(shown):
 
 
 def test_the_python_computes_the_numbers(opened, tmp_path):
-    """The copied lines run, and give the weight of the pair, the row, or the column, exactly."""
+    """The copied lines run, and give the weight of the pair, the row, or the column, exactly; of means, too."""
     run, exact = example()
     run.save(tmp_path / "it's a run")
-    run = dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})
-    view = opened(page(run))
-    for change, expected in (
-        ({"call": 1, "head": 2, "query": 6, "key": 3}, exact[1][2, 6, 3]),
-        ({"key": None}, exact[1][2, 6]),
-        ({"direction": "from"}, exact[1][2, :, 6]),
-    ):
-        view.choose(**change)
-        code = view.tab.evaluate("share.python()")
-        expression = code.splitlines()[-1]
-        found: dict = {}
-        exec(code.replace(expression, f"found = {expression}"), found)
-        np.testing.assert_allclose(found["found"], expected, atol=1e-6)
-        assert "layer 1, head 2" in expression
+    view = opened(page(dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})))
+    view.choose(call=1, query=6)
+    weights = {2: exact[1][2], "mean": exact[1].mean(0), "all": np.concatenate(exact).mean(0)}
+    names = {2: "layer 1, head 2", "mean": "mean of the 3 heads of layer 1", "all": "mean of all 6 heads"}
+    for head, p in weights.items():
+        for key, direction, expected in ((3, "to", p[6, 3]), (None, "to", p[6]), (None, "from", p[:, 6])):
+            view.choose(head=head, key=key, direction=direction)
+            code = view.tab.evaluate("share.python()")
+            expression = code.splitlines()[-1]
+            found: dict = {}
+            exec(code.replace(expression, f"found = {expression}"), found)
+            np.testing.assert_allclose(found["found"], expected, atol=1e-6)
+            assert names[head] in expression
 
 
 def test_python_names_how_a_run_was_made():
@@ -112,30 +96,32 @@ def test_python_names_how_a_run_was_made():
     is to be saved.
     """
     run, _ = example()
-    told = dataclasses.replace(
-        run, text='a "b" \u202e🦊', facts={"made": {"what": "toy", "layers": [0], "os": "system"}}
-    )
-    assert origin(told) == "rg.look('toy', text='a \"b\" \\u202e\\U0001f98a', layers=[0])"
-    assert origin(dataclasses.replace(run, facts={"folder": "x'y"})) == 'rg.Run.open("x\'y")'
-    for unsaid in (
-        run,
-        dataclasses.replace(told, text="a" * 3000),
-        dataclasses.replace(run, facts={"made": "os.system()"}),
+    made = {"text": 'a "b" \u202e🦊', "facts": {"made": {"what": "toy", "layers": [0], "os": "system"}}}
+    unsaid = 'rg.Run.open("run")  # save it first: run.save("run")'
+    for change, expected in (
+        (made, "rg.look('toy', text='a \"b\" \\u202e\\U0001f98a', layers=[0])"),
+        ({"facts": {"folder": "x'y"}}, 'rg.Run.open("x\'y")'),
+        ({}, unsaid),
+        (made | {"text": "a" * 3000}, unsaid),
+        ({"facts": {"made": "os.system()"}}, unsaid),
     ):
-        assert origin(unsaid) == 'rg.Run.open("run")  # save it first: run.save("run")'
+        assert origin(dataclasses.replace(run, **change)) == expected
 
 
-def cells(root) -> dict[tuple[int, int], str]:
+def drawing(view):
+    """The saved drawing, what its cells are in, and the texts in it."""
+    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    group = next((node for node in root.iter(f"{SVG}g") if node.get("shape-rendering")), None)
+    return root, group, [node.text for node in root.iter(f"{SVG}text")]
+
+
+def cells(group) -> dict[tuple[int, int], str]:
     """The colours of the cells of a drawing, by row and column."""
-    rects = [
-        rect for group in root.iter(f"{SVG}g") if group.get("shape-rendering") for rect in group.iter(f"{SVG}rect")
-    ]
-    side = float(rects[0].get("height"))
-    found = {}
-    for rect in rects:
-        row, first = round(float(rect.get("y")) / side), round(float(rect.get("x")) / side)
-        for column in range(first, first + round(float(rect.get("width")) / side)):
-            found[row, column] = rect.get("fill")
+    rects = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in group.iter(f"{SVG}rect")]
+    side, found = rects[0][3], {}
+    for (x, y, width, _), rect in zip(rects, group.iter(f"{SVG}rect"), strict=True):
+        for column in range(round(x / side), round((x + width) / side)):
+            found[round(y / side), column] = rect.get("fill")
     return found
 
 
@@ -145,17 +131,11 @@ def test_the_svg_holds_the_weights_as_colours(shown):
     """
     view, _, exact = shown
     view.choose(call=0, head=1, query=0, key=None, scale="log", view=None)
-    root = ElementTree.fromstring(saved(view, "#save-svg"))
-    found = cells(root)
-    for i in range(20):
-        for j in range(20):
-            if j > i:
-                assert (i, j) not in found
-                continue
-            place = 255 * (1 + np.log10(max(exact[0][1, i, j], 1e-6)) / 6)
-            near = {round(place + off) for off in (-2, -1, 0, 1, 2)}
-            assert found[i, j] in {"#{:02x}{:02x}{:02x}".format(*ramp("light")[min(255, max(0, at))]) for at in near}
-    texts = [node.text for node in root.iter(f"{SVG}text")]
+    _, group, texts = drawing(view)
+    found = cells(group)
+    assert sorted(found) == [(i, j) for i, j in np.ndindex(20, 20) if j <= i]
+    for cell, fill in found.items():
+        assert distance(list(bytes.fromhex(fill[1:])), logarithmic(max(exact[0][1][cell], 1e-6))) == 0
     assert texts.count("word7") == 2
     assert {"≤ 10⁻⁶", "100 %", "masked", "forbidden weight", "toy · layer 0, head 1"} <= set(texts)
     assert any("each cell is one weight · exact" in text for text in texts)
@@ -165,10 +145,8 @@ def test_the_view_is_what_is_saved(shown):
     """Zoomed in, the drawing has the rows and keys that are on the screen."""
     view, *_ = shown
     view.choose(view={"row": 10, "column": 4, "span": 5})
-    texts = [node.text for node in ElementTree.fromstring(saved(view, "#save-svg")).iter(f"{SVG}text")]
-    assert {"word10", "word4", "word8"} <= set(texts)
-    assert not {"word2", "word19"} & set(texts)
-    view.choose(view=None)
+    texts = {*drawing(view)[2]}
+    assert {"word10", "word4", "word8"} <= texts and not {"word2", "word19"} & texts
 
 
 def test_the_png_is_the_same_drawing(shown):
@@ -176,26 +154,19 @@ def test_the_png_is_the_same_drawing(shown):
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     view, *_ = shown
     view.choose(call=0, head=1, scale="log", view=None)
-    root = ElementTree.fromstring(saved(view, "#save-svg"))
+    root, group, _ = drawing(view)
     picture = image.open(io.BytesIO(saved(view, "#save-png"))).convert("RGB")
     assert picture.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
-    group = next(node for node in root.iter(f"{SVG}g") if (node.get("transform") or "").startswith("translate"))
-    left, top = map(float, re.findall(r"[\d.]+", group.get("transform")))
-    side = float(
-        next(inner for inner in group.iter(f"{SVG}g") if inner.get("shape-rendering")).find(f"{SVG}rect").get("height")
-    )
-    for (i, j), fill in cells(root).items():
-        colour = picture.getpixel((round(2 * (left + (j + 0.5) * side)), round(2 * (top + (i + 0.5) * side))))
-        assert colour == tuple(bytes.fromhex(fill[1:]))
+    colors = np.unique(np.asarray(picture).reshape(-1, 3), axis=0).tolist()
+    assert all([*bytes.fromhex(fill[1:])] in colors for fill in cells(group).values())
 
 
 @pytest.mark.sweep
 def test_large_views_are_pictures_inside_the_drawing(opened):
     """More cells than can be drawn one by one are an image, and the sides are numbered."""
-    run, _ = example(n=80, layers=1, heads=1)
-    root = ElementTree.fromstring(saved(opened(page(run)), "#save-svg"))
+    root, _, texts = drawing(opened(page(example(n=80, layers=1, heads=1)[0])))
     assert next(root.iter(f"{SVG}image")).get("href").startswith("data:image/png;base64,")
-    assert {"0", "20", "60"} <= {node.text for node in root.iter(f"{SVG}text")}
+    assert {"0", "20", "60"} <= {*texts}
 
 
 @pytest.mark.one_in(3)
@@ -236,24 +207,12 @@ def test_hostile_tokens_in_a_drawing_are_text(opened):
     """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
     view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
-    raw = saved(view, "#save-svg")
-    root = ElementTree.fromstring(raw)
-    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
-        "svg",
-        "title",
-        "defs",
-        "pattern",
-        "path",
-        "linearGradient",
-        "stop",
-        "rect",
-        "text",
-        "g",
-    }
-    texts = {node.text for node in root.iter(f"{SVG}text")}
-    for token in HOSTILE:
-        word = visible(token)
-        assert any(text and text.rstrip("…") and word.startswith(text.rstrip("…")) for text in texts), token
+    root, _, texts = drawing(view)
+    names = "svg title defs pattern path linearGradient stop rect text g"
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {*names.split()}
+    shown = {(text or "").rstrip("…") for text in texts} - {""}
+    for token in map(visible, HOSTILE):
+        assert any(map(token.startswith, shown)), token
     assert view.tab.evaluate("window.harmed") is None
 
 
@@ -275,12 +234,9 @@ def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
     inside.wait_for_selector("html[data-ready]", state="attached")
     assert inside.evaluate("[state.call, state.head, state.query]") == [first.call, first.head, first.query]
     row = exact[first.call][first.head, first.query]
-    shown = float(re.search(r"puts ([\d.]+) %", inside.inner_text("#sentence"))[1]) / 100
-    assert abs(shown - row.max()) < 0.00051 + FINE_ERROR
-    reached = inside.evaluate(
-        "(() => { try { return parent.document.body.innerText; } catch (error) { return error.name; } })()"
-    )
-    assert reached == "SecurityError"
+    assert share(inside.inner_text("#sentence")) == pytest.approx(row.max(), abs=0.00051 + FINE_ERROR)
+    reached = "(() => { try { return parent.document.body.innerText; } catch (error) { return error.name; } })()"
+    assert inside.evaluate(reached) == "SecurityError"
     inside.click("#copy-python")
     inside.wait_for_selector("#copying[open]")
     assert "import regard" in inside.input_value("#copying textarea")
@@ -288,7 +244,7 @@ def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
     inside.press("body", "]")
     assert inside.evaluate("state.call") == (first.call + 1) % 2
     tab.wait_for_timeout(200)
-    assert [line for line in said if "clipboard" not in line.lower()] == []
+    assert all("clipboard" in line.lower() for line in said)
     assert {url for url in asked if not url.startswith(("blob:", "about:"))} == {file.as_uri()}
     tab.close()
 

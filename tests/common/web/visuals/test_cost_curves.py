@@ -1,34 +1,28 @@
 """The visual of cost curves: its numbers are those of the course's formulas, and of Table 1 of the paper."""
 
-import itertools
 import math
 
 import pytest
-
-pytestmark = pytest.mark.browser
-
-
-SIZES = [(8, 64), (1536, 768), (4095, 1024), (1_048_576, 16_384)]
 
 
 def test_operations_of_a_layer(shown):
     """With and without W_o, causal and not; attention overtakes the projections where the crossover is."""
     view = shown("cost-curves", width=64, heads=4)
-    for (n, d), projected, causal in itertools.product(SIZES, (True, False), (True, False)):
+    for (n, d), projected, causal in (
+        ((8, 64), True, True),
+        ((1536, 768), False, False),
+        ((4095, 1024), True, False),
+        ((1_048_576, 16_384), False, True),
+    ):
         view.change(n=n, d=d, projected=projected, causal=causal)
-        matrices = 4 if projected else 3
-        attention = 4 * d * _pairs(n, causal)
+        attention = lambda n: 4 * d * (n * (n + 1) // 2 if causal else n * n)  # noqa: B023, E731
+        projections = lambda n: (8 if projected else 6) * n * d * d  # noqa: B023, E731
         numbers = view.numbers()
-        assert numbers["value-0"] == pytest.approx(matrices * 2 * n * d * d, rel=1e-15)
-        assert numbers["value-1"] == pytest.approx(attention, rel=1e-15)
-        assert numbers["share-1"] == pytest.approx(attention / (matrices * 2 * n * d * d + attention), rel=1e-12)
+        assert [numbers["value-0"], numbers["value-1"]] == pytest.approx([projections(n), attention(n)], rel=1e-15)
+        share = attention(n) / (projections(n) + attention(n))
+        assert numbers["share-1"] == pytest.approx(share, rel=1e-12)
         crossing = int(numbers["crossover"])
-        overtaken = [4 * d * _pairs(each, causal) >= matrices * 2 * each * d * d for each in (crossing - 1, crossing)]
-        assert overtaken == [False, True]
-
-
-def _pairs(n, causal):
-    return n * (n + 1) // 2 if causal else n * n
+        assert [attention(each) >= projections(each) for each in (crossing - 1, crossing)] == [False, True]
 
 
 def test_other_layers_are_those_of_table_1(shown):
@@ -60,15 +54,3 @@ def test_bytes_of_the_weights(shown):
         assert view.row("value", 3) == [whole, 4 * heads * min(64, n) * n, rows]
         numbers = view.numbers()
         assert (numbers["crossover"], numbers["against-0"]) == (math.ceil(4 * d / heads), 4)
-
-
-def test_curves_cross_where_the_formula_says(shown):
-    """Below the crossover the line of the projections is above, beyond it below, with both kinds of axes."""
-    view = shown("cost-curves", width=768, heads=12)
-    heights = """() => [...document.querySelectorAll(".chart-dot")].slice(0, 2)
-        .map((dot) => Number(dot.getAttribute("cy")))"""
-    for log in (True, False):
-        for n, above in ((1000, True), (1600, False)):
-            view.change(log=log, n=n)
-            projections, attention = view.tab.evaluate(heights)
-            assert (projections < attention) == above

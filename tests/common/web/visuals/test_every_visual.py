@@ -65,7 +65,6 @@ VISUALS = {
 }
 
 
-@pytest.mark.browser
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("width, scheme", [(360, "light"), *sweep((1000, "dark"), (760, "light"))])
 @pytest.mark.parametrize("kind", visuals.KINDS)

@@ -13,8 +13,6 @@ from regard.language.analysis import evaluate
 from regard.language.expr import lift
 from tests.support.lanes import sweep
 
-pytestmark = pytest.mark.browser
-
 QUERIES, KEYS = range(3, 9), range(9)
 TABLES = {
     "document": [0, 0, 1, 1, 1, 2, 2],  # shorter than the text: later positions read its last element
@@ -115,34 +113,6 @@ def test_random_expressions_mean_the_same_as_in_regard(shown, seed):
             assert all(found[beat] for beat in ("what", "given", "expected", "fix")), text
             assert 0 <= found["from"] <= found["to"] <= len(text), text
     assert accepted > 150 and refused > 50
-
-
-USUAL = (
-    "key <= query",
-    "(key <= query) & (query - key < 4)",
-    "document[query] == document[key]",
-    "key < length",
-    "(key <= query) | (key < w)",
-    "(query - key) % 3 == 0",
-    "real[key] & ~real[query]",
-    "(query // w == key // w) ^ (key == 0)",
-    "-7 // 2 + key < -7 % 5",
-    "document[-1] == document[key]",
-    "document[key - 5] == 0",
-    "grid[query, key] > grid[-1, -1] - 3",
-    "key % (query - 5) == key // (query - 5)",
-    "~(key <= query)",
-    "True",
-    "(key <= query) == (key < length)",
-    "abs(query - key) <= 2",
-    "where(real[key], key, 0) < 5",
-)
-
-
-def test_usual_masks_are_accepted(shown):
-    """And mean what they mean in regard."""
-    for text, found in zip(USUAL, in_page(shown, USUAL), strict=True):
-        assert np.array_equal(np.array(found["values"], bool), in_regard(text)), text
 
 
 WRONG = (  # a text, what is wrong with it, and part of the fix

@@ -1,11 +1,7 @@
 """The visual of overflow: exponentials are NumPy's in every format, and it says where the sum is lost."""
 
-import itertools
-
 import numpy as np
 import pytest
-
-pytestmark = pytest.mark.browser
 
 FORMATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 PRECISION = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-12}
@@ -21,21 +17,21 @@ def exponentials(scores, kind):
     return powers, total
 
 
-@pytest.mark.parametrize("scores", [[2.0, 1.0, 0.0, -1.0], [0.0], [100.0, 100.0, -20.0]])
+@pytest.mark.parametrize("scores", [[2.0, 1.0, 0.0, -1.0], [100.0, 100.0, -20.0]])
 def test_every_number_is_that_of_numpy(shown, scores):
     """At each temperature, with the largest score subtracted and not."""
     view = shown("overflow", scores=scores)
-    for temperature, subtracted in itertools.product((0.1, 1.0, 7.5), (False, True)):
+    for temperature, subtracted in ((0.1, False), (1.0, True), (7.5, False)):
         view.change(temperature=temperature, subtracted=subtracted)
         divided = np.array(scores) / temperature
         weights = np.exp(divided - divided.max()) / np.exp(divided - divided.max()).sum()
         assert view.row("score", len(scores)) == scores
-        assert view.row("weight", len(scores)) == pytest.approx(weights.tolist(), rel=1e-12, abs=0)
+        assert view.row("weight", len(scores)) == pytest.approx(weights, rel=1e-12, abs=0)
         for name, kind in FORMATS.items():
-            near = {"rel": PRECISION[name], "abs": float(np.finfo(kind).smallest_subnormal)}
             powers, total = exponentials(divided - divided.max() * subtracted, kind)
-            assert view.row(name, len(scores)) == pytest.approx(powers.tolist(), **near)
-            assert view.numbers()[f"{name}-sum"] == pytest.approx(float(total), **near)
+            found = *view.row(name, len(scores)), view.numbers()[f"{name}-sum"]
+            smallest = float(np.finfo(kind).smallest_subnormal)
+            assert found == pytest.approx((*map(float, powers), float(total)), rel=PRECISION[name], abs=smallest)
 
 
 def test_exp_becomes_infinite_at_the_score_at_which_it_does_in_numpy(shown):
@@ -43,10 +39,8 @@ def test_exp_becomes_infinite_at_the_score_at_which_it_does_in_numpy(shown):
     view = shown("overflow", scores=[0.0])
     for name, kind in FORMATS.items():
         end = kind(np.log(float(np.finfo(kind).max)))  # the last score before exp overflows
-        for score, infinite in ((end - 3 * np.spacing(end), False), (end + 3 * np.spacing(end), True)):
-            view.change(scores=[float(score)])
-            with np.errstate(over="ignore"):
-                assert np.isinf(np.exp(kind(score))) == infinite
+        for steps, infinite in ((-3, False), (3, True)):
+            view.change(scores=[float(end + steps * np.spacing(end))])
             assert np.isinf(view.numbers()[f"{name}-0"]) == infinite
             assert ("∞, too large" in view.texts()[f"{name}-0"]) == infinite
             assert (name in view.tab.inner_text(".overflow-said")) == infinite

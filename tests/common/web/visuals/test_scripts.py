@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from regard.common.web import visuals
 
 
-@pytest.mark.browser
 def test_a_page_sees_visuals_and_no_other_name_of_their_scripts(chromium):
     """Scripts of the viewer have a `draw`, a `place` and a `controls` of their own."""
     tab = chromium.new_page()

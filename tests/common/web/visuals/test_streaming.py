@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.browser
-
 RANDOM = np.random.default_rng(0)
 CASES = {
     "random": RANDOM.standard_normal(12),
@@ -16,33 +14,29 @@ CASES = {
 }
 
 
+def sums(scores, values, m):
+    """Of some keys: l and o, as sums of exponentials relative to m; also what is left of 0, where all are masked."""
+    exps = np.exp(scores - m) if m > -np.inf else np.zeros(len(scores))
+    return {"l": exps.sum(), **{f"o{at}": each for at, each in enumerate(exps @ values)}}, exps
+
+
 def expected(scores, values, block, step):
-    """m, l and o before and after the block of a step, its own parts, and the factor; None where there is none."""
-    m, l, o = -np.inf, 0.0, np.zeros(values.shape[1])  # noqa: E741
-    found = {"m-after": m, "l-after": l, **{f"o{at}-after": each for at, each in enumerate(o)}}
-    for number, first in enumerate(range(0, len(scores), block), 1):
-        if number > step:
-            break
-        own = scores[first : first + block]
-        new = max(m, own.max())
-        factor = 0.0 if new == -np.inf else np.exp(m - new)
-        exps = np.zeros(len(own)) if new == -np.inf else np.exp(own - new)
-        added = {"l": exps.sum(), **{f"o{at}": each for at, each in enumerate(exps @ values[first : first + block])}}
-        before = {"l": l, **{f"o{at}": each for at, each in enumerate(o)}}
-        m_before, m = m, new
-        l, o = l * factor + exps.sum(), o * factor + exps @ values[first : first + block]  # noqa: E741
-        found = {"m-after": m, "l-after": l, **{f"o{at}-after": each for at, each in enumerate(o)}}
-        if number == step:
-            found |= {"m-before": m_before, "m-added": own.max()}
-            for name in before:
-                found |= {f"{name}-before": before[name], f"{name}-factor": factor, f"{name}-added": added[name]}
-    read = scores[: step * block]
-    found |= {f"exp-{j}": 0.0 if s == -np.inf else np.exp(s - m) for j, s in enumerate(read)}
-    if step > -(-len(scores) // block):
-        exps = np.zeros(len(scores)) if scores.max() == -np.inf else np.exp(scores - scores.max())
-        plain = exps @ values / (exps.sum() or 1)
-        found |= {f"plain-{at}": each for at, each in enumerate(plain)}
-        found |= {f"out-{at}": each for at, each in enumerate(o / (l or 1))}
+    """m, l and o before and after the block of a step, its own parts, and the factor: of all keys until then."""
+    first, stop = block * (step - 1), block * step
+    last, m = max((-np.inf, *scores[: max(0, first)])), max((-np.inf, *scores[:stop]))
+    after, exps = sums(scores[:stop], values[:stop], m)
+    found = {"m-after": m, **{f"{name}-after": each for name, each in after.items()}}
+    found |= {f"exp-{j}": each for j, each in enumerate(exps)}
+    if 0 <= first < len(scores):
+        found |= {"m-before": last, "m-added": scores[first:stop].max()}
+        before, _ = sums(scores[:first], values[:first], last)
+        added, _ = sums(scores[first:stop], values[first:stop], m)
+        for name in added:
+            found |= {f"{name}-before": before[name], f"{name}-added": added[name]}
+            found[f"{name}-factor"] = np.exp(last - m) if m > -np.inf else 0.0
+    elif step:
+        out = exps @ values / (exps.sum() or 1)
+        found |= {f"{name}-{at}": each for name in ("plain", "out") for at, each in enumerate(out)}
     return found
 
 
@@ -52,14 +46,6 @@ def steps(view, number):
         view.tab.get_by_role("button", name="next step").click()
 
 
-@pytest.fixture
-def streaming(shown):
-    """Opens the visual with scores, random values and a size of the blocks."""
-    return lambda block, scores=CASES["random"], **more: shown(
-        "streaming", scores=scores, values=RANDOM.standard_normal((len(scores), 2)), block=block, **more
-    )
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.spread
 @pytest.mark.parametrize("name", CASES)
@@ -67,46 +53,27 @@ def streaming(shown):
 def test_every_number_of_every_step_is_that_of_numpy(shown, name, block):
     scores = CASES[name]
     values = RANDOM.standard_normal((len(scores), 2))
-    view = shown("streaming", scores=scores, values=values, block=min(block, len(scores)))
     block = min(block, len(scores))
+    view = shown("streaming", scores=scores, values=values, block=block)
     for step in range(-(-len(scores) // block) + 2):
         numbers = view.numbers()
         assert numbers.pop("held") == 4 + block
-        for j, score in enumerate(scores):
-            assert numbers.pop(f"score-{j}") == score
-        difference = numbers.pop("difference", 0.0)
-        wanted = expected(scores, values, block, step)
-        assert numbers.keys() == wanted.keys()
-        for each, value in wanted.items():
-            assert numbers[each] == pytest.approx(value, rel=1e-11, abs=1e-300), (step, each)
-        assert difference <= 1e-12
+        assert [numbers.pop(f"score-{j}") for j in range(len(scores))] == scores.tolist()
+        assert numbers.pop("difference", 0.0) <= 1e-12
+        assert numbers == pytest.approx(expected(scores, values, block, step), rel=1e-11, abs=1e-300)
         steps(view, 1)
 
 
-def test_the_size_of_a_block_is_chosen_and_the_steps_begin_again(streaming):
+def test_the_size_of_a_block_is_chosen_and_the_steps_begin_again(shown):
     """And the arrow keys go through them, as the button does."""
-    view = streaming(3)
+    view = shown("streaming", scores=CASES["random"], values=RANDOM.standard_normal((12, 2)), block=3)
     steps(view, 2)
-    view.tab.get_by_label("keys in a block").select_option("12")
+    size = view.tab.get_by_label("keys in a block")
+    size.select_option("12")
     assert "step 1 of 3" in view.tab.inner_text(".player")
     steps(view, 2)
     assert view.numbers()["difference"] <= 1e-15
-    view.tab.get_by_label("keys in a block").select_option("4")
+    size.select_option("4")
     for _ in range(2):
         view.tab.get_by_role("slider").press("ArrowRight")
     assert "Block 2 of 3" in view.tab.inner_text(".streaming-step")
-
-
-@pytest.mark.sweep
-def test_it_plays_by_itself_unless_motion_is_reduced_or_the_size_changes(streaming):
-    """With the clock of the page, so that nothing depends on how fast this machine is."""
-    for motion, size, moved in (("no-preference", None, True), ("reduce", None, False), ("no-preference", "4", False)):
-        view = streaming(1, _context={"reduced_motion": motion})
-        view.tab.clock.install()
-        view.tab.reload()
-        view.tab.get_by_role("button", name="Play").click()
-        if size:
-            view.tab.get_by_label("keys in a block").select_option(size)
-        at = view.state("step")
-        view.tab.clock.run_for(5000)
-        assert (view.state("step") > at) == moved, (motion, size)
