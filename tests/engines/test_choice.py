@@ -51,32 +51,24 @@ def test_explain_says_why():
     assert f"engine  reference: {WHY}" in str(found)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: rg.attention(q, k, v, mask=rg.window(18), engine="jit"),
-        lambda: rg.attention_backward(q, q, k, v, mask=rg.window(18), engine="jit"),
-        lambda: rg.attention_stats(q, k, of="entropy", engine="jit"),
-        lambda: rg.explain(q, k, v, engine="jit"),
-    ],
-    ids=["attention", "attention_backward", "attention_stats", "explain"],
-)
+CALLS = {
+    "attention": lambda **more: rg.attention(q, k, v, **more),
+    "attention_backward": lambda **more: rg.attention_backward(q, q, k, v, **more),
+    "attention_stats": lambda **more: rg.attention_stats(q, k, of="entropy", **more),
+    "explain": lambda **more: rg.explain(q, k, v, **more),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_the_engine_by_name_is_refused(call):
-    """A requested engine runs or raises `Refused`, with the engine's reason."""
-    with pytest.raises(Refused, match="engine 'jit' does not support this") as caught:
-        call()
-    (reason,) = caught.value.reasons
-    assert (reason.given, reason.fix) == (WHY, 'use engine="auto"')
-
-
-def test_no_such_engine_is_refused_everywhere():
-    """The same words for every function that takes an engine, with the closest name."""
-    for call in (
-        lambda: rg.attention(q, k, v, engine="jot"),
-        lambda: rg.attention_backward(q, q, k, v, engine="jot"),
-        lambda: rg.attention_stats(q, k, of="entropy", engine="jot"),
-        lambda: rg.explain(q, k, v, engine="jot"),
-    ):
-        with pytest.raises(Refused, match="no such engine") as caught:
-            call()
-        assert "did you mean 'jit'?" in caught.value.reasons[0].fix
+    """A requested engine runs or raises `Refused`, with the engine's reason; if there is none of that name, with the
+    closest name.
+    """
+    for engine, words in (("jit", "engine 'jit' does not support this"), ("jot", "no such engine")):
+        with pytest.raises(Refused, match=words) as caught:
+            call(mask=rg.window(18), engine=engine)
+        (reason,) = caught.value.reasons
+        if engine == "jit":
+            assert (reason.given, reason.fix) == (WHY, 'use engine="auto"')
+        else:
+            assert "did you mean 'jit'?" in reason.fix

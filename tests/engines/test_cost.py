@@ -8,8 +8,8 @@ import pytest
 import regard as rg
 from regard.engines.cost import cost
 from regard.engines.plan import plan
-from regard.language.analysis import evaluate
 from regard.language.problem import Problem
+from tests.engines.test_plan import EMPTY, allowed, kinds_of
 
 MASKS = {
     "none": None,
@@ -28,21 +28,6 @@ def problem(mask, Q=50, K=67, B=2, H=4, G=2, D=3, E=5, **more) -> Problem:
     return Problem.of(q, k, v, mask=mask, **more)
 
 
-def brute(call: Problem) -> np.ndarray:
-    """The whole mask, (B, H, Q, K)."""
-    B, H, Q, K = (call.dims[name] for name in "BHQK")
-    if call.mask is None:
-        return np.ones((B, H, Q, K), np.bool_)
-    start = call.query_start[:, None, None, None]
-    values = {
-        "batch": np.arange(B)[:, None, None, None],
-        "head": np.arange(H)[:, None, None],
-        "query": start + np.arange(Q)[:, None],
-        "key": np.arange(K),
-    }
-    return np.broadcast_to(evaluate(call.mask, values), (B, H, Q, K))
-
-
 @pytest.mark.parametrize("tile", [(16, 16), (7, 3), (64, 32)], ids=str)
 @pytest.mark.parametrize("start", [None, 0, [3, 30]], ids=str)
 @pytest.mark.parametrize("name", MASKS)
@@ -53,17 +38,12 @@ def test_pairs_are_counted_exactly(name, start, tile):
     call = problem(MASKS[name], query_start=start)
     found = plan(call, *tile)
     counted = cost(call, found)
-    allowed = int(brute(call).sum())
-    heights = [min(tile[0], 50 - t * tile[0]) for t in range(-(-50 // tile[0]))] * found.groups
-    visited = sum(
-        height * (last - first)
-        for height, begin, end in zip(heights, found.offsets[:-1], found.offsets[1:], strict=True)
-        for first, last, _ in found.runs[begin:end].tolist()
-    )
-    assert counted.allowed == allowed and counted.exact
-    assert counted.visited == counted.exponentials == visited * 8 // found.groups
-    assert counted.flops == 2 * (3 + 5) * counted.visited and counted.useful == 2 * (3 + 5) * allowed
-    assert allowed <= counted.visited <= counted.matrix == 2 * 4 * 50 * 67
+    pairs = int(allowed(call).sum())
+    visited = sum((kinds_of(found, b, h, 67) != EMPTY).sum() for b, h in np.ndindex(2, 4))
+    assert counted.allowed == pairs and counted.exact
+    assert counted.visited == counted.exponentials == visited
+    assert counted.flops == 2 * (3 + 5) * counted.visited and counted.useful == 2 * (3 + 5) * pairs
+    assert pairs <= counted.visited <= counted.matrix == 2 * 4 * 50 * 67
 
 
 def test_a_large_count_is_a_bound(monkeypatch):
@@ -72,7 +52,7 @@ def test_a_large_count_is_a_bound(monkeypatch):
     found = plan(call, 16, 16)
     monkeypatch.setattr("regard.engines.cost.CAP", 100)
     counted = cost(call, found)
-    assert not counted.exact and counted.allowed == counted.visited >= brute(call).sum()
+    assert not counted.exact and counted.allowed == counted.visited >= allowed(call).sum()
     assert "at most" in str(counted)
     assert "at most" not in str(cost(problem(None), plan(problem(None), 16, 16)))
 
@@ -82,7 +62,7 @@ def test_steps_are_bounded(monkeypatch):
     call = problem(MASKS["scattered"])
     expected = cost(call, plan(call, 8, 8)).allowed
     monkeypatch.setattr("regard.engines.cost.CHUNK", 100)
-    assert cost(call, plan(call, 8, 8)).allowed == expected == brute(call).sum()
+    assert cost(call, plan(call, 8, 8)).allowed == expected == allowed(call).sum()
 
 
 def test_bytes():

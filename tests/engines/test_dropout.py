@@ -6,10 +6,11 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.common.dtypes import FLOATS
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host, limited
 from regard.engines.jit.run import threads
@@ -18,9 +19,8 @@ from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox
 from regard.language.problem import Problem
 from tests.support.kernels import written
-from tests.support.lanes import SWEEP, examples, sweep
+from tests.support.lanes import examples, sweep
 from tests.support.machine import each_isa, names_x86_registers, on
-from tests.support.strategies import problems
 
 B, H, G, Q, K, D = 2, 4, 2, 9, 14, 5
 
@@ -59,32 +59,19 @@ def test_philox_gives_the_published_numbers(counter, key, words):
     assert tuple(int(word) for word in philox(counter, key)) == words
 
 
-def test_the_share_that_is_dropped_is_the_rate():
-    """A million pairs: the share is within four standard deviations of the rate, along every axis and on the
-    diagonal.
+def test_each_pair_falls_by_itself():
+    """A million pairs: the share is within five standard deviations of the rate along every axis and on the diagonal,
+    and neighboring keys, queries, heads, batch entries and seeds are dropped independently.
     """
     for rate in (0.1, 0.5, 0.9):
         fallen = everywhere(7, rate, 4, 4, 256, 256) == 0
-        for share in (
-            fallen.mean((1, 2, 3)),
-            fallen.mean((0, 2, 3)),
-            fallen.mean((0, 1, 3)),
-            fallen.mean((0, 1, 2)),
-            fallen.diagonal(0, 2, 3).mean(),
-        ):
-            n = fallen.size / np.size(share) if np.size(share) > 1 else 16 * 256
+        shares = [fallen.mean(tuple({0, 1, 2, 3} - {axis})) for axis in range(4)]
+        for share in (*shares, fallen.diagonal(0, 2, 3).mean((0, 1, 2), keepdims=True)):
+            n = fallen.size / share.size if share.size > 1 else 16 * 256
             assert np.abs(share - rate).max() < 5 * math.sqrt(rate * (1 - rate) / n)
-
-
-def test_neighbours_are_independent():
-    """Neighboring keys, queries, heads, batch entries and seeds are dropped independently."""
-    fallen = everywhere(3, 0.5, 4, 4, 256, 256) == 0
-    other = everywhere(4, 0.5, 4, 4, 256, 256) == 0
-    pairs = [
-        (np.take(fallen, range(1, size), axis), np.take(fallen, range(size - 1), axis))
-        for axis, size in enumerate(fallen.shape)
-    ]
-    for x, y in [*pairs, (fallen, other)]:
+    fallen, other = (everywhere(seed, 0.5, 4, 4, 256, 256) == 0 for seed in (3, 4))
+    neighbours = [(np.delete(fallen, 0, axis), np.delete(fallen, -1, axis)) for axis in range(4)]
+    for x, y in [*neighbours, (fallen, other)]:
         assert abs((x == y).mean() - 0.5) < 4 * 0.5 / math.sqrt(x.size)
 
 
@@ -97,9 +84,9 @@ def test_neighbours_are_independent():
 )
 def test_the_law_on_single_numbers_drops_the_same(seed, rate, start, head):
     """Philox in plain integers and in NumPy agree for any seed, rate, position and head."""
-    found = scalar.dropout_factors(1, 9, rate, seed, batch=2**32 - 3, head=head)
-    there = Dropout(rate, seed).factors(2**32 - 3, head, 8, np.arange(9))
-    assert found == [there.tolist()]
+    numbers = scalar.dropout_factors(6, 9, rate, seed, batch=2**32 - 3, head=head)
+    factors = Dropout(rate, seed, 2**32 - 3, head).factors(0, 0, np.arange(3, 9)[:, None], np.arange(9))
+    assert numbers == factors.tolist()
     far = Dropout(rate, seed).factors(0, head, start, np.array([0, 2**31 - 2]))
     assert set(far) <= {0.0, 1 / (1 - rate)}
 
@@ -110,11 +97,11 @@ def test_the_law_on_single_numbers_drops_the_same(seed, rate, start, head):
 def test_law_9_dropout_falls_on_the_weights():
     """weights = softmax · factor, out = weights · v, and lse is that of no dropout."""
     q, k, v = arrays()
-    plain, dropped = Problem.of(q, k, v, mask=rg.causal()), Problem.of(q, k, v, mask=rg.causal(), dropout=0.3, seed=5)
-    everything = np.arange(Q), np.arange(K)
-    weights = reference.weights(dropped, *everything)
+    falling = {"mask": rg.causal(), "dropout": 0.3, "seed": 5}
+    plain, dropped = Problem.of(q, k, v, mask=rg.causal()), Problem.of(q, k, v, **falling)
     factors = Dropout(0.3, 5).factors(*np.ix_(range(B), range(H), range(K - Q, K), range(K)))
-    np.testing.assert_array_equal(weights, reference.weights(plain, *everything) * factors)
+    weights = rg.attention_weights(q, k, mask=rg.causal()) * factors
+    np.testing.assert_array_equal(rg.attention_weights(q, k, **falling), weights)
     np.testing.assert_allclose(reference.forward(dropped)[0], weights @ np.repeat(v, H // G, 1), rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(reference.forward(dropped)[1], reference.forward(plain)[1])
 
@@ -124,16 +111,6 @@ def test_law_9_no_rate_no_dropout():
     q, k, v = arrays()
     assert Problem.of(q, k, v, dropout=0, seed=3).dropout is None
     assert Problem.of(q, k, v, dropout=np.float32(0.25), seed=np.uint64(2**64 - 1)).dropout == Dropout(0.25, 2**64 - 1)
-
-
-@pytest.mark.parametrize("step", [1, 2, 5])
-def test_law_9_chunks_drop_what_the_whole_drops(step):
-    """Rows computed in chunks, each over the keys so far, drop the same weights as a single prefill."""
-    x = normal(H, K, D).astype(np.float32)
-    rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9, "engine": "reference"}
-    whole = rg.attention(x, x, x, **rules)
-    parts = [rg.attention(x[:, i : i + step], x[:, : i + step], x[:, : i + step], **rules) for i in range(0, K, step)]
-    np.testing.assert_allclose(np.concatenate(parts, 1), whole, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.spread
@@ -147,99 +124,31 @@ def test_law_9_parts_drop_what_the_whole_drops(engine, rows, dtype):
     q, dout = (normal(3, 8, rows, 16, seed=seed).astype(dtype) for seed in (1, 2))
     k, v = (normal(3, 4, 60, 16, seed=seed).astype(dtype) for seed in (3, 4))
     rules = {"mask": rg.causal(), "dropout": 0.4, "seed": 9}
-    whole = rg.attention(q, k, v, **rules, engine=engine)
-    slopes = rg.attention_backward(dout, q, k, v, **rules, engine=engine)
+
+    def answers(entries, heads, groups, **starts):
+        some = q[entries, heads], k[entries, groups], v[entries, groups]
+        slopes = rg.attention_backward(dout[entries, heads], *some, **rules, **starts, engine=engine)
+        weights = rg.attention_weights(*some[:2], **rules, **starts)
+        return rg.attention(*some, **rules, **starts, engine=engine), weights, *slopes[:3]
+
+    whole = answers(*[slice(None)] * 3)
     for entries, groups in ((slice(1, 3), slice(1, 3)), (slice(0, 1), slice(3, 4)), (slice(2, 3), slice(0, 4))):
         heads = slice(2 * groups.start, 2 * groups.stop)
-        some = q[entries, heads], k[entries, groups], v[entries, groups]
-        first = {"batch_start": entries.start, "head_start": heads.start}
-        assert np.array_equal(rg.attention(*some, **rules, **first, engine=engine), whole[entries, heads])
-        assert not np.array_equal(rg.attention(*some, **rules, engine=engine), whole[entries, heads])
-        weights = rg.attention_weights(*some[:2], **rules, **first)
-        assert np.array_equal(weights, rg.attention_weights(q, k, **rules)[entries, heads])
-        found = rg.attention_backward(dout[entries, heads], *some, **rules, **first, engine=engine)
-        for mine, theirs, place in zip(found, slopes[:3], (heads, groups, groups)):
+        found = answers(entries, heads, groups, batch_start=entries.start, head_start=heads.start)
+        for mine, theirs, place in zip(found, whole, (heads, heads, heads, groups, groups), strict=True):
             assert np.array_equal(mine, theirs[entries, place])
+        assert not np.array_equal(answers(entries, heads, groups)[0], found[0])
 
 
-def test_law_9_starts_are_those_of_the_scalar_law():
-    """The factors of a far batch entry and head are those of the law on single numbers."""
-    n, batch, head = 6, 1000, (1 << 31) - 1
-    numbers = Dropout(0.5, 21, batch, head).factors(0, 0, np.arange(n)[:, None], np.arange(n))
-    assert numbers.tolist() == scalar.dropout_factors(n, n, rate=0.5, seed=21, batch=batch, head=head)
-    x = normal(1, 1, n, 8, seed=5)
-    starts = {"dropout": 0.5, "seed": 21, "batch_start": batch, "head_start": head}
-    dropped = rg.attention(x, x, np.eye(n)[None, None], **starts, engine="jit") == 0
-    assert np.array_equal(dropped[0, 0], numbers == 0)
-
-
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize(
-    "rules", [{}, {"score": rg.softcap(2.0), "sinks": normal(H)}], ids=["plain", "softcap and sinks"]
-)
-def test_law_9_backward_agrees_with_finite_differences(rules):
-    """Gradients are the slopes of the forward pass with the same pairs dropped."""
-    problem = Problem.of(*arrays(), mask=rg.causal(), dropout=0.4, seed=11, **rules)
-    dout, dlse = normal(B, H, Q, 3), normal(B, H, Q)
-    found, h = reference.backward(problem, dout, dlse), 1e-5
-
-    def loss():
-        out, lse = reference.forward(problem)
-        return (out * dout).sum() + (lse * dlse).sum()
-
-    for numbers, gradient in ((problem.q, found.q), (problem.k, found.k), (problem.v, found.v)):
-        slope = np.zeros(numbers.shape)
-        for place in np.ndindex(numbers.shape):
-            kept = numbers[place]
-            ends = []
-            for numbers[place] in (kept + h, kept - h):
-                ends.append(loss())
-            numbers[place] = kept
-            slope[place] = (ends[0] - ends[1]) / (2 * h)
-        np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-8)
-
-
-def test_law_9_a_key_that_is_dropped_was_attended():
+@pytest.mark.parametrize("engine", ["reference", "jit"])
+def test_law_9_a_key_that_is_dropped_was_attended(engine):
     """A NaN in a value reaches every row that attends to it, dropped or not; masked, it has no effect."""
-    q, k, v = arrays()
+    q, k, v = (array.astype(np.float32) for array in arrays())
+    rules = {"mask": rg.key != 7, "dropout": 0.5, "seed": 1}
+    clean = rg.attention(q, k, v, **rules, engine="reference")
     v[:, :, 7] = np.nan
-    out = rg.attention(q, k, v, mask=rg.key <= 7, dropout=0.5, seed=1, engine="reference")
-    assert np.isnan(out).all()
-    assert np.isfinite(rg.attention(q, k, v, mask=rg.key < 7, dropout=0.5, seed=1, engine="reference")).all()
-
-
-def test_law_9_the_scalar_law_says_the_same():
-    """Self-attention on single numbers with factors is the law with dropout."""
-    n = 6
-    x = normal(n, 3).tolist()
-    attend = scalar.SelfAttention(3, seed=1)
-    rows, A = attend(x, scalar.causal_mask(n, n), scalar.dropout_factors(n, n, rate=0.5, seed=21))
-    q, k, v = (
-        np.array(x) @ np.array([[w.data for w in row] for row in W]) for W in (attend.W_q, attend.W_k, attend.W_v)
-    )
-    problem = Problem.of(q, k, v, mask=rg.causal(), dropout=0.5, seed=21)
-    np.testing.assert_allclose(
-        [[y.data for y in row] for row in rows], reference.forward(problem)[0][0, 0], rtol=1e-12, atol=1e-15
-    )
-    weights = reference.weights(problem, np.arange(n), np.arange(n))[0, 0]
-    np.testing.assert_allclose([[a.data for a in row] for row in A], weights, rtol=1e-12, atol=1e-15)
-
-
-@examples(40)
-@given(problems(rows=12, depth=6), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
-def test_law_9_the_public_functions_agree(case, rate, seed):
-    """attention is attention_weights times the values, whatever the mask, score, start and strides."""
-    without_v = {name: value for name, value in case.kwargs.items() if name != "v"}
-    out = rg.attention(**case.kwargs, dropout=rate, seed=seed, engine="reference")
-    problem = Problem.of(**case.kwargs)
-    weights = rg.attention_weights(**without_v, dropout=rate, seed=seed).reshape(
-        *problem.q.shape[:3], problem.dims["K"]
-    )
-    values = np.repeat(problem.v, problem.dims["H"] // max(problem.dims["G"], 1), 1)
-    size = np.abs(weights) @ np.abs(values)
-    expected = weights.astype(np.float64) @ values
-    eps = np.finfo(problem.dtype).eps
-    assert (np.abs(out.reshape(expected.shape) - expected) <= 8 * eps * size + 1e-30).all()
+    np.testing.assert_allclose(rg.attention(q, k, v, **rules, engine=engine), clean, rtol=1e-5, atol=1e-6)
+    assert np.isnan(rg.attention(q, k, v, dropout=0.5, seed=1, engine=engine)).all()
 
 
 # ---- the compiled engine ---------------------------------------------------------------------------------------------
@@ -249,12 +158,9 @@ DTYPES = ["float32", "bfloat16", *sweep("float64", "float16")]
 
 def identity_values(B, H, G, Q, K, dtype):
     """q, k and values that show the weights themselves: row j of v is the j-th unit row."""
-    rng = np.random.default_rng(0)
-    q, k = rng.standard_normal((B, H, Q, 8)), rng.standard_normal((B, G, K, 8))
+    q, k = normal(B, H, Q, 8, seed=1), normal(B, G, K, 8, seed=2)
     v = np.broadcast_to(np.eye(K), (B, G, K, K))
-    if dtype == "bfloat16":
-        dtype = ml_dtypes.bfloat16
-    return [array.astype(dtype) for array in (q, k, v)]
+    return [array.astype(FLOATS[dtype].numpy) for array in (q, k, v)]
 
 
 @pytest.mark.spread
@@ -262,17 +168,17 @@ def identity_values(B, H, G, Q, K, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 4, 4, 70, 141), (2, 4, 1, 3, 40), (1, 4, 2, 1, 1300)], ids=str)
 def test_law_9_the_compiled_engine_drops_the_same_pairs(isa, dtype, shape):
-    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys and shared
-    heads.
+    """Read off the weights: what is 0 in the law is 0, and nothing else, for tiles of any shape, split keys, shared
+    heads, and any first entry and head.
     """
     B, H, _, Q, K = shape
-    start = K - Q - 5
+    starts = {"query_start": K - Q - 5, "batch_start": 1000, "head_start": 2**31 - 8}
     for seed in (5, 2**64 - 3):
+        falling = {"scale": 0.1, "dropout": 0.3, "seed": seed, "engine": "jit"}
         with limited(isa):
-            out = rg.attention(
-                *identity_values(*shape, dtype), scale=0.1, dropout=0.3, seed=seed, query_start=start, engine="jit"
-            )
-        factors = Dropout(0.3, seed).factors(*np.ix_(range(B), range(H), range(start, start + Q), range(K)))
+            out = rg.attention(*identity_values(*shape, dtype), **falling, **starts)
+        places = np.ix_(range(B), range(H), range(K - Q - 5, K - 5), range(K))
+        factors = Dropout(0.3, seed, 1000, 2**31 - 8).factors(*places)
         np.testing.assert_array_equal(np.asarray(out, np.float64) > 0, factors > 0)
 
 
@@ -283,30 +189,11 @@ def test_law_9_backward_drops_the_same_pairs(isa, dtype):
     """Read off dv for dout = 1: row j of dv is column j of the weights, and its zeros are those of the law."""
     H, Q, K = 3, 70, 141
     q, k, v = identity_values(1, H, H, Q, K, dtype)
-    dout = np.broadcast_to(np.eye(Q).astype(q.dtype), (1, H, Q, Q))
     with limited(isa):
-        found = rg.attention_backward(dout, q, k, v[..., :Q], scale=0.1, dropout=0.3, seed=17, engine="jit")
-    factors = Dropout(0.3, 17).factors(*np.ix_(range(1), range(H), range(K - Q, K), range(K)))
-    np.testing.assert_array_equal(np.asarray(found.v, np.float64).swapaxes(-1, -2) > 0, factors > 0)
-
-
-@pytest.mark.slow
-@settings(max_examples=6 if SWEEP else 3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(problems(dtypes=(np.float32,)), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1))
-def test_law_9_the_compiled_engine_agrees_with_the_law(case, rate, seed):
-    """Its error is that of the engine without dropout, times what the surviving weights grow by."""
-    arguments = case.kwargs | {"dropout": rate, "seed": seed}
-    problem = Problem.of(**case.kwargs)
-    out, lse = rg.attention_with_lse(**arguments, engine="jit")
-    np.testing.assert_array_equal(lse, rg.attention_with_lse(**case.kwargs, engine="jit")[1])
-    rows, keys = np.arange(problem.dims["Q"]), np.arange(problem.dims["K"])
-    exact = reference.weights(Problem.of(**arguments), rows, keys)
-    whole = reference.weights(problem, rows, keys)
-    identity = np.broadcast_to(np.eye(len(keys), dtype=np.float32), (*case.kwargs["v"].shape[:-1], len(keys)))
-    unit = rg.attention(**case.kwargs | {"v": identity}, engine="jit").reshape(whole.shape) if len(keys) else whole
-    v = np.repeat(problem.v.astype(np.float64), problem.dims["H"] // problem.dims["G"], axis=1)
-    budget = (2 * np.abs(unit - whole) + 64 * np.finfo(np.float32).eps * whole) @ np.abs(v) / (1 - rate) + 1e-30
-    assert (np.abs(out.reshape(budget.shape) - exact @ v) <= budget).all()
+        found = rg.attention_backward(v[..., :Q, :Q], q, k, v[..., :Q], scale=0.1, dropout=0.3, seed=17, engine="jit")
+    np.testing.assert_array_equal(
+        found.v.astype(np.float64).swapaxes(-1, -2)[0] > 0, everywhere(17, 0.3, 1, H, K, K)[0, :, K - Q :] > 0
+    )
 
 
 @pytest.mark.one_in(2)
@@ -328,15 +215,6 @@ def test_law_9_threads_and_chunks_change_no_bit(rules):
         np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
 
 
-def test_law_9_another_seed_or_rate_compiles_nothing():
-    """Seed and rate are arguments of the kernel."""
-    q, k, v = (array.astype(np.float32) for array in arrays())
-    rg.attention(q, k, v, dropout=0.1, seed=1, engine="jit")
-    before = set(build._kernels)
-    assert rg.attention(q, k, v, dropout=0.9, seed=2**64 - 1, engine="jit").any()
-    assert set(build._kernels) == before
-
-
 @pytest.mark.parametrize(("isa", "register"), [on("avx512", "zmm"), on("avx2", "ymm"), on("portable", "xmm")])
 @names_x86_registers
 def test_numbers_are_drawn_in_vectors(isa, register):
@@ -352,18 +230,6 @@ def test_numbers_are_drawn_in_vectors(isa, register):
     products = len(re.findall(rf"pmuludq.*{register}", text)) - len(re.findall(rf"pmuludq.*{register}", plain))
     assert products == 16 * rows // target.lanes(8)
     assert len(re.findall(r"\bmulq?\b", text)) == len(re.findall(r"\bmulq?\b", plain))
-
-
-def test_law_9_a_masked_value_stays_out_of_the_compiled_engine():
-    """A masked NaN does not leak through a dropped weight; a NaN that is attended to is visible."""
-    q, k, v = (array.astype(np.float32) for array in arrays())
-    v[:, :, 7] = np.nan
-    rules = {"dropout": 0.5, "seed": 1, "engine": "jit"}
-    masked = rg.attention(q, k, v, mask=rg.key != 7, **rules)
-    np.testing.assert_allclose(
-        masked, rg.attention(q, k, v, mask=rg.key != 7, **rules | {"engine": "reference"}), rtol=1e-5, atol=1e-6
-    )
-    assert np.isnan(rg.attention(q, k, v, **rules)).all()
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

@@ -20,50 +20,49 @@ def problem(Q, K, mask, *, B=1, H=1, query_start=None) -> Problem:
     return Problem.of(q, k, k, mask=mask, query_start=query_start)
 
 
-def allowed(call: Problem, b: int, h: int) -> np.ndarray:
-    """The whole mask of one batch entry and head, (Q, K), by evaluation."""
-    Q, K = call.dims["Q"], call.dims["K"]
-    query, key = call.query_start[b] + np.arange(Q)[:, None], np.arange(K)[None, :]
-    if call.mask is None:
-        return np.ones((Q, K), np.bool_)
-    values = {"batch": np.array(b), "head": np.array(h), "query": query, "key": key}
-    return np.broadcast_to(evaluate(call.mask, values), (Q, K))
+def allowed(call: Problem) -> np.ndarray:
+    """The whole mask (B, H, Q, K), by evaluation."""
+    B, H, Q, K = (call.dims[name] for name in "BHQK")
+    values = {
+        "batch": np.arange(B)[:, None, None, None],
+        "head": np.arange(H)[:, None, None],
+        "query": call.query_start[:, None, None, None] + np.arange(Q)[:, None],
+        "key": np.arange(K),
+    }
+    return np.broadcast_to(True if call.mask is None else evaluate(call.mask, values), (B, H, Q, K))
 
 
-def tiles_of(found: Plan, b: int, h: int):
-    """(first row, last row, runs) per tile of one batch entry and head, straight from the arrays that engines read."""
-    H, Q = found.dims["H"], found.dims["Q"]
-    T = -(-Q // found.rows)
-    group = (b if found.per_batch else 0) * (H if found.per_head else 1) + (h if found.per_head else 0)
-    for tile in range(T):
-        begin, end = found.offsets[group * T + tile : group * T + tile + 2]
-        yield tile * found.rows, min(Q, (tile + 1) * found.rows), found.runs[begin:end].tolist()
+EMPTY, FULL, MIXED = range(3)
+
+
+def kinds_of(found: Plan, b: int, h: int, K: int) -> np.ndarray:
+    """(Q, K) what the plan calls each pair of one batch entry and head, straight from the arrays that engines read."""
+    group = (b * found.per_batch) * (found.dims["H"] if found.per_head else 1) + h * found.per_head
+    kinds = np.full((found.dims["Q"], K), EMPTY)
+    tiles = range(0, len(kinds), found.rows)
+    for tile, top in enumerate(tiles, group * len(tiles)):
+        before = (-1, 0)
+        for first, last, mixed in found.runs[slice(*found.offsets[tile : tile + 2])].tolist():
+            assert 0 <= first < last <= K and first % found.keys == 0 and (last % found.keys == 0 or last == K)
+            assert first >= before[0] and (first, mixed) != before, "sorted, disjoint, joined"
+            before = (last, mixed)
+            kinds[top : top + found.rows, first:last] = MIXED if mixed else FULL
+    return kinds
 
 
 def check(call: Problem, rows: int, keys: int, *, exact: bool = False, plan=plan) -> Plan:
     """Checks all properties of a plan; with `exact`, also that full and empty tiles are never called mixed."""
-    found = plan(call, rows, keys)
-    B, H, K = (call.dims[name] for name in "BHK")
+    found, truth = plan(call, rows, keys), allowed(call)
     assert found.runs.dtype == np.int32 and found.runs.flags.c_contiguous
     assert found.offsets.dtype == np.int64 and found.order.dtype == np.int32
-    for b in range(B):
-        for h in range(H):
-            truth = allowed(call, b, h)
-            for top, bottom, runs in tiles_of(found, b, h):
-                verdict = np.zeros(K, np.int64)
-                before = (-1, 0)
-                for first, last, mixed in runs:
-                    assert 0 <= first < last <= K and first % keys == 0 and (last % keys == 0 or last == K)
-                    assert first >= before[0] and (first, mixed) != before, "sorted, disjoint, joined"
-                    before = (last, mixed)
-                    verdict[first:last] = 1 + mixed
-                part = truth[top:bottom]
-                assert part[:, verdict == 1].all(), "a full run holds allowed pairs only"
-                assert not part[:, verdict == 0].any(), "what no run visits is not allowed"
-                if exact:
-                    for first in range(0, K, keys):
-                        box = part[:, first : first + keys]
-                        assert verdict[first] == (1 if box.all() else 2 if box.any() else 0), (top, first)
+    for b, h in np.ndindex(truth.shape[:2]):
+        kinds, part = kinds_of(found, b, h, truth.shape[3]), truth[b, h]
+        assert part[kinds == FULL].all(), "a full run holds allowed pairs only"
+        assert not part[kinds == EMPTY].any(), "what no run visits is not allowed"
+        if exact:
+            tops, lefts = (range(0, size, step) for size, step in zip(part.shape, (rows, keys)))
+            every, some = (of.reduceat(of.reduceat(part, tops, 0), lefts, 1) for of in (np.logical_and, np.logical_or))
+            np.testing.assert_array_equal(kinds[::rows, ::keys], np.where(every, FULL, np.where(some, MIXED, EMPTY)))
     return found
 
 
@@ -92,52 +91,41 @@ SIMPLE = [
 @pytest.mark.parametrize("tile", [(16, 16), (8, 4), (64, 32), (32, 64), (1, 1), (7, 3)], ids=str)
 @pytest.mark.parametrize("sizes", [(100, 100), (37, 100), (1, 100), (100, 37), (1, 1)], ids=str)
 @pytest.mark.parametrize("mask", SIMPLE, ids=str)
-def test_simple_masks_are_planned_exactly(mask, sizes, tile):
-    """A mask with a simple boundary has no needless mixed tile, at any size, ragged edges included."""
+def test_simple_masks_are_planned_exactly(mask, sizes, tile, monkeypatch):
+    """A mask with a simple boundary has no needless mixed tile, at any size, ragged edges included; nor where the grid
+    is too large to be evaluated in one step, and is planned through the levels.
+    """
     check(problem(*sizes, mask), *tile, exact=True)
+    monkeypatch.setattr("regard.engines.plan.FINE", 64)
+    monkeypatch.setattr("regard.engines.plan.COARSE", 4)
+    check(problem(100, 100, mask), 2, 2, exact=True, plan=lambda *call: _planned(*call, None, 0, None))
 
 
-@pytest.mark.parametrize("tile", [(16, 16), (32, 8)], ids=str)
-def test_arrays_are_planned_exactly(tile):
-    """Boolean arrays and block patterns, per head and per batch entry, have no needless mixed tile."""
-    random = np.random.default_rng(0)
-    dense = random.random((90, 70)) < np.linspace(0, 1, 70) ** 8
-    check(problem(90, 70, dense), *tile, exact=True)
-    check(
-        problem(90, 70, dense[None, None].repeat(2, 0) & (random.random((2, 3, 1, 1)) < 0.5), B=2, H=3),
-        *tile,
-        exact=True,
-    )
-    pattern = random.random((3, 4, 4)) < 0.5
-    check(problem(128, 128, rg.blocks(pattern, 32), H=3), *tile, exact=True)
-    check(problem(100, 100, rg.blocks(pattern[0], (48, 16))), *tile, exact=True)
-    check(problem(128, 128, rg.blocks(pattern[0], 32) & rg.causal()), *tile, exact=True)
+random = np.random.default_rng(0)
+DENSE, BLOCKS = random.random((90, 70)) < np.linspace(0, 1, 70) ** 8, random.random((3, 4, 4)) < 0.5
+BLOCK = rg.query // 16 - rg.key // 16
+IDS = np.repeat([5, 1, 9, 0, 7], [32, 16, 16, 48, 16])
+USUAL, SQUARE = [(16, 16), (32, 8)], [(16, 16)]
+EXACT = {
+    "booleans": (problem(90, 70, DENSE), USUAL),
+    "booleans of each": (problem(90, 70, DENSE & (random.random((2, 3, 1, 1)) < 0.5), B=2, H=3), USUAL),
+    "blocks of each head": (problem(128, 128, rg.blocks(BLOCKS, 32), H=3), USUAL),
+    "oblong blocks": (problem(100, 100, rg.blocks(BLOCKS[0], (48, 16))), USUAL),
+    "causal blocks": (problem(128, 128, rg.blocks(BLOCKS[0], 32) & rg.causal()), USUAL),
+    # Steps that span tiles are followed through // and %.
+    "dilated blocks": (problem(160, 160, BLOCK % 4 == 0), SQUARE),
+    "strided blocks": (problem(160, 160, rg.causal() & ((BLOCK < 2) | (rg.key // 16 % 4 == 3))), SQUARE),
+    # Ids in any order are distinguished by their extremes over ranges.
+    "ids": (problem(128, 128, rg.documents(IDS)), SQUARE),
+    "ids of each entry": (problem(128, 128, rg.documents(np.stack([IDS, IDS[::-1]])), B=2), SQUARE),
+}
 
 
-def test_residues_of_blocks_are_planned_exactly():
-    """A dilated or strided pattern whose step spans tiles is followed through // and %."""
-    block = rg.query // 16 - rg.key // 16
-    check(problem(160, 160, block % 4 == 0), 16, 16, exact=True)
-    check(problem(160, 160, rg.causal() & ((block < 2) | (rg.key // 16 % 4 == 3))), 16, 16, exact=True)
-
-
-def test_ids_in_any_order():
-    """Documents with unsorted ids are distinguished by the extremes over ranges, per batch entry too."""
-    ids = np.repeat([5, 1, 9, 0, 7], [32, 16, 16, 48, 16])
-    check(problem(128, 128, rg.documents(ids)), 16, 16, exact=True)
-    check(problem(128, 128, rg.documents(np.stack([ids, ids[::-1]])), B=2), 16, 16, exact=True)
-
-
-def test_descends_where_the_grid_is_large():
-    """Grids too large to be evaluated in one step are planned exactly through the levels."""
-    for mask in (
-        rg.causal(),
-        rg.window(100, 20),
-        rg.documents(lengths=[300, 5, 419, 276]),
-        rg.prefix(401) & (rg.head < 1),
-    ):
-        for tile in ((4, 4), (8, 2), (2, 16)):
-            check(problem(400, 1000, mask, H=2), *tile, exact=True)
+@pytest.mark.parametrize(("call", "tiles"), EXACT.values(), ids=EXACT)
+def test_arrays_and_blocks_are_planned_exactly(call, tiles):
+    """They have no needless mixed tile either, for each head and batch entry."""
+    for tile in tiles:
+        check(call, *tile, exact=True)
 
 
 LEAVES = [
@@ -178,16 +166,20 @@ def composed(random, depth: int):
     return [lambda: a & b, lambda: a | b, lambda: ~a, lambda: a ^ b, lambda: a & ~b][random.integers(5)]()
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(300))
 def test_random_masks_are_planned_soundly(seed):
-    """Whatever the mask, sizes, heads and positions: a full run is all allowed, and nothing outside the runs is."""
+    """Whatever the mask, sizes, heads and positions: a full run is all allowed, and nothing outside the runs is; so too
+    in plans that positions of decoding share.
+    """
     random = np.random.default_rng(seed)
-    mask = composed(random, int(random.integers(0, 4)))
-    Q, K = (int(n) for n in random.integers(1, 70, 2))
-    start = [None, 0, int(random.integers(-30, 60)), random.integers(-30, 60, 2)][random.integers(4)]
+    mask = None if seed % 30 == 0 else composed(random, int(random.integers(0, 4)))
+    Q, K = (int(random.integers(1, size)) for size in (70, 150))
+    start = [None, 0, K - Q + 2, int(random.integers(-30, 60)), random.integers(-30, 200, 2)][random.integers(5)]
     tile = [(16, 16), (8, 4), (64, 32), (3, 5), (1, 1)][random.integers(5)]
     check(problem(Q, K, mask, B=2, H=3, query_start=start), *tile)
+    for more in (0, 40):
+        check(problem(Q, K + more, mask, B=2, H=3, query_start=start), 8, 16, plan=plan_step)
 
 
 def test_large_random_masks_are_planned_soundly():
@@ -206,22 +198,16 @@ def test_a_plan_with_ahead_stays_valid(seed):
     random = np.random.default_rng(2000 + seed)
     mask = None if seed % 10 == 0 else composed(random, int(random.integers(0, 3)))
     Q, ahead = int(random.integers(1, 20)), int(random.integers(0, 40))
-    rows, keys = [(16, 16), (8, 4), (3, 5)][random.integers(3)]
+    tile = [(16, 16), (8, 4), (3, 5)][random.integers(3)]
     ends = random.integers(0, 60, 2)
     first = [int(random.integers(-30, 60)), ends - Q][random.integers(2)]
-    found = plan(problem(Q, int(ends.max()), mask, B=2, H=3, query_start=first), rows, keys, ends, ahead)
+    found = plan(problem(Q, int(ends.max()), mask, B=2, H=3, query_start=first), *tile, ends, ahead)
     for step in range(ahead + 1):
-        later = problem(Q, int(ends.max()) + ahead, mask, B=2, H=3, query_start=first + step)
-        for b in range(2):
-            for h in range(3):
-                truth = allowed(later, b, h)[:, : ends[b] + step]
-                for top, bottom, runs in tiles_of(found, b, h):
-                    verdict = np.zeros(ends[b] + ahead, np.int64)
-                    for begin, end, mixed in runs:
-                        assert 0 <= begin < end <= ends[b] + ahead
-                        verdict[begin:end] = 1 + mixed
-                    part, verdict = truth[top:bottom], verdict[: ends[b] + step]
-                    assert part[:, verdict == 1].all() and not part[:, verdict == 0].any()
+        truth = allowed(problem(Q, int(ends.max()) + ahead, mask, B=2, H=3, query_start=first + step))
+        for b, h in np.ndindex(2, 3):
+            kinds = kinds_of(found, b, h, ends[b] + ahead)[:, : ends[b] + step]
+            part = truth[b, h, :, : ends[b] + step]
+            assert part[kinds == FULL].all() and not part[kinds == EMPTY].any()
 
 
 def test_ahead_costs_the_boundary_only():
@@ -231,17 +217,6 @@ def test_ahead_costs_the_boundary_only():
     call = problem(1, 1000, None, B=2)
     found = plan(call, 16, 16, np.array([1000, 300]), 63)
     assert found.per_batch and found.runs.tolist() == [[0, 1063, 0], [0, 363, 0]]
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_a_step_has_a_plan(seed):
-    """Plans that positions share keep every law at each of them."""
-    random = np.random.default_rng(3000 + seed)
-    mask = None if seed % 10 == 0 else composed(random, int(random.integers(0, 3)))
-    Q, K = int(random.integers(1, 9)), int(random.integers(0, 150))
-    for step in range(3):
-        start = [None, K + step - Q, random.integers(-30, 200, 2)][random.integers(3)]
-        check(problem(Q, K + step, mask, B=2, H=3, query_start=start), 8, 16, plan=plan_step)
 
 
 def test_steps_share_a_plan(monkeypatch):
@@ -265,48 +240,44 @@ def test_a_boundary_everywhere_stops_the_descent(monkeypatch):
         check(problem(210, 300, mask, H=2), 4, 2)
 
 
-def test_plans_are_shared_where_nothing_differs():
+@pytest.mark.parametrize(
+    ("mask", "more", "per_batch", "per_head"),
+    [
+        (rg.causal(), {}, False, False),
+        (rg.causal() & (rg.head < 2), {}, False, True),
+        (rg.lengths(keys=[10, 20]), {}, True, False),
+        (rg.lengths(keys=[10, 20]) & (rg.head < 2), {}, True, True),
+        (rg.causal(), {"query_start": [0, 5]}, True, False),
+        (rg.key < 5, {"query_start": [0, 5]}, False, False),
+    ],
+)
+def test_plans_are_shared_where_nothing_differs(mask, more, per_batch, per_head):
     """Batch entries and heads get plans of their own only where the mask, or the position of the rows, makes them
     differ.
     """
-
-    def sharing(mask, **more):
-        found = check(problem(32, 32, mask, B=2, H=3, **more), 8, 8, exact=True)
-        return found.per_batch, found.per_head, found.groups, found.copies
-
-    assert sharing(rg.causal()) == (False, False, 1, 6)
-    assert sharing(rg.causal() & (rg.head < 2)) == (False, True, 3, 2)
-    assert sharing(rg.lengths(keys=[10, 20])) == (True, False, 2, 3)
-    assert sharing(rg.lengths(keys=[10, 20]) & (rg.head < 2)) == (True, True, 6, 1)
-    assert sharing(rg.causal(), query_start=[0, 5]) == (True, False, 2, 3)
-    assert sharing(rg.key < 5, query_start=[0, 5]) == (False, False, 1, 6)
+    found = check(problem(32, 32, mask, B=2, H=3, **more), 8, 8, exact=True)
+    groups = (2 if per_batch else 1) * (3 if per_head else 1)
+    assert (found.per_batch, found.per_head, found.groups, found.copies) == (per_batch, per_head, groups, 6 // groups)
 
 
 def test_plans_are_remembered():
     """Equal problems share a plan; arrays that may still change are planned again, and no plan keeps an array alive."""
     call = problem(100, 100, rg.causal() & rg.documents(lengths=[40, 60]))
-    found = plan(call, 16, 16)
-    assert plan(problem(100, 100, call.mask), 16, 16) is found and not found.runs.flags.writeable
-    assert plan(call, 16, 8) is not found
-    assert plan(problem(100, 100, call.mask, query_start=1), 16, 16) is not found
+    found, same = plan(call, 16, 16), problem(100, 100, call.mask)
+    assert plan(same, 16, 16) is found and not found.runs.flags.writeable
+    for other in (plan(call, 16, 8), plan(problem(100, 100, call.mask, query_start=1), 16, 16)):
+        assert other is not found
     allowed = np.ones((100, 100), np.bool_)
     call = problem(100, 100, allowed)
-    assert plan(call, 16, 16).counts["mixed"] == 0
-    allowed[:, 40:] = False
-    assert plan(call, 16, 16).counts["mixed"] == 7
-    assert plan(problem(100, 100, rg.causal()), 16, 16) is plan(problem(100, 100, rg.causal()), 16, 16)
+    for end, mixed in ((100, 0), (40, 7)):
+        allowed[:, end:] = False
+        assert plan(call, 16, 16).counts["mixed"] == mixed
     call = problem(10, 10, rg.table(np.arange(10) < 4, "first")[rg.key])
     plan(call, 16, 16)
     mask = weakref.ref(call.mask)
     del call
     gc.collect()
     assert mask() is None
-
-
-def test_no_mask_is_one_full_run():
-    """Without a mask every tile has the one full run of all keys."""
-    found = plan(problem(100, 70, None), 32, 16)
-    assert found.runs.tolist() == [[0, 70, 0]] * 4 and found.offsets.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("sizes", [(0, 9), (9, 0), (0, 0)], ids=str)

@@ -4,6 +4,8 @@ The scores of these problems are small multiples of 0.5 and the constants powers
 float32 computes nearly every rule exactly: what differs between engines is what they make of the range.
 """
 
+import operator
+
 import ml_dtypes
 import numpy as np
 from hypothesis import HealthCheck, given, settings
@@ -41,32 +43,25 @@ def tables(draw) -> Expr:
     return rg.table(np.where(rng.random(shape) < 0.3, draw(NUMBERS), array), "numbers")[index]
 
 
+OPERATORS = [
+    *(operator.add, operator.sub, operator.mul, operator.truediv, rg.minimum, rg.maximum),
+    lambda x, y: (x + y) - y,
+    lambda x, y: rg.where(x < y, x, rg.score),
+    lambda x, y: rg.where(x >= y, rg.score, y),
+    lambda x, y: rg.where(rg.key <= rg.query, x, y),
+    lambda x, y: rg.where(rg.key <= rg.query, rg.score, y),
+    lambda x, y: abs(x),
+    lambda x, y: rg.tanh(x),
+    lambda x, y: -x,
+]
+
+
 @st.composite
 def rules(draw, depth: int = 3) -> Expr:
     """A score of the operators for which the range matters, over constants and tables around its ends."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
         return draw(st.one_of(st.just(rg.score), st.just(rg.score), NUMBERS.map(lift), tables()))
-    x, y = draw(rules(depth - 1)), draw(rules(depth - 1))
-    return draw(
-        st.sampled_from(
-            [
-                lambda: x + y,
-                lambda: x - y,
-                lambda: (x + y) - y,
-                lambda: x * y,
-                lambda: x / y,
-                lambda: rg.minimum(x, y),
-                lambda: rg.maximum(x, y),
-                lambda: rg.where(x < y, x, rg.score),
-                lambda: rg.where(x >= y, rg.score, y),
-                lambda: rg.where(rg.key <= rg.query, x, y),
-                lambda: rg.where(rg.key <= rg.query, rg.score, y),
-                lambda: abs(x),
-                lambda: rg.tanh(x),
-                lambda: -x,
-            ]
-        )
-    )()
+    return draw(st.sampled_from(OPERATORS))(draw(rules(depth - 1)), draw(rules(depth - 1)))
 
 
 def arrays(dtype, seed: int):

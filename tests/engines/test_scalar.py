@@ -104,26 +104,30 @@ def test_rows_that_do_not_fit_are_refused():
         dot([1.0, 2.0], [1.0])
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_agrees_with_the_law(masked):
+@pytest.mark.parametrize(
+    "rules",
+    [{}, {"mask": causal()}, {"mask": causal(), "dropout": 0.5, "seed": 21}],
+    ids=["plain", "causal", "dropout"],
+)
+def test_agrees_with_the_law(rules):
     """Output, weights and the gradients of the input and of every parameter are those of `reference`."""
     draw, n, d_model, d_k, d_v = random.Random(1), 5, 4, 3, 2
     X = [[Value(draw.gauss(0, 1)) for _ in range(d_model)] for _ in range(n)]
     attend = SelfAttention(d_model, d_k, d_v, seed=2)
-    Y, A = attend(X, causal_mask(n, n) if masked else None)
+    factors = scalar.dropout_factors(n, n, rules["dropout"], rules["seed"]) if "seed" in rules else None
+    Y, A = attend(X, causal_mask(n, n) if rules else None, factors)
     dY = np.array([[draw.gauss(0, 1) for _ in range(d_v)] for _ in range(n)])
     sum(out * slope for row, slopes in zip(Y, dY) for out, slope in zip(row, slopes)).backward()
 
-    x, W_q, W_k, W_v = map(data, (X, attend.W_q, attend.W_k, attend.W_v))
-    problem = Problem.of(x @ W_q, x @ W_k, x @ W_v, mask=causal() if masked else None)
-    everything = np.arange(n)
+    x, *matrices = map(data, (X, attend.W_q, attend.W_k, attend.W_v))
+    problem = Problem.of(*(x @ W for W in matrices), **rules)
     assert data(Y) == pytest.approx(reference.forward(problem)[0][0, 0], rel=1e-12)
-    assert data(A) == pytest.approx(reference.weights(problem, everything, everything)[0, 0], rel=1e-12)
-    found = reference.backward(problem, dY[None, None])
-    dq, dk, dv = (part[0, 0] for part in (found.q, found.k, found.v))
-    for weight, expected in ((attend.W_q, x.T @ dq), (attend.W_k, x.T @ dk), (attend.W_v, x.T @ dv)):
-        assert grad(weight) == pytest.approx(expected, rel=1e-10, abs=1e-13)
-    assert grad(X) == pytest.approx(dq @ W_q.T + dk @ W_k.T + dv @ W_v.T, rel=1e-10, abs=1e-13)
+    assert data(A) == pytest.approx(reference.weights(problem, *reference.everywhere(problem))[0, 0], rel=1e-12)
+    slopes = [part[0, 0] for part in reference.backward(problem, dY[None, None])[:3]]
+    for weight, slope in zip((attend.W_q, attend.W_k, attend.W_v), slopes):
+        assert grad(weight) == pytest.approx(x.T @ slope, rel=1e-10, abs=1e-13)
+    dX = sum(slope @ W.T for slope, W in zip(slopes, matrices))
+    assert grad(X) == pytest.approx(dX, rel=1e-10, abs=1e-13)
 
 
 def test_parameters_are_all_and_default_widths_follow():

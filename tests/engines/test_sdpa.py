@@ -39,14 +39,6 @@ def test_the_law(rule, dtype):
     np.testing.assert_allclose(lse, want_lse, rtol=0, atol=30 * np.finfo(dtype).eps)
 
 
-def test_empty_rows_are_zero():
-    """A row that may attend nothing gives 0 and lse −inf; the others are untouched."""
-    q, k, v = draw()
-    out, lse = rg.attention_with_lse(q, k, v, mask=rg.query > 5, engine="sdpa")
-    assert (out[:, :, :2] == 0).all() and (lse[:, :, :2] == -np.inf).all()
-    assert (out[:, :, 2:] != 0).all() and np.isfinite(lse[:, :, 2:]).all()
-
-
 @pytest.mark.parametrize("shape", [{"Q": 0}, {"K": 0}], ids=["no rows", "no keys"])
 def test_nothing_to_do(shape):
     """Without rows or keys the output is zeros of the right shape."""
@@ -78,6 +70,13 @@ def test_what_sdpa_cannot_say_is_refused(rule, reason):
     """A requested engine runs or raises `Refused` with its reasons; it never silently computes something else."""
     with pytest.raises(rg.Refused, match=reason):
         rg.attention(*draw(), engine="sdpa", **rule)
+
+
+def test_there_is_no_backward_pass():
+    """torch's SDPA is there to compare forward passes."""
+    q, k, v = draw(E=8)
+    with pytest.raises(rg.Refused, match="engine 'sdpa' has no backward pass"):
+        rg.attention_backward(q, q, k, v, engine="sdpa")
 
 
 def test_nan_behind_a_mask_is_refused():

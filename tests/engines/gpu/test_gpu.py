@@ -4,7 +4,6 @@ engine.
 
 import functools
 import re
-import types
 
 import numpy as np
 import pytest
@@ -58,26 +57,14 @@ SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, 1.5, 3.0, -7.25, 1e9, -3e9, 2.0
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_mean_what_the_law_says(name):
     """Each operator gives the numbers of the law, for whole numbers and floats, zero, infinities and NaN."""
-    row = OPERATORS[name]
-    for floats in (False, True):
-        x, y = (rg.score, rg.to_float(rg.key) / 2) if floats else (rg.query, rg.key)
-        given = [
-            {"b": x > y, "n": each, "x": each}[kind] for kind, each in zip(row.takes[:3], (x, y, x + y), strict=False)
-        ]
-        given += [x, y][: len(row.takes) - len(given)]
-        rule = Op(name, *given)
-        values = {
-            "score": np.array(SPECIAL)[:, None],
-            "batch": np.zeros((1, 1), int),
-            "head": np.zeros((1, 1), int),
-            "query": np.arange(-9, 8)[:, None],
-            "key": np.arange(-6, 6),
-        }
+    zero, takes = np.zeros((1, 1), int), OPERATORS[name].takes
+    values = dict(zip(VARIABLES, (np.array(SPECIAL)[:, None], zero, zero, np.arange(-9, 8)[:, None], np.arange(-6, 6))))
+    for x, y in ((rg.query, rg.key), (rg.score, rg.to_float(rg.key) / 2)):
+        given = [x > y if kind == "b" else each for kind, each in zip(takes, (x, y, x + y))]
+        rule = Op(name, *given, *(x, y)[: len(takes) - len(given)])
         wanted = np.broadcast_to(evaluate(rule, values), (17, 12))
         dtype = {"bool": torch.bool, "int": torch.int32, "float": torch.float64}[rule.kind]
-        found = lower(rule, VARIABLES, {}, torch.float64, torch.int32, dtype)(
-            *(torch.from_numpy(values[each]) for each in VARIABLES)
-        )
+        found = lower(rule, VARIABLES, {}, torch.float64, torch.int32, dtype)(*map(torch.from_numpy, values.values()))
         np.testing.assert_allclose(found.expand(17, 12), wanted, rtol=1e-12, atol=1e-300)
 
 
@@ -125,11 +112,10 @@ def test_torch_compile_reads_our_rules(monkeypatch):
     FlexAttention has no backward pass on the CPU but the plain one of its operator, which is used here.
     """
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
-    q, k, v = (x.requires_grad_() for x in qkv(dtype=torch.float64, B=1))
-    near, sinks = (
-        normal(4, 33, seed=4, dtype=torch.float64).requires_grad_(),
-        normal(4, seed=5, dtype=torch.float64).requires_grad_(),
-    )
+    of_float64 = functools.partial(normal, dtype=torch.float64)
+    *qkv_, near, sinks = leaves = [*qkv(dtype=torch.float64, B=1), of_float64(4, 33, seed=4), of_float64(4, seed=5)]
+    for leaf in leaves:
+        leaf.requires_grad_()
     table = rg.table(near, "near")
     rules = {
         "mask": rg.causal() & rg.documents(np.arange(150) // 60),
@@ -137,11 +123,11 @@ def test_torch_compile_reads_our_rules(monkeypatch):
         "sinks": sinks,
     }
     torch.compiler.reset()
-    call = gpu.DeviceCall.of(q, k, v, gradients=True, **rules)
+    call = gpu.DeviceCall.of(*qkv_, gradients=True, **rules)
     out, lse = flex.attend(call, torch.compile(flex._run, backend="eager", fullgraph=True))
-    dout, dlse = normal(*out.shape, seed=6, dtype=torch.float64), normal(*lse.shape, seed=7, dtype=torch.float64)
-    found = torch.autograd.grad((out * dout).sum() + (lse * dlse).sum(), (q, k, v, near, sinks))
-    wanted = reference.backward(Problem.of(q, k, v, gradients=True, **rules), dout.numpy(), dlse.numpy())
+    dout, dlse = of_float64(*out.shape, seed=6), of_float64(*lse.shape, seed=7)
+    found = torch.autograd.grad((out * dout).sum() + (lse * dlse).sum(), leaves)
+    wanted = reference.backward(Problem.of(*qkv_, gradients=True, **rules), dout.numpy(), dlse.numpy())
     for gradient, its in zip(found, (*wanted[:3], wanted.tables[table], wanted.sinks[:, 0]), strict=True):
         np.testing.assert_allclose(gradient, its, rtol=1e-8, atol=1e-8)
 
@@ -166,11 +152,14 @@ def test_another_batch_of_documents_is_no_new_program():
 # ---- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def sets(count, index):
-    """The listed blocks as booleans (…, lines, others)."""
+PARTS = "num_blocks", "indices"
+
+
+def sets(blocks, kind):
+    """The listed blocks of a kind as booleans (…, lines, others)."""
+    count, index = (getattr(blocks, f"{kind}_{part}") for part in PARTS)
     there = torch.arange(index.shape[-1]) < count[..., None]
-    found = torch.zeros(index.shape, dtype=torch.int64)
-    return found.scatter_add_(-1, index.long(), there.long()) > 0
+    return torch.zeros(index.shape, dtype=torch.int64).scatter_add_(-1, index.long(), there.long()) > 0
 
 
 @random_problems
@@ -184,37 +173,39 @@ def test_blocks_are_those_of_the_mask(case):
     ours = block_mask(call.problem, torch.device("cpu"), mask)
     B, H, Q, K = (call.problem.dims[name] for name in "BHQK")
     theirs = torch_flex.create_block_mask(mask, B, H, Q, K, device="cpu")
-    full = sets(ours.full_kv_num_blocks, ours.full_kv_indices)
-    some = sets(ours.kv_num_blocks, ours.kv_indices)
+    full, some, all_full, all_some = (sets(blocks, kind) for blocks in (ours, theirs) for kind in ("full_kv", "kv"))
     assert not (full & some).any()
-    assert not (full & ~sets(theirs.full_kv_num_blocks, theirs.full_kv_indices)).any()
-    visited = sets(theirs.kv_num_blocks, theirs.kv_indices) | sets(theirs.full_kv_num_blocks, theirs.full_kv_indices)
-    assert not (visited & ~(full | some)).any()
-    assert torch.equal(sets(ours.full_q_num_blocks, ours.full_q_indices).mT, full)
-    assert torch.equal(sets(ours.q_num_blocks, ours.q_indices).mT, some)
+    assert not (full & ~all_full).any()
+    assert not ((all_some | all_full) & ~(full | some)).any()
+    assert torch.equal(sets(ours, "full_q").mT, full)
+    assert torch.equal(sets(ours, "q").mT, some)
     assert ours.shape[-2:] == (Q, K)
 
 
-@pytest.mark.parametrize("rule", ["causal", "window", "documents", "lengths"])
-def test_blocks_of_everyday_masks_are_exactly_torchs(rule):
+@pytest.mark.parametrize(
+    "mask",
+    [
+        rg.causal(),
+        rg.window(200),
+        rg.causal() & rg.documents(lengths=[300, 84, 513]),
+        rg.causal() & rg.lengths([800, 390]),
+    ],
+    ids=["causal", "window", "documents", "lengths"],
+)
+def test_blocks_of_everyday_masks_are_exactly_torchs(mask):
     """For the masks that most models have, the lists are those of create_block_mask, block by block and in its
     order.
     """
-    mask = {
-        "causal": rg.causal(),
-        "window": rg.window(200),
-        "documents": rg.causal() & rg.documents(lengths=[300, 84, 513]),
-        "lengths": rg.causal() & rg.lengths([800, 390]),
-    }[rule]
-    q, k, v = (torch.zeros(2, 2, 897, 8) for _ in range(3))
-    call = gpu.DeviceCall.of(q, k, v, mask=mask)
+    call = gpu.DeviceCall.of(*torch.zeros(3, 2, 2, 897, 8), mask=mask)
     ours = block_mask(call.problem, torch.device("cpu"), flex.rules(call)[0])
-    theirs = torch_flex.create_block_mask(flex.rules(call)[0], 2 if rule == "lengths" else 1, 1, 897, 897, device="cpu")
+    batch = ours.kv_num_blocks.shape[0]
+    theirs = torch_flex.create_block_mask(flex.rules(call)[0], batch, 1, 897, 897, device="cpu")
+    assert batch == (2 if "batch" in repr(mask) else 1)
     for kind in ("kv", "full_kv", "q", "full_q"):
-        count = getattr(ours, f"{kind}_num_blocks")
-        assert torch.equal(count, getattr(theirs, f"{kind}_num_blocks"))
-        listed = torch.arange(8) < count[..., None]
-        assert torch.equal(getattr(ours, f"{kind}_indices")[listed], getattr(theirs, f"{kind}_indices")[listed])
+        counts, indices = ([getattr(each, f"{kind}_{part}") for each in (ours, theirs)] for part in PARTS)
+        assert torch.equal(*counts)
+        listed = torch.arange(8) < counts[0][..., None]
+        assert torch.equal(*(each[listed] for each in indices))
 
 
 def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
@@ -235,16 +226,6 @@ def test_a_hundred_thousand_rows_are_planned_along_the_boundary():
 
 
 # ---- calls without numbers -------------------------------------------------------------------------------------------
-
-
-def test_a_stand_in_is_the_same_problem():
-    """Checks, rules, positions and the plan of a call on a device are those of the same call on the CPU."""
-    rules = {"mask": rg.causal() & rg.window(40), "score": rg.alibi(4), "query_start": [3, 9], "sinks": normal(4)}
-    call = gpu.DeviceCall.of(*qkv(), **rules)
-    same = Problem.of(*qkv(), **rules)
-    assert repr(call.problem) == repr(same)
-    np.testing.assert_array_equal(plan(call.problem, 32, 32).runs, plan(same, 32, 32).runs)
-    assert call.problem.q.strides == (0, 0, 0, 0)
 
 
 def test_floats_on_a_device_are_not_read_for_the_plan():
@@ -312,11 +293,8 @@ def test_auto_keeps_what_is_masked_from_leaking(monkeypatch):
     monkeypatch.setattr(flex, "DEVICES", ("cpu",))
     q, k, v = qkv()
     v[0, 0, -1, 0] = torch.nan
-    assert [gpu.choose(gpu.DeviceCall.of(q, k, v, **rules))[0] for rules in ({"mask": rg.causal()}, WINDOW, {})] == [
-        "tiles",
-        "tiles",
-        "sdpa",
-    ]
+    for rules, engine in (({"mask": rg.causal()}, "tiles"), (WINDOW, "tiles"), ({}, "sdpa")):
+        assert gpu.choose(gpu.DeviceCall.of(q, k, v, **rules))[0] == engine
 
 
 def test_named_engines_run_or_refuse_with_all_reasons():
@@ -337,24 +315,14 @@ def test_named_engines_run_or_refuse_with_all_reasons():
         gpu.choose(call, "tile")
 
 
-@pytest.mark.parametrize(
-    ("Q", "rules"),
-    [
-        (50, {}),
-        (50, {"mask": rg.causal()}),
-        (7, {"mask": rg.causal()}),
-        (1, {"mask": rg.causal(), "query_start": 30}),
-        (20, {"mask": rg.causal(), "query_start": 11}),
-        (20, {"mask": rg.causal(), "query_start": 0}),
-        (5, {"mask": rg.causal(), "query_start": 60}),
-    ],
-)
-def test_sdpa_means_what_the_law_says(Q, rules):
-    """Wherever the rows begin among the keys, SDPA gets the keys that they attend to."""
+@pytest.mark.parametrize(("Q", "start"), [(50, None), (7, None), (1, 30), (20, 11), (20, 0), (5, 60)])
+def test_sdpa_means_what_the_law_says(Q, start):
+    """Wherever the rows begin among the keys, SDPA gets the keys that they attend to; without a mask, all."""
     q, k, v = qkv(H=2, G=2, Q=Q, K=50, dtype=torch.float64)
-    call = gpu.DeviceCall.of(q, k, v, **rules)
-    assert sdpa.why_not(call, lse=False) == []
-    np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **rules)[0], rtol=1e-12, atol=1e-12)
+    for rules in ({"mask": rg.causal(), "query_start": start}, {}):
+        call = gpu.DeviceCall.of(q, k, v, **rules)
+        assert sdpa.why_not(call, lse=False) == []
+        np.testing.assert_allclose(sdpa.attend(call)[0], law(q, k, v, **rules)[0], rtol=1e-12, atol=1e-12)
 
 
 def test_the_functions_people_call_go_to_the_device(monkeypatch):
@@ -362,28 +330,24 @@ def test_the_functions_people_call_go_to_the_device(monkeypatch):
     caller's.
     """
     monkeypatch.setattr(dispatch, "elsewhere", lambda _: True)
-    q, k, v = (x[0].requires_grad_() for x in qkv(Q=40, K=40))
+    q, k, v = (x[0] for x in qkv(Q=40, K=40))
     rules = {"mask": rg.window(9), "score": rg.alibi(4)}
-    out, lse = rg.attention_with_lse(q, k, v, **rules)
-    weights = rg.attention_weights(q.detach(), k.detach(), rows=slice(None, None, -1), keys=3, **rules)
-    found = rg.attention_stats(q.detach(), k.detach(), of="entropy", **rules)
-    wanted, wanted_lse = law(*(x.detach() for x in (q, k, v)), **rules)
-    np.testing.assert_allclose(out.detach(), wanted[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(lse.detach(), wanted_lse[0], rtol=1e-5, atol=1e-5)
-    assert torch.autograd.grad(out.sum(), v)[0].shape == v.shape
-    assert weights.shape == (4, 40)
-    assert rg.attention_weights(q.detach()[0], k.detach()[0], rows=9, keys=3).shape == ()
-    assert found.entropy.shape == (4, 40)
-    assert not isinstance(out, np.ndarray)
-    assert (
-        str(rg.explain(q.detach(), k.detach(), v.detach(), **rules))
-        .splitlines()[3]
-        .startswith("engine  tiles: torch operations, tile by tile; SDPA's kernels do not support a score")
-    )
+    for found, wanted in zip(rg.attention_with_lse(q, k, v, **rules), law(q, k, v, **rules), strict=True):
+        assert isinstance(found, torch.Tensor)
+        np.testing.assert_allclose(found, wanted[0], rtol=1e-4, atol=1e-5)
+    weights = rg.attention_weights(q, k, rows=slice(None, None, -1), keys=3, **rules)
+    wanted = reference.weights(Problem.of(q, k, None, **rules), np.arange(40)[::-1], np.array([3]))[0, ..., 0]
+    np.testing.assert_allclose(weights, wanted, rtol=1e-4, atol=1e-5)
+    assert rg.attention_weights(q[0], k[0], rows=9, keys=3).shape == ()
+    assert rg.attention_stats(q, k, of="entropy", **rules).entropy.shape == (4, 40)
+    explained = str(rg.explain(q, k, v, **rules)).splitlines()[3]
+    reason = "engine  tiles: torch operations, tile by tile; SDPA's kernels do not support a score"
+    assert explained.startswith(reason)
+    assert torch.autograd.grad(rg.attention(q, k, v.requires_grad_(), **rules).sum(), v)[0].shape == v.shape
     with pytest.raises(rg.Refused, match="computes on the CPU"):
         rg.attention(q, k, v, engine="reference")
     with pytest.raises(rg.Refused, match="no such engine for tensors on a device"):
-        rg.attention_stats(q.detach(), k.detach(), of="entropy", engine="jit")
+        rg.attention_stats(q, k, of="entropy", engine="jit")
 
 
 def test_the_operator_goes_back_on_a_device(monkeypatch):
@@ -392,15 +356,12 @@ def test_the_operator_goes_back_on_a_device(monkeypatch):
     q, k, v = qkv(Q=40, K=40, dtype=torch.float64)
     mask, slope = rg.causal(), normal(4, seed=9, dtype=torch.float64)
     score = rg.alibi(slope)
-    rest = (None, None, None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
-    out, sums, lost = autograd._on_gpu(q, k, v, None, [slope], *rest)
-    dout = normal(*out.shape, seed=5, dtype=torch.float64)
+    rest = (None, [slope], None, None, None, None, write(mask, []), write(score, []), None, 0.0, "tiles")
+    saved = autograd._on_gpu(q, k, v, *rest)
+    dout, needed = normal(*saved[0].shape, seed=5, dtype=torch.float64), [True, True, True, False, True]
     with torch._C._AutoDispatchBelowAutograd():
-        found = autograd._backward_on_gpu(
-            dout, None, out, sums, lost, [True, True, True, False, True], q, k, v, None, [slope], *rest
-        )
-    problem = Problem.of(q, k, v, mask=mask, score=score)
-    wanted = reference.backward(problem, dout.numpy())
+        found = autograd._backward_on_gpu(dout, None, *saved, needed, q, k, v, *rest)
+    wanted = reference.backward(Problem.of(q, k, v, mask=mask, score=score), dout.numpy())
     for gradient, its in zip(found, (*wanted[:3], *wanted.tables.values()), strict=True):
         np.testing.assert_allclose(gradient, its, rtol=1e-9, atol=1e-9)
 
@@ -452,51 +413,33 @@ def test_explain_counts_the_bytes_of_the_tensors():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_kernel_that_reads_tables_for_pairs_is_loaded_in_one_stage(dtype):
     """Three stages of 16-bit kernels do not fit the shared memory of an H200 with them; others keep torch's choice."""
-    q = torch.zeros(1, 4, 64, 16, dtype=dtype)
-    pairs = rg.bias(np.zeros((4, 64, 64), np.float32)), rg.relative(np.zeros((4, 65), np.float32))
-    for scores, few in ((pairs, dtype != torch.float32), ((rg.alibi(4), rg.softcap(3.0), None), False)):
-        for score in scores:
-            assert flex._options(gpu.DeviceCall.of(q, q, q, score=score)) == ({"num_stages": 1} if few else {})
-
-
-@pytest.mark.sweep
-def test_a_pair_of_rules_is_compiled_for_many_shapes(monkeypatch):
-    """Depths, dtypes and gradients each need a kernel: more than the eight that torch allows by default."""
-    compiled = functools.lru_cache(
-        lambda mask, score: torch.compile(
-            types.FunctionType(flex._run.__code__.replace(co_name="one_of_many"), flex._run.__globals__),
-            backend="eager",
-            fullgraph=True,
-        )
-    )
-    monkeypatch.setattr(flex, "compiled", compiled)
-    for depth in range(16, 37, 2):
-        for dtype in (torch.float32, torch.bfloat16):
-            q = torch.ones(1, 2, 20, depth, dtype=dtype)
-            call = gpu.DeviceCall.of(q, q, q, mask=rg.causal())
-            torch.testing.assert_close(flex.attend(call)[0], torch.ones_like(q))
-
-
-def test_the_check_says_that_there_is_no_card(monkeypatch):
-    """Without a card there is nothing to measure."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(rg.Refused, match="no GPU available"):
-        card.main([])
+    q, one = torch.zeros(1, 4, 64, 16, dtype=dtype), {} if dtype == torch.float32 else {"num_stages": 1}
+    for score, options in (
+        (rg.bias(np.zeros((4, 64, 64), np.float32)), one),
+        (rg.relative(np.zeros((4, 65), np.float32)), one),
+        (rg.alibi(4), {}),
+        (rg.softcap(3.0), {}),
+        (None, {}),
+    ):
+        assert flex._options(gpu.DeviceCall.of(q, q, q, score=score)) == options
 
 
 def test_the_check_replaces_no_file_of_the_user(tmp_path, monkeypatch):
-    """What is in the way is said before anything is measured; an earlier file of measurements is replaced."""
+    """What is in the way is said before anything is measured, which needs a card; an earlier file of measurements is
+    replaced.
+    """
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     notes, earlier = tmp_path / "notes.txt", tmp_path / "card.json"
     notes.write_text("mine")
     earlier.write_text('{\n "card": "any"\n}')
-
-    with pytest.raises(rg.Refused, match="the file exists and is not a file of measurements of regard"):
-        card.main(["--out", str(notes)])
-    with pytest.raises(rg.Refused, match="the file cannot be written"):
-        card.main(["--out", str(tmp_path / "missing" / "card.json")])
-    with pytest.raises(rg.Refused, match="no GPU available"):
-        card.main(["--out", str(earlier)])
+    refusals = {
+        notes: "the file exists and is not a file of measurements of regard",
+        tmp_path / "missing" / "card.json": "the file cannot be written",
+        earlier: "no GPU available",
+    }
+    for path, words in refusals.items():
+        with pytest.raises(rg.Refused, match=words):
+            card.main(["--out", str(path)])
     assert notes.read_text() == "mine"
 
 

@@ -36,23 +36,22 @@ FLOATS = {
 
 def applied(name: str, x: Expr, y: Expr) -> Expr:
     """The operator on two numbers, as a number."""
-    row = OPERATORS[name]
-    arguments = [
-        {"b": x > 1, "n": (x, y)[place % 2], "x": (x, y)[place % 2]}[kind] for place, kind in enumerate(row.takes)
-    ]
-    found = Op(name, *arguments)
+    takes = OPERATORS[name].takes
+    found = Op(name, *(x > 1 if kind == "b" else (x, y)[place % 2] for place, kind in enumerate(takes)))
     return rg.where(found, 1.0, -1.0) if found.kind == "bool" else found
 
 
-def agree(isa="portable", **rules):
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((2, 40, 8), dtype=np.float32) for _ in range(3))
-    problem = Problem.of(q, k, v, **rules)
+def of_positions(name: str) -> tuple[Expr, Expr]:
+    """The operator on floats and, where it takes them, on integers."""
+    return applied(name, FLOATS.get(name, X), Y), applied(name, abs(rg.query - rg.key) + 1, rg.key % 5 - 7)
+
+
+def agree(isa="portable", rows=40, **rules):
+    problem = Problem.of(*np.random.default_rng(0).standard_normal((3, 2, rows, 8), dtype=np.float32), **rules)
     with limited(isa):
-        out, lse = engine.solve(problem)
-    exact, exact_lse = reference.forward(problem)
-    np.testing.assert_allclose(out, exact, rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(lse, exact_lse, rtol=2e-5, atol=2e-5)
+        found = engine.solve(problem)
+    for each, exact, rounding in zip(found, reference.forward(problem), (2e-4, 2e-5), strict=True):
+        np.testing.assert_allclose(each, exact, rtol=rounding, atol=2e-5)
 
 
 @pytest.mark.spread
@@ -60,7 +59,7 @@ def agree(isa="portable", **rules):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_score(name, isa):
     """In float32, of floats and, where it takes them, of integers; of positions and of the score."""
-    floats, whole = applied(name, FLOATS.get(name, X), Y), applied(name, abs(rg.query - rg.key) + 1, rg.key % 5 - 7)
+    floats, whole = of_positions(name)
     follows = 1.0 if name in STEPS else applied(name, abs(rg.tanh(rg.score)) + 0.5, Y)
     agree(isa, score=0.5 * follows * rg.score + 0.1 * floats + 0.1 * whole)
 
@@ -70,7 +69,7 @@ def test_every_operator_in_a_score(name, isa):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_operator_in_a_mask(name, isa):
     """In float64, where the C library does what has no vector form."""
-    floats, whole = applied(name, FLOATS.get(name, X), Y), applied(name, abs(rg.query - rg.key) + 1, rg.key % 5 - 7)
+    floats, whole = of_positions(name)
     agree(isa, mask=(floats > 0.3) ^ (whole > 0.37))
 
 
@@ -93,15 +92,12 @@ def test_every_kind_of_table(dtype, isa):
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_a_table_of_16_bit(dtype):
     """A 16-bit bias is bit-identical to the same numbers in 32 bits, in the bounds of a mask and in a gradient too."""
-    q, k, v = (np.random.default_rng(n).standard_normal((2, 40, 16), dtype=np.float32) for n in range(3))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 40, 16), dtype=np.float32)
     short = np.random.default_rng(4).standard_normal(40).astype(dtype)
     found = []
-    for array in (short, short.astype(np.float32)):
-        bias = rg.table(array)
-        rules = {"score": rg.score + bias[rg.key], "mask": (bias[rg.query] < 1) | (rg.key < 3)}
-        found.append(
-            (*rg.attention_with_lse(q, k, v, engine="jit", **rules), rg.attention_backward(v, q, k, v, **rules).q)
-        )
+    for bias in (rg.table(short), rg.table(short.astype(np.float32))):
+        rules = {"score": rg.score + bias[rg.key], "mask": (bias[rg.query] < 1) | (rg.key < 3), "engine": "jit"}
+        found.append((*rg.attention_with_lse(q, k, v, **rules), rg.attention_backward(v, q, k, v, **rules).q))
     for x, y in zip(*found, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -109,15 +105,14 @@ def test_a_table_of_16_bit(dtype):
 def test_a_half_is_widened_exactly():
     """Every float16 there is, denormals, infinities and NaN too."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    shown = rg.table(halves)[rg.key]
-    same = rg.table(halves.astype(np.float64))[rg.key]
-    q, k, v = np.zeros((1, 1), np.float32), np.zeros((1 << 16, 1), np.float32), np.ones((1 << 16, 1), np.float32)
+    shown, same = (rg.table(array)[rg.key] for array in (halves, halves.astype(np.float64)))
+    q, k = np.zeros((1, 1), np.float32), np.zeros((1 << 16, 1), np.float32)
     for isa in OFFERED:
         with limited(isa):
-            differs = engine.solve(Problem.of(q, k, v, mask=(shown != same) & (same == same)))[1]
-            nans = engine.solve(Problem.of(q, k, v, mask=shown != shown))[1]
-        assert differs.item() == -np.inf
-        np.testing.assert_allclose(nans.item(), np.log(np.isnan(halves).sum()), rtol=1e-6)
+            masks = (shown != same) & (same == same), shown != shown
+            differs, nans = (engine.solve(Problem.of(q, k, k, mask=mask))[1].item() for mask in masks)
+        assert differs == -np.inf
+        assert nans == pytest.approx(np.log(np.isnan(halves).sum()), rel=1e-6)
 
 
 def test_a_table_without_axes():
@@ -138,28 +133,24 @@ def test_a_table_without_axes():
 )
 def test_discontinuous_decisions_agree_with_the_law(rule):
     """Quotients, equalities and floors of positions and tables fall on the same side as in float64."""
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((130, 8), dtype=np.float32) for _ in range(3))
-    problem = Problem.of(q, k, v, score=rule)
-    np.testing.assert_allclose(engine.solve(problem)[0], reference.forward(problem)[0], rtol=2e-4, atol=2e-5)
+    agree(host().isa, rows=130, score=rule)
 
 
 @pytest.mark.parametrize("size", [1e4, 1e6, 1e9, 1e12, 1e15])
 def test_scores_of_any_size_keep_their_weights(size):
     """However large scores are, equal ones share alike, and the largest takes all from much smaller ones."""
-    q = k = np.full((1, 1, 3, 4), np.sqrt(size), np.float32)
-    v = np.arange(1, 13, dtype=np.float32).reshape(1, 1, 3, 4)
-    np.testing.assert_allclose(engine.solve(Problem.of(q * 1.1, k * 1.3, v))[0][0, 0, 0], [5, 6, 7, 8], rtol=1e-6)
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((1, 1, 40, 8)).astype(np.float32) for _ in range(3))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, 40, 8)).astype(np.float32)
+    mean, even = v[0, 0].mean(0), np.full_like(q, np.sqrt(size))
+    found = engine.solve(Problem.of(even * np.float32(1.1), even * np.float32(1.3), v))[0]
+    np.testing.assert_allclose(found[0, 0, 0], mean, rtol=1e-4, atol=1e-6)
     for low in (-size, np.finfo(np.float32).min):
         bias = np.zeros((40, 40), np.float32)
         bias[3] = low
-        out, lse = engine.solve(Problem.of(q, k, v, score=bias))
+        problem = Problem.of(q, k, v, score=bias)
+        out, lse = engine.solve(problem)
         assert np.isfinite(lse).all()
-        exact = reference.forward(Problem.of(q, k, v, score=bias))[0]
-        np.testing.assert_allclose(out[0, 0, [0, 39]], exact[0, 0, [0, 39]], rtol=1e-4, atol=1e-5)
-        if size >= 1e9:
-            np.testing.assert_allclose(out[0, 0, 3], v[0, 0].mean(0), rtol=1e-4, atol=1e-5)
-    first = np.argmax(np.einsum("qd,kd->qk", q[0, 0].astype(float), k[0, 0].astype(float)), 1)
+        wanted = reference.forward(problem)[0]
+        wanted[0, 0, 3] = mean if size >= 1e9 else out[0, 0, 3]
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    first = np.argmax(q.astype(float) @ k.astype(float).swapaxes(-1, -2), -1)[0, 0]
     np.testing.assert_allclose(engine.solve(Problem.of(q, k, v, scale=1e30))[0][0, 0], v[0, 0][first])

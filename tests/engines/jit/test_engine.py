@@ -9,72 +9,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import regard as rg
 from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.problem import Problem
-from tests.support.engines import DTYPES
+from tests.engines.jit.usual import shaken, softmax
+from tests.support.engines import DTYPES, qkv
 from tests.support.in_numpy import in_numpy
-from tests.support.lanes import examples
+from tests.support.lanes import SWEEP
 from tests.support.machine import narrower_isas
-from tests.support.strategies import problems
+from tests.support.strategies import dropouts, problems
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-
-
-def naive(problem: Problem) -> np.ndarray:
-    """The usual computation, every step in float32 (float64 for float64)."""
-    dims, real = problem.dims, problem.real.type
-    group = dims["H"] // max(dims["G"], 1)
-    q, k, v = (
-        np.repeat(array.astype(real), times, axis=1)
-        for array, times in ((problem.q, 1), (problem.k, group), (problem.v, group))
-    )
-    s = (q @ k.swapaxes(-1, -2)) * real(problem.scale)
-    positions = {
-        "batch": np.arange(dims["B"])[:, None, None, None],
-        "head": np.arange(dims["H"])[:, None, None],
-        "query": problem.query_start[:, None, None, None] + np.arange(dims["Q"])[:, None],
-        "key": np.arange(dims["K"]),
-        "score": s,
-    }
-    with np.errstate(all="ignore"):
-        if problem.score is not None:
-            s = np.broadcast_to(readings.evaluate(problem.score, positions), s.shape).astype(real)
-        if problem.mask is not None:
-            s = np.where(readings.evaluate(problem.mask, positions), s, real(-np.inf))
-        columns = (
-            s
-            if problem.sinks is None
-            else np.concatenate(
-                [s, np.broadcast_to(problem.sinks.astype(real)[:, None], (*s.shape[:3], problem.sinks.shape[1]))], -1
-            )
-        )
-        top = columns.max(-1, keepdims=True, initial=-np.inf)
-        p = np.exp(s - np.where(np.isfinite(top), top, 0))
-        total = np.exp(columns - np.where(np.isfinite(top), top, 0)).sum(-1, keepdims=True)
-        return np.divide(p, total, out=np.zeros_like(p), where=total > 0) @ v
-
-
-def shaken(problem: Problem, seed: int) -> np.ndarray:
-    """The exact result for queries whose last bits are rounded another way."""
-    eps = 8 * np.finfo(problem.real).eps
-    noise = np.random.default_rng(seed).uniform(-eps, eps, problem.q.shape)
-    q = problem.q.astype(np.float64) * (1 + noise)
-    return reference.forward(
-        Problem.of(
-            q,
-            problem.k.astype(np.float64),
-            problem.v.astype(np.float64),
-            mask=problem.mask,
-            score=problem.score,
-            scale=problem.scale,
-            query_start=problem.query_start,
-            sinks=problem.sinks,
-        )
-    )[0]
 
 
 def lse_budget(problem: Problem) -> np.ndarray:
@@ -125,8 +74,11 @@ def judge(kwargs) -> None:
     finite = np.isfinite(exact)
     assert not out[np.isneginf(lse)].any()
     size = np.abs(exact[finite]).max(initial=0) + np.abs(problem.v.astype(np.float64)).max(initial=0)
-    usual = np.abs(naive(problem).reshape(out.shape) - exact)[finite].max(initial=0)
-    moved = max(np.abs(shaken(problem, seed).reshape(out.shape) - exact)[finite].max(initial=0) for seed in (1, 2))
+    ordinary = softmax(problem)
+    p = (ordinary.p * reference.left_over(problem, ordinary.values)).astype(problem.real)
+    others = [p @ ordinary.v, *(reference.forward(shaken(problem, seed))[0] for seed in (1, 2))]
+    usual, *moved = (np.abs(other.reshape(out.shape) - exact)[finite].max(initial=0) for other in others)
+    moved = max(moved)
     eps, coarse = float(np.finfo(problem.real).eps), float(ml_dtypes.finfo(problem.dtype).eps)
     budget = 4 * (usual + moved) + 8 * eps * size + (2 * coarse * size if coarse > eps else 0)
     error = np.abs(out.astype(np.float64) - exact)[finite].max(initial=0)
@@ -139,23 +91,15 @@ def judge(kwargs) -> None:
 
 
 @pytest.mark.slow
-@examples(30, suppress_health_check=SLOW)
-@given(case=problems(dtypes=DTYPES))
-def test_jit_agrees_with_the_law(case):
-    """Any valid problem, on the widest vectors of this machine."""
-    judge(case.kwargs)
-
-
-@pytest.mark.sweep
-@settings(max_examples=1000, deadline=None, suppress_health_check=SLOW)
-@given(case=problems(dtypes=DTYPES))
-def test_jit_agrees_with_the_law_on_many_problems(case):
-    """The same, on more problems than CI has time to compile kernels for."""
-    judge(case.kwargs)
+@settings(max_examples=1000 if SWEEP else 6, deadline=None, suppress_health_check=SLOW)
+@given(case=problems(dtypes=DTYPES), falling=st.just({}) | dropouts)
+def test_jit_agrees_with_the_law(case, falling):
+    """Any valid problem, with or without dropout, on the widest vectors of this machine."""
+    judge(case.kwargs | falling)
 
 
 @narrower_isas
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15 if SWEEP else 5, deadline=None, suppress_health_check=SLOW)
 @given(case=problems(dtypes=DTYPES, rows=30, depth=40))
 def test_jit_agrees_with_the_law_on_narrower_machines(isa, case):
     """The same with the features restricted to AVX2, and to what any machine has."""
@@ -184,13 +128,11 @@ def test_every_length(rows, keys):
     judge({"q": q, "k": k, "v": v, "mask": rg.causal() & rg.window(100)})
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_steps_of_several_rows(dtype):
     """Calls with the same few rows and one more key each, as in decoding: also where the rows take several tiles."""
-    torch = pytest.importorskip("torch")
-    torch.manual_seed(0)
     for rows in range(1, 17):
         for keys in range(3, 9):
-            q, k, v = (torch.randn(1, 4, size, 6).to(getattr(torch, dtype)) for size in (rows, keys, keys))
-            found, expected = (rg.attention(q, k, v, engine=engine).double() for engine in ("auto", "reference"))
-            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 if dtype in ("float32", "float64") else 2e-2)
+            arrays = qkv(H=4, Q=rows, K=keys, D=6, E=6, B=1, dtype=dtype)
+            found, expected = (rg.attention(*arrays, engine=engine).astype(float) for engine in ("auto", "reference"))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 if np.dtype(dtype).itemsize > 2 else 2e-2)

@@ -1,5 +1,6 @@
 """Few rows, whose products have keys and depths in their lanes: the bits of the same rows in a call with many."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -32,12 +33,6 @@ CASES = [(name, dtype) for name in RULES for dtype in (np.float32, np.float16, n
 USUAL, MORE = ("causal", np.float32), [("tables", dtype) for dtype in (np.float32, np.float16, np.float64)]
 
 
-def of_rows(problem_of, rows, dtype):
-    """How many rows the specification of a call has in its few-rows products."""
-    problem = Problem.of(*problem_of(rows, dtype))
-    return specify(problem, tiling(problem), unit=(True,) * 4).few
-
-
 def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
     return tuple(
         normal(2, heads, count, depth, seed=seed + n).astype(dtype)
@@ -45,30 +40,22 @@ def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
     )
 
 
+def check(q, k, v, **rules):
+    """Any part of the rows, by itself, has the bits of a call with all of them."""
+    start = k.shape[2] - ROWS
+    many = rg.attention_with_lse(q, k, v, query_start=start, engine="jit", **rules)
+    for first, count in ((0, 1), (41, 2), (83, 5), (10, MOST), (10, MOST + 1)):
+        part = slice(first, first + count)
+        few = rg.attention_with_lse(q[:, :, part], k, v, query_start=start + first, engine="jit", **rules)
+        for found, wanted in zip(few, many, strict=True):
+            same_bits(found, wanted[:, :, part])
+
+
 @pytest.mark.parametrize(("name", "dtype"), [*SHOWN, *sweep(*(case for case in CASES if case not in SHOWN))])
 def test_few_rows_have_the_bits_of_many(name, dtype):
-    """Any part of the rows, by itself; keys that are no multiple of a vector, in several pieces too."""
+    """Also over keys that are no multiple of a vector, and in several pieces."""
     for K, (D, E) in ((300, (64, 64)), (2311, (32, 128)), (17, (80, 16))):
-        q, k, v = arrays(ROWS, dtype, K=K, D=D, E=E)
-        many = rg.attention_with_lse(q, k, v, query_start=K - ROWS, engine="jit", **RULES[name])
-        for first, count in ((0, 1), (41, 2), (83, 5), (10, MOST), (10, MOST + 1)):
-            part = q[:, :, first : first + count]
-            few = rg.attention_with_lse(part, k, v, query_start=K - ROWS + first, engine="jit", **RULES[name])
-            for found, wanted in zip(few, many, strict=True):
-                same_bits(found, wanted[:, :, first : first + count])
-
-
-def test_where_they_are_used():
-    """Up to MOST rows, of all heads that share keys; depths that fill vectors; not where pairs are multiplied."""
-    import ml_dtypes
-
-    most = min(MOST, host().lanes(4))
-    assert [of_rows(arrays, rows, np.float32) for rows in (1, most, most + 1)] == [1, most, 0]
-    assert of_rows(lambda rows, dtype: arrays(rows, dtype, G=2), 1, np.float32) == 3
-    assert of_rows(lambda rows, dtype: arrays(rows, dtype, D=host().lanes(4) + 1), 1, np.float32) == 0
-    assert of_rows(lambda rows, dtype: arrays(rows, dtype, E=host().lanes(4) + 1), 1, np.float32) == 0
-    pairs = of_rows(arrays, 1, ml_dtypes.bfloat16)
-    assert pairs == (0 if "bf16" in host().isa else 1)
+        check(*arrays(ROWS, dtype, K=K, D=D, E=E), **RULES[name])
 
 
 @pytest.mark.sweep
@@ -77,22 +64,21 @@ def test_on_every_instruction_set(isa):
     """Vectors of other widths, and heads that share keys."""
     with limited(isa):
         for G in (6, 2):
-            q, k, v = arrays(ROWS, np.float32, G=G)
-            many = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
-            for first, count in ((0, 1), (57, 2), (57, 5), (57, MOST)):
-                part = q[:, :, first : first + count]
-                few = rg.attention(part, k, v, query_start=210 + first, mask=rg.causal(), engine="jit")
-                same_bits(few, many[:, :, first : first + count])
+            check(*arrays(ROWS, np.float32, G=G), mask=rg.causal())
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_masked_does_not_reach_few_rows(bad):
-    """Values of masked keys that are not finite, and keys."""
-    q, k, v = arrays(1, np.float32)
-    seen = rg.attention(q, k, v, mask=rg.key < 100, query_start=299, engine="jit")
-    k[:, :, 100:], v[:, :, 100:] = bad, bad
+def test_where_they_are_used():
+    """Up to MOST rows, of all heads that share keys; depths that fill vectors; not where pairs are multiplied."""
 
-    same_bits(rg.attention(q, k, v, mask=rg.key < 100, query_start=299, engine="jit"), seen)
+    def few(rows, dtype=np.float32, **sizes):
+        problem = Problem.of(*arrays(rows, dtype, **sizes))
+        return specify(problem, tiling(problem), unit=(True,) * 4).few
+
+    lanes = host().lanes(4)
+    most = min(MOST, lanes)
+    assert [few(rows) for rows in (1, most, most + 1)] == [1, most, 0]
+    assert (few(1, G=2), few(1, D=lanes + 1), few(1, E=lanes + 1)) == (3, 0, 0)
+    assert few(1, ml_dtypes.bfloat16) == (0 if "bf16" in host().isa else 1)
 
 
 def gradients(rows, dtype, first, **rules):
@@ -106,12 +92,8 @@ def gradients(rows, dtype, first, **rules):
     return found
 
 
-@pytest.mark.parametrize(("name", "dtype"), [USUAL, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))])
-def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
-    """At any place in a tile of positions, and across the border of two tiles."""
-    height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
-    rules = RULES[name] if name in RULES else {"score": rg.score + height[rg.query - rg.key + 300]}
-    places = [(1, 0), (1, 77), (3, 13), (5, 14), (MOST, 40)]
+def check_gradients(places, dtype, monkeypatch, **rules):
+    """Gradients of few rows have the bits of the usual products."""
     few = [gradients(rows, dtype, first, **rules) for rows, first in places]
     monkeypatch.setattr(engine_gradients, "MOST", 0)
     for memo in ("_prepared", "_recipes"):
@@ -121,30 +103,33 @@ def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, 
             same_bits(one, other)
 
 
+@pytest.mark.parametrize(("name", "dtype"), [USUAL, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))])
+def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
+    """At any place in a tile of positions, and across the border of two tiles."""
+    height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
+    rules = RULES[name] if name in RULES else {"score": rg.score + height[rg.query - rg.key + 300]}
+    check_gradients([(1, 0), (1, 77), (3, 13), (5, 14), (MOST, 40)], dtype, monkeypatch, **rules)
+
+
 @pytest.mark.sweep
 @each_isa
 def test_gradients_on_every_instruction_set(isa, monkeypatch):
     with limited(isa):
-        few = gradients(3, np.float32, 50, mask=rg.causal())
-        monkeypatch.setattr(engine_gradients, "MOST", 0)
-        for memo in ("_prepared", "_recipes"):
-            monkeypatch.setattr(engine_gradients, memo, Memo(64))
-        for one, other in zip(few, gradients(3, np.float32, 50, mask=rg.causal()), strict=True):
-            same_bits(one, other)
+        check_gradients([(3, 50)], np.float32, monkeypatch, mask=rg.causal())
 
 
-def test_gradients_with_what_is_not_finite():
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_gradients_with_what_is_not_finite(bad):
     """A masked NaN or infinity has no effect, and the others are in the gradients that they belong to."""
-    mask = rg.key < 250
-    for bad in (np.nan, np.inf):
-        q, k, v = arrays(2, np.float32)
-        dout = normal(*q.shape, seed=9)
-        clean = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
-        k[:, :, 260], v[:, :, 270] = bad, bad
-        found = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
-        for one, other in zip(found[:3], clean[:3], strict=True):
-            same_bits(one, other)
-        k[0, 1, 7] = bad
-        found = rg.attention_backward(dout, q, k, v, mask=mask, engine="jit")
-        assert np.isnan(found.q[0, 1]).all()
-        same_bits(found.q[1], clean.q[1])
+    q, k, v = arrays(2, np.float32)
+
+    def found():
+        return rg.attention_backward(normal(*q.shape, seed=9), q, k, v, mask=rg.key < 250, engine="jit")[:3]
+
+    clean = found()
+    k[:, :, 260], v[:, :, 270] = bad, bad
+    for one, other in zip(found(), clean, strict=True):
+        same_bits(one, other)
+    k[0, 1, 7] = bad
+    assert np.isnan(found()[0][0, 1]).all()
+    same_bits(found()[0][1], clean[0][1])

@@ -15,7 +15,7 @@ import pytest
 import regard as rg
 from regard.engines.jit.code.target import ISAS, limited
 from regard.engines.jit.run import launch
-from tests.support.engines import DTYPES, qkv
+from tests.support.engines import DTYPES, normal, qkv
 from tests.support.kernels import guarded
 from tests.support.machine import on
 
@@ -47,58 +47,52 @@ class Guarding:
         return self._guarded(np.ascontiguousarray(array, dtype))
 
 
-RULES = {
-    "mask": rg.causal() & rg.documents(lengths=[30, 1, 80, 3000]),
-    "score": rg.softcap(5.0, rg.relative(np.linspace(-1, 1, 9))),
-}
+SIZES = {"H": 4, "G": 2, "Q": 70, "K": 141, "D": 33, "E": 17}
+ONE = {"H": 1, "Q": 1, "K": 1, "D": 1, "E": 1, "B": 1}
+OF = ["lse", "maximum", "entropy", "distance", "range", "counts", "received"]
 
 
-def forward(rules, **sizes):
+def tables(place, keys):
+    """A mask and a score whose tables are read up to their ends, and beyond."""
+    document, height = rg.table(place(np.arange(keys) // 30)), rg.table(place(np.linspace(-1, 1, 9)))
+    same = document[rg.query] >= document[rg.key + 5]
+    return {"mask": rg.causal() & same, "score": rg.softcap(5.0, rg.score + height[rg.query - rg.key])}
+
+
+def forward(rules=tables, sizes=SIZES, **more):
     def call(dtype, place):
-        return rg.attention_with_lse(*map(place, qkv(dtype=dtype, **sizes)), engine="jit", **rules)
+        return rg.attention_with_lse(
+            *map(place, qkv(dtype=dtype, **sizes)), engine="jit", **rules(place, sizes["K"]), **more
+        )
 
     return call
 
 
-def backward(dtype, place):
-    q, k, v = map(place, qkv(H=4, G=2, Q=70, K=141, D=33, E=17, dtype=dtype))
-    height = rg.table(np.linspace(-1, 1, 9))
-    score = rg.score + height[rg.query - rg.key]
-    found = rg.attention_backward(
-        place(v.repeat(2, 1)[:, :, :70]),
-        q,
-        k,
-        v,
-        mask=rg.causal(),
-        score=score,
-        dropout=0.2,
-        seed=3,
-        sinks=np.ones(4),
-        engine="jit",
-    )
-    return [*found[:3], *found.tables.values(), found.sinks]
+def backward(sizes):
+    def call(dtype, place):
+        q, k, v = map(place, qkv(dtype=dtype, **sizes))
+        H, rows, keys = sizes["H"], sizes["Q"], sizes["K"]
+        near = rg.table(place(normal(rows, keys)))[rg.query - (keys - rows), rg.key]
+        rules = tables(place, keys) | {"sinks": place(np.ones(H, np.float32)), "dropout": 0.2, "seed": 3}
+        rules["score"] = rules["score"] + near
+        dout = place(normal(*q.shape[:3], v.shape[3]).astype(dtype))
+        dlse = place(np.ones(q.shape[:3], np.float64 if dtype == np.float64 else np.float32))
+        found = rg.attention_backward(dout, q, k, v, dlse=dlse, engine="jit", **rules)
+        return [*found[:3], *found.tables.values(), found.sinks]
+
+    return call
 
 
-def statistics(dtype, place):
-    q, k, _ = map(place, qkv(H=4, G=2, Q=70, K=341, D=33, dtype=dtype))
-    of = [
-        "lse",
-        "maximum",
-        "entropy",
-        "distance",
-        "range",
-        "counts",
-        "received",
-        rg.mass(rg.key < 5),
-        rg.top(3),
-        rg.pooled(5, 7),
-    ]
-    found = rg.attention_stats(q, k, of=of, engine="jit", **RULES)
-    flat = []
-    for name in ("lse", "maximum", "entropy", "distance", "range", "counts", "received"):
-        part = found[name]
-        flat += list(part) if isinstance(part, tuple) else [part]
-    return flat
+def statistics(sizes):
+    def call(dtype, place):
+        q, k, _ = map(place, qkv(dtype=dtype, **sizes))
+        cells = min(5, sizes["Q"]), min(7, sizes["K"])
+        of = [*OF, rg.mass(rg.table(place(np.arange(sizes["K"]) % 2))[rg.key] > 0), rg.top(3), rg.pooled(*cells)]
+        sinks = place(np.ones(sizes["H"], np.float32))
+        found = rg.attention_stats(q, k, of=of, sinks=sinks, engine="jit", **tables(place, sizes["K"]))
+        return [part for name in found for part in (found[name] if isinstance(found[name], tuple) else [found[name]])]
+
+    return call
 
 
 def decode(storage, D, E):
@@ -114,14 +108,16 @@ def decode(storage, D, E):
 
 
 CALLS = {
-    "tiles": forward(RULES, H=4, G=2, Q=70, K=141, D=33, E=17),
-    "one": forward({}, H=1, Q=1, K=1, D=1, E=1, B=1),
-    "squares": forward(RULES, H=2, Q=64, K=65, D=64, E=48),
-    "heads in lanes": forward(RULES, H=8, G=2, Q=3, K=300, D=40, E=9),
-    "split keys": forward(RULES, H=2, Q=2, K=2100, D=8, E=9, B=1),
-    "dropout": forward(RULES | {"dropout": 0.3, "seed": 1}, H=2, G=1, Q=70, K=143, D=16, E=16),
-    "backward": backward,
-    "statistics": statistics,
+    "tiles": forward(),
+    "one": forward(lambda *_: {}, ONE),
+    "squares": forward(sizes={"H": 2, "Q": 64, "K": 65, "D": 64, "E": 48}),
+    "heads in lanes": forward(sizes={"H": 8, "G": 2, "Q": 3, "K": 300, "D": 40, "E": 9}),
+    "split keys": forward(sizes={"H": 2, "Q": 2, "K": 2100, "D": 8, "E": 9, "B": 1}),
+    "dropout": forward(sizes={"H": 2, "G": 1, "Q": 70, "K": 143, "D": 16, "E": 16}, dropout=0.3, seed=1),
+    "backward": backward(SIZES),
+    "backward of one": backward(ONE),
+    "statistics": statistics(SIZES | {"K": 341}),
+    "statistics of one": statistics(ONE),
     "decode": decode(None, D=33, E=17),
     "decode, 8 bits": decode("int8", D=48, E=33),
 }
@@ -165,10 +161,11 @@ def test_meta_a_stray_access_is_caught():
         import ctypes, numpy as np
         from tests.support.kernels import guarded
         array = guarded(np.zeros(4, np.float32), {at_end})
-        print(ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float))[{index}])
+        for index in {good}, {bad}:
+            print(ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_float))[index], flush=True)
     """
-    for at_end, index, good in ((True, 3, True), (True, 4, False), (False, 0, True), (False, -1, False)):
-        code = textwrap.dedent(script.format(at_end=at_end, index=index))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
-        assert done.returncode == (0 if good else -signal.SIGSEGV), done.stderr
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    for at_end, good, bad in ((True, 3, 4), (False, 0, -1)):
+        code = textwrap.dedent(script.format(at_end=at_end, good=good, bad=bad))
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "0.0\n"), done.stderr

@@ -13,44 +13,41 @@ from tests.support.engines import DTYPES_IN_CI, normal, same_bits
 SIZES = (1, 2, 200, 230)  # batch entries, heads, rows, keys
 
 
-def call(dtype, seed=0):
-    B, H, Q, K = SIZES
-    return tuple(normal(B, H, rows, 16, seed=seed + n).astype(dtype) for n, rows in enumerate((Q, K, K)))
+Q, K = SIZES[2:]
+LATER = np.arange(K) > np.arange(Q)[:, None]
+# Which pairs are hidden, (1 or heads, rows, keys).
+HIDDEN = {
+    "causal": LATER[None],
+    "each head": np.stack([LATER, ~LATER]),
+    "everything": np.ones((1, Q, K), bool),
+    "random": np.random.default_rng(0).random((1, Q, K)) < 0.7,
+}
+BIAS = np.where(LATER, -np.inf, 0).astype(np.float32)
 
 
-def hidden(kind, rng):
-    """Which pairs are hidden, (1 or heads, rows, keys)."""
-    Q, K = SIZES[2:]
-    later = np.arange(K) > np.arange(Q)[:, None]
-    return {
-        "causal": later[None],
-        "each head": np.stack([later, ~later]),
-        "everything": np.ones((1, Q, K), bool),
-        "random": rng.random((1, Q, K)) < 0.7,
-    }[kind]
+def call(dtype=np.float32):
+    return tuple(normal(*SIZES[:2], rows, 16, seed=n).astype(dtype) for n, rows in enumerate((Q, K, K)))
 
 
 @pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
-@pytest.mark.parametrize("kind", ["causal", "each head", "everything", "random"])
-def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(kind, dtype):
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(hidden, dtype):
     """Forward and backward; next to other numbers, and to a mask."""
-    rng = np.random.default_rng(0)
-    q, k, v = call(dtype)
-    removed = hidden(kind, rng)
-    numbers = normal(*removed.shape, seed=3)
-    bias = np.where(removed, -np.inf, numbers).astype(np.float32)
-    dout = normal(*q.shape, seed=9).astype(dtype)
-    for mask in (None, rg.window(50)):
-        plain = {"score": rg.bias(numbers, query_start=0), "mask": rg.dense(~removed, query_start=0)}
-        plain["mask"] = plain["mask"] if mask is None else plain["mask"] & mask
-        added = {"score": rg.bias(bias, query_start=0), "mask": mask}
+    qkv, numbers = call(dtype), normal(*hidden.shape, seed=3)
+    bias = rg.bias(np.where(hidden, -np.inf, numbers).astype(np.float32), query_start=0)
+    plain = {"score": rg.bias(numbers, query_start=0), "mask": rg.dense(~hidden, query_start=0)}
+    dout = normal(*qkv[0].shape, seed=9).astype(dtype)
+    for added, rules in (
+        ({"score": bias}, plain),
+        ({"score": bias, "mask": rg.window(50)}, plain | {"mask": plain["mask"] & rg.window(50)}),
+    ):
         results = [
             (
-                rg.attention(q, k, v, query_start=0, engine="jit", **each),
-                *rg.attention_backward(dout, q, k, v, query_start=0, engine="jit", **each)[:3],
+                rg.attention(*qkv, query_start=0, engine="jit", **each),
+                *rg.attention_backward(dout, *qkv, query_start=0, engine="jit", **each)[:3],
             )
-            for each in (added, plain)
+            for each in (added, rules)
         ]
         for found, wanted in zip(*results, strict=True):
             same_bits(found, wanted)
@@ -58,44 +55,31 @@ def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(kind, dtype):
 
 def test_hidden_tiles_are_not_visited():
     """About half of the pairs of a causal bias; all of a dense one."""
-    rng = np.random.default_rng(0)
-    q, k, v = call(np.float32)
-    counts = {}
-    for name, removed in (("causal", hidden("causal", rng)), ("dense", np.zeros((1, *SIZES[2:]), bool))):
-        bias = np.where(removed, -np.inf, 0).astype(np.float32)
-        problem = Problem.of(q, k, v, score=bias, query_start=0)
-        counts[name] = visited(planning.plan(as_planned(problem), 16, PLAN_KEYS))
-
-    assert 0.4 < counts["causal"] / counts["dense"] < 0.6
+    causal, dense = (
+        visited(planning.plan(as_planned(Problem.of(*call(), score=bias, query_start=0)), 16, PLAN_KEYS))
+        for bias in (BIAS, np.zeros_like(BIAS))
+    )
+    assert 0.4 < causal / dense < 0.6
 
 
 @pytest.mark.spread
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("which", ["q", "k"])
+@pytest.mark.parametrize("which", [0, 1], ids=["q", "k"])
 def test_products_that_are_not_finite_reach_every_row_that_the_law_says(bad, which):
     """NaN − ∞ is NaN: such a call visits all tiles, also after a call of the same kind that did not."""
-    q, k, v = call(np.float32)
-    bias = np.where(hidden("causal", np.random.default_rng(0)), -np.inf, 0).astype(np.float32)
     for value in (1.0, bad):
-        given = {"q": q.copy(), "k": k.copy()}
-        given[which][0, 0, -1] = value
-        if value == 1e30:
-            given["q" if which == "k" else "k"][0, 0] *= 1e10
+        qkv = call()
+        qkv[which][0, 0, -1] = value
         found, wanted = (
-            rg.attention(given["q"], given["k"], v, score=bias, query_start=0, engine=engine)
-            for engine in ("jit", "reference")
+            rg.attention(*qkv, score=BIAS, query_start=0, engine=engine) for engine in ("jit", "reference")
         )
-        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_frozen_arrays_are_planned_as_they_are():
     """Their plan is kept for calls whose products may not be finite."""
-    bias = np.where(hidden("causal", np.random.default_rng(0))[0], -np.inf, 0).astype(np.float32)
-    index = rg.query, rg.key
-    read = {kind: kind(bias, "bias")[index] for kind in (frozen_table, rg.table)}
-    masks = {
-        kind: as_planned(Problem.of(*call(np.float32), score=rg.score + each, query_start=0)).mask
-        for kind, each in read.items()
-    }
-    assert masks[frozen_table] is None and masks[rg.table] is not None
+    frozen, read = (
+        as_planned(Problem.of(*call(), score=rg.score + kind(BIAS, "bias")[rg.query, rg.key], query_start=0)).mask
+        for kind in (frozen_table, rg.table)
+    )
+    assert frozen is None and read is not None

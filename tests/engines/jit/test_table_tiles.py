@@ -63,31 +63,32 @@ def rules(table, shape, plain):
     return {"mask": read} if table.dtype == np.bool_ else {"score": rg.score + read}
 
 
+def check(arrays, dout, *both, start=0):
+    """Two ways to write rules give the same bits: forward, gradients, that of a table too, and statistics."""
+    results = []
+    for rule in both:
+        call = {"query_start": start, "engine": "jit"} | rule
+        slopes = rg.attention_backward(dout, *arrays, **call)
+        stats = rg.attention_stats(*arrays[:2], of="entropy", **call)
+        tables = slopes.tables.values() if all("score" in each for each in both) else ()
+        results.append((*rg.attention_with_lse(*arrays, **call), *slopes[:3], *tables, stats.entropy))
+    for found, wanted in zip(*results, strict=True):
+        same_bits(found, wanted)
+
+
 @pytest.mark.spread
 @pytest.mark.parametrize("dtype", DTYPES_IN_CI)
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("layout", ["plain", "turned", "backwards", "every other"])
 def test_squares_have_the_bits_of_single_reads(dtype, table, layout):
-    """Forward, gradients, and statistics; the gradient of the table, too."""
+    """For tables of any dtype and layout."""
     for seed in range(3):
         rng, arrays, dout, shape = random_call(seed, dtype)
         numbers = laid_out(random_table(rng, shape, table), layout, rng)
         by_squares, one_by_one = (rules(numbers, shape, plain) for plain in (True, False))
         assert element_bytes(*by_squares.values()) == (numbers.dtype.itemsize,)
         assert element_bytes(*one_by_one.values()) == ()
-        results = []
-        for each in (by_squares, one_by_one):
-            gradients = rg.attention_backward(dout, *arrays, query_start=0, engine="jit", **each)
-            results.append(
-                (
-                    *rg.attention_with_lse(*arrays, query_start=0, engine="jit", **each),
-                    *gradients[:3],
-                    *gradients.tables.values(),
-                    rg.attention_stats(*arrays[:2], query_start=0, engine="jit", of="entropy", **each).entropy,
-                )
-            )
-        for found, wanted in zip(*results, strict=True):
-            same_bits(found, wanted)
+        check(arrays, dout, by_squares, one_by_one)
 
 
 @pytest.mark.sweep
@@ -99,17 +100,7 @@ def test_squares_on_every_instruction_set(isa):
             rng, arrays, dout, shape = random_call(seed, np.float32)
             mask = random_table(rng, shape, np.bool_)
             bias = laid_out(random_table(rng, shape, np.float32), "plain", rng)
-            results = []
-            for plain in (True, False):
-                both = rules(mask, shape, plain) | rules(bias, shape, plain)
-                results.append(
-                    (
-                        rg.attention(*arrays, query_start=0, engine="jit", **both),
-                        *rg.attention_backward(dout, *arrays, query_start=0, engine="jit", **both)[:3],
-                    )
-                )
-            for found, wanted in zip(*results, strict=True):
-                same_bits(found, wanted)
+            check(arrays, dout, *(rules(mask, shape, plain) | rules(bias, shape, plain) for plain in (True, False)))
 
 
 @pytest.mark.spread
@@ -120,14 +111,4 @@ def test_a_mask_as_an_array_has_the_bits_of_its_rule(rule, start):
     q, k, v, dout = (normal(2, 3, rows, 16, seed=rows) for rows in (263, 300, 300, 263))
     positions = {"query": start + np.arange(263)[:, None], "key": np.arange(300)}
     array = np.broadcast_to(evaluate(rule, positions), (263, 300)).copy()
-
-    results = [
-        (
-            rg.attention(q, k, v, mask=mask, query_start=start, engine="jit"),
-            *rg.attention_backward(dout, q, k, v, mask=mask, query_start=start, engine="jit")[:3],
-        )
-        for mask in (rule, array)
-    ]
-
-    for found, wanted in zip(*results, strict=True):
-        same_bits(found, wanted)
+    check((q, k, v), dout, {"mask": rule}, {"mask": array}, start=start)

@@ -18,13 +18,6 @@ from regard.engines.jit.code.target import host
 from regard.engines.jit.run import launch, pool, threads, waiting
 from tests.support.lanes import sweep
 
-RULES = {
-    "plain": {},
-    "causal": {"mask": rg.causal()},
-    "window": {"mask": rg.causal() & rg.window(20), "score": rg.softcap(4.0)},
-    "documents": {"mask": rg.documents(lengths=[30, 1, 50, 60, 400])},
-}
-
 
 def arrays(H=4, Q=400, K=500, D=32, seed=0):
     rng = np.random.default_rng(seed)
@@ -44,21 +37,6 @@ def fresh(script: str, timeout: float = 240, **environment) -> str:
     )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
     return done.stdout.strip()
-
-
-# ---- law 11 ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-def test_law_11_threads_change_no_bit(rules):
-    """One thread, two, five: the same bits."""
-    q, k, v = arrays()
-    results = []
-    for count in (1, 2, 5):
-        with threads.limit(count):
-            results.append(rg.attention(q, k, v, engine="jit", **rules))
-    for other in results[1:]:
-        np.testing.assert_array_equal(results[0], other)
 
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,188 @@
+"""Direct calls of tensors: modes of torch, gradients, and arguments that are tensors."""
+
+import gc
+import weakref
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import regard as rg
+from regard.engines import direct
+from tests.engines.test_direct import TENSORS, fully, needs_exchange
+from tests.support.direct_calls import RULES, SIZES
+from tests.support.engines import DTYPES
+
+pytestmark = needs_exchange
+qkv, directly = TENSORS.qkv, TENSORS.directly
+
+
+def check(given, **rules):
+    """A call is bit-identical to the full path."""
+    assert torch.equal(rg.attention(*given, **rules), fully(*given, **rules))
+
+
+def check_gradients(given, change=lambda dout: dout, seed=0, **rules):
+    """So are its gradients; a call for lse does not take the fast path."""
+    leaves = [each.clone().requires_grad_() for each in given]
+    out, checked = rg.attention(*leaves, **rules), rg.attention_with_lse(*leaves, **rules)[0]
+    dout = change(torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to(out.dtype))
+    for found, wanted in zip(*(torch.autograd.grad(each, leaves, dout) for each in (out, checked)), strict=True):
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("state", [nullcontext, torch.inference_mode, torch.no_grad], ids=lambda each: each.__name__)
+def test_modes_of_torch(state):
+    """The output is what torch makes in that mode; gradients are computed only where they are recorded."""
+    given = qkv()
+    expected = rg.attention(*given)
+    leaves = [each.clone().requires_grad_() for each in given]
+    with state():
+        out = rg.attention(*leaves)
+        assert out.is_inference() == torch.is_inference_mode_enabled() and out.requires_grad == torch.is_grad_enabled()
+        assert torch.equal(out.detach(), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert rg.attention(*given).dtype == torch.float32
+
+
+# ---- gradients -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spread
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("given", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_gradients_of_known_calls(size, given, dtype):
+    """Bit by bit those of the full path; the first backward pass of a kind is checked, the others are not."""
+    for seed in (1, 2, 3):
+        check_gradients(qkv(**size, dtype=dtype, seed=seed), seed=seed, **given)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dout: dout[..., :1, :1].expand(dout.shape),
+        lambda dout: dout.transpose(1, 2).contiguous().transpose(1, 2),
+        lambda dout: torch._efficientzerotensor(dout.shape),
+        lambda dout: torch.complex(torch.zeros_like(dout), -dout).conj().imag,
+    ],
+    ids=["the same everywhere", "transposed", "zeros without memory", "lazily negated"],
+)
+def test_gradients_of_any_layout(change):
+    """A gradient that autograd passes may be expanded, strided, lazy or without memory."""
+    for seed in (1, 2, 3):
+        check_gradients(qkv(seed=seed), change, seed)
+
+
+def test_steps_with_gradients_are_calls_of_their_own():
+    """Gradients of a step are those of the full path, before and after steps without."""
+    for K in (30, 31, 32, 31):
+        given = qkv(Q=2, K=K)
+        check(given)
+        for seed in range(2):
+            check_gradients(given, seed=seed)
+
+
+@pytest.mark.parametrize("needed", [(True, False, False), (False, True, False), (False, True, True)], ids=str)
+def test_only_what_needs_a_gradient_gets_one(needed):
+    """Inputs that need none have none."""
+    for seed in (1, 2):
+        leaves = [each.requires_grad_(need) for each, need in zip(qkv(seed=seed), needed)]
+        rg.attention(*leaves).sum().backward()
+        assert [each.grad is not None for each in leaves] == list(needed)
+
+
+# ---- arguments that are tensors --------------------------------------------------------------------------------------
+
+
+def test_what_else_is_added_goes_through_python():
+    """Another shape, a tensor whose gradient is wanted, a device without numbers; and many rows, in which enough
+    numbers may be −infinity to leave out tiles.
+    """
+    q, k, v = qkv(K=30)
+    score = torch.randn(2, 4, 5, 30)
+    rg.attention(q, k, v, score=score)
+    assert directly(q, k, v, score=score) is not None
+    for other in (score[..., :-1], score.double(), score.clone().requires_grad_(), score.to("meta"), 3.0, "score"):
+        assert directly(q, k, v, score=other) is None
+    with torch.no_grad():
+        assert directly(q, k, v, score=score.clone().requires_grad_()) is not None
+    q, k, v = qkv(Q=64, K=64)
+    rg.attention(q, k, v, score=(score := torch.randn(64, 64)))
+    assert directly(q, k, v, score=score) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_least_number(dtype):
+    """Of any dense layout and of every size; NaN is passed over."""
+    rg.attention(*qkv())
+    for count in (8, 9, 15, 16, 17, 999, 1 << 16):
+        (numbers,) = TENSORS.normal((count,), dtype=dtype, seed=count)
+        assert direct.least(numbers) == float(numbers.amin())
+        numbers[count // 3] = torch.nan
+        assert direct.least(numbers) == float(numbers[~numbers.isnan()].amin())
+        numbers[-1] = -torch.inf
+        assert direct.least(numbers) == -float("inf")
+    (numbers,) = TENSORS.normal((3, 5, 7), dtype=dtype)
+    assert direct.least(numbers.permute(2, 0, 1)) == float(numbers.amin())
+
+
+def test_numbers_that_torch_looks_at():
+    """Gaps in memory, few or many numbers, whole numbers, other devices, and what is no tensor."""
+    odd = [torch.zeros(7), torch.zeros(0), torch.zeros(40)[::2], torch.zeros(3, 1).expand(3, 9), torch.zeros(70000)]
+    odd += [torch.arange(30), torch.ones(30, dtype=torch.bool), torch.zeros(30, dtype=torch.complex64)]
+    for each in (*odd, torch.zeros(30, device="meta"), torch.zeros(30).to_sparse(), None, 3.0, [1.0] * 30):
+        assert direct.least(each) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda random: {"mask": random(2, 1, 20, 20) < 0.5},
+        lambda random: {"mask": (random(2, 1, 1, 20) < 0.5).expand(2, 4, 20, 20)},
+        lambda random: {"score": random(1, 4, 20, 20)},
+        lambda random: {"mask": random(20, 20) < 0.5, "score": random(20, 20)},
+    ],
+    ids=["booleans", "padding", "floats", "both"],
+)
+def test_masks_and_scores_that_are_tensors(make):
+    """Every call reads what they contain now, also if the tensor is the same and was changed in place."""
+    kept = {name: each.clone() for name, each in make(torch.randn).items()}
+    for seed in range(3):
+        for name, each in make(torch.randn).items():
+            kept[name].copy_(each)
+        for rules in (make(torch.randn), kept):
+            check(qkv(Q=20, K=20, seed=seed), **rules)
+            check_gradients(qkv(Q=20, K=20, seed=seed), seed=seed, **rules)
+
+
+def test_a_mask_that_changes_before_the_backward_pass():
+    """Autograd notices it, and what is kept of a mask is a copy."""
+    mask = torch.ones(5, 9, dtype=torch.bool)
+    leaves = [each.requires_grad_() for each in qkv()]
+    for _ in range(2):
+        out = rg.attention(*leaves, mask=mask)
+        mask[0, 0] = False
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.sum().backward()
+    held = weakref.ref(mask)
+    del mask, out
+    gc.collect()
+    assert held() is None
+
+
+@pytest.mark.parametrize("rule", [{"mask": torch.ones(5, 5, dtype=torch.bool)}, {"score": torch.zeros(5, 5)}], ids=str)
+@pytest.mark.parametrize("axes", [0, 1])
+def test_too_few_axes_are_refused_with_a_mask_too(rule, axes):
+    """As without one."""
+    q = torch.randn((5,) * axes)
+    with pytest.raises(rg.Refused):
+        rg.attention(q, q, q, **rule)
+
+
+@pytest.mark.parametrize("shape", [(), (70,), (1, 70)], ids=str)
+def test_scores_of_few_axes(shape):
+    """A number for each key, or one for all, is added, however many rows there are."""
+    score = torch.randn(shape)
+    for _ in range(2):
+        check(qkv(Q=70, K=70), score=score)
