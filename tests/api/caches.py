@@ -1,6 +1,7 @@
 """What the tests of the cache put into it: its sizes, keys and values, and queries."""
 
-from tests.support.engines import normal
+import regard as rg
+from tests.support.engines import normal, same_bits
 
 G, H, D, E = 2, 4, 8, 4
 
@@ -13,3 +14,16 @@ def kv(batch, rows, seed=1):
 def kvq(batch, keys, rows):
     """Keys, values and queries."""
     return *kv(batch, keys), normal(batch, H, rows, D, seed=3)
+
+
+def filled(k, v, rows=None, **options) -> rg.KVCache:
+    """A cache after one append."""
+    cache = rg.KVCache(G, D, E, **{"batch": len(k)} | options)
+    cache.append(k, v, rows=rows)
+    return cache
+
+
+def same_arrays(found, expected) -> None:
+    """Equal bits in every array of two lists."""
+    for one, other in zip(found, expected, strict=True):
+        same_bits(one, other)

@@ -3,18 +3,17 @@
 import copy
 import functools
 import itertools
-import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
 
 import regard as rg
 from regard.api.kv_cache.pages import PAGE
-from tests.api.caches import D, E, G, H, kv
+from tests.api.caches import D, E, G, H, filled, kv
 from tests.support.engines import normal, same_bits
 from tests.support.interrupts import ends_before
+from tests.support.kernels import fresh
 from tests.support.lanes import sweep
 
 KINDS = {
@@ -30,23 +29,19 @@ KINDS = {
 def lived(kind: str, random) -> rg.KVCache:
     """A cache of three sequences after random appends, with sequences that share pages."""
     cache = rg.KVCache(G, D, E, batch=2, **KINDS[kind])
-    few = 90 if cache.pages else 300
-    for width in random.integers(1, few, 2).tolist():
-        rows = random.integers(0, width + 1, len(cache))
-        cache.append(normal(2, G, width, D, seed=width), normal(2, G, width, E, seed=width + 1), rows=rows)
+    for width in random.integers(1, 90 if cache.pages else 300, 2).tolist():
+        cache.append(*kv(2, width, width), rows=random.integers(0, width + 1, 2))
     if random.random() < 0.7:
         cache.reorder([0, 1, int(random.integers(2))])
     if random.random() < 0.5:
-        width = int(random.integers(1, 3))
-        new = kv(len(cache), width, 5)
-        cache.append(*new)
+        cache.append(*kv(len(cache), int(random.integers(1, 3)), 5))
     return cache
 
 
 def operations(cache: rg.KVCache, random) -> dict:
     """Calls that change a cache, by name; each may be made on any copy of it."""
     B, wide = len(cache), 40 if cache.pages else 300
-    one, many, some = ((normal(n, G, w, D, seed=w), normal(n, G, w, E, seed=w)) for n, w in ((B, 1), (B, wide), (2, 3)))
+    one, many, some = kv(B, 1), kv(B, wide), kv(2, 3)
     rows, chosen = random.integers(0, wide + 1, B), random.permutation(B)[:2]
     least = np.maximum(cache.newest_start, 0)
     lengths = random.integers(least, np.maximum(cache.lengths, least) + 1)
@@ -96,7 +91,7 @@ def test_a_cache_is_as_before_whatever_line_raises(kind, error, life):
     cache = lived(kind, random)
     before = seen(cache)
     for name, call in operations(cache, random).items():
-        tried, twin = copy.deepcopy(cache), copy.deepcopy(cache)
+        tried, twin = both = copy.deepcopy(cache), copy.deepcopy(cache)
         for line in itertools.count(1):
             if ends_before(line, error, functools.partial(call, tried)):
                 break
@@ -110,18 +105,10 @@ def test_a_cache_is_as_before_whatever_line_raises(kind, error, life):
             stepped = twin._state.stepped
             chosen = np.arange(2) if stepped is None else np.flatnonzero(stepped)
             q = normal(2, H, 3, D, seed=9)
-            same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in (tried, twin)))
-        for each in (tried, twin):
+            same_bits(*(each.attend(q, mask=rg.causal(), sequences=chosen) for each in both))
+        for each in both:
             each.append(*kv(len(each), 2, 3))
-        same(seen(tried), seen(twin))
-
-
-def full(storage=None) -> rg.KVCache:
-    """A cache with a window in which no page is free, and whose next row releases one that it then needs."""
-    cache = rg.KVCache(G, D, E, batch=2, window=PAGE, pages=4, storage=storage)
-    cache.append(normal(2, G, 2 * PAGE, D, seed=1), normal(2, G, 2 * PAGE, E, seed=2))
-    assert len(cache._state.pages.free) == 0
-    return cache
+        same(*map(seen, both))
 
 
 @pytest.mark.spread
@@ -131,19 +118,20 @@ def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
     """With a fixed number of pages, an append writes over pages that it releases: if it is interrupted, and so is the
     call that writes them back, they are as before.
     """
-    cache = full(storage)
-    k, v = kv(2, width, 3)
+    cache = filled(*kv(2, 2 * PAGE), window=PAGE, pages=4, storage=storage)
+    assert len(cache._state.pages.free) == 0
+    new = kv(2, width, 3)
     twin, before, overwritten = copy.deepcopy(cache), seen(cache), 0
     for line in itertools.count(1):
-        if ends_before(line, KeyboardInterrupt, lambda: cache.append(k, v)):
+        if ends_before(line, KeyboardInterrupt, lambda: cache.append(*new)):
             break
         if cache._state.saved is not None:
             overwritten += 1
-            for again in (1, 2, 3, 4, 5, 6, 7, 8):
+            for again in range(1, 9):
                 ends_before(again, KeyboardInterrupt, lambda: cache.keys(0))
         same(seen(cache), before)
     assert overwritten > 3
-    twin.append(k, v)
+    twin.append(*new)
     same(seen(cache), seen(twin))
     assert cache._state.saved is None
 
@@ -152,27 +140,18 @@ def test_pages_that_an_append_releases_and_needs_come_back(storage, width):
 @pytest.mark.parametrize("lengths", list(itertools.permutations((100, 60, 30))))
 def test_one_page_with_readers_of_different_lengths(lengths):
     """Sequences that share a page and end at different rows of it append to it, each behind its own rows."""
-    k, v = kv(1, 100)
-    cache = rg.KVCache(G, D, E)
-    cache.append(k, v)
+    held, new = kv(1, 100), kv(3, 5, 3)
+    cache = filled(*held)
     cache.reorder([0, 0, 0])
     cache.truncate(lengths)
-    new_k, new_v = normal(3, G, 5, D, seed=3), normal(3, G, 5, E, seed=4)
     before = seen(cache)
     for line in itertools.count(1):
-        if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, new_k, new_v)):
+        if ends_before(line, KeyboardInterrupt, functools.partial(cache.append, *new)):
             break
         same(seen(cache), before)
     for number, length in enumerate(lengths):
-        same_bits(cache.keys(number), np.concatenate([k[0, :, :length], new_k[number]], 1))
-        same_bits(cache.values(number), np.concatenate([v[0, :, :length], new_v[number]], 1))
-
-
-def run(program: str) -> str:
-    """What a program prints in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+        for found, old, added in zip((cache.keys(number), cache.values(number)), held, new):
+            same_bits(found, np.concatenate([old[0, :, :length], added[number]], 1))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory, and how much is used, are read as on Linux")
@@ -181,7 +160,7 @@ def test_a_process_out_of_memory(storage):
     """Where the system refuses memory, MemoryError is raised and the cache still attends with the same bits; with more
     memory it appends.
     """
-    printed = run(f"""
+    printed = fresh(f"""
         import resource
         import numpy as np
         import regard as rg
@@ -219,7 +198,7 @@ def test_a_process_out_of_memory(storage):
 
 def test_interrupts_of_large_prefills():
     """Ctrl-C at random times of a prefill: a sequence has all of the new rows or none, never rows of zeros."""
-    printed = run("""
+    printed = fresh("""
         import itertools, os, random, signal, threading, time
         import numpy as np
         import regard as rg

@@ -5,14 +5,12 @@ import pytest
 
 import regard as rg
 from regard import Refused
-from tests.api.caches import D, E, G, H, kv
+from tests.api.caches import D, E, G, H, filled, kv
 from tests.support.engines import normal
 
 
 def cached(**kwargs):
-    cache = rg.KVCache(**{"heads": G, "depth": D, "value_depth": E, "batch": 2} | kwargs)
-    cache.append(*kv(2, 300))
-    return cache
+    return filled(*kv(2, 300), **kwargs)
 
 
 def stepped(**kwargs):

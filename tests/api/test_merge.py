@@ -1,16 +1,14 @@
 """Merging parts: the whole from disjoint sets of keys, a monoid up to rounding."""
 
-import itertools
+import functools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import regard as rg
 from regard import Refused
+from tests.api.caches import same_arrays
 from tests.support.engines import normal, same_bits
-from tests.support.lanes import examples
 
 APART = """\
 merge: the parts differ in shape
@@ -24,68 +22,19 @@ merge: the parts differ in dtype or kind
 EPS = float(np.finfo(np.float32).eps)
 
 
-def parts_of(q, k, v, borders, sinks=None, mask=None, **rules):
-    """(out, lse) over each set of keys between two borders; positions stay those of the whole. Sinks go to the first
-    part.
-    """
-    found = []
-    for number, (first, last) in enumerate(itertools.pairwise(borders)):
-        here = (rg.key >= first) & (rg.key < last)
-        allowed = here if mask is None else here & mask
-        found.append(rg.attention_with_lse(q, k, v, mask=allowed, sinks=None if number else sinks, **rules))
-    return found
-
-
-def case(dtype=np.float32, Q=23, K=90):
-    shapes = (2, 4, Q, 16), (2, 2, K, 16), (2, 2, K, 8)
-    return tuple(normal(*shape, seed=number, dtype=dtype) for number, shape in enumerate(shapes, 1))
-
-
-@examples(40)
-@given(st.lists(st.integers(0, 90), max_size=5), st.booleans())
-def test_the_whole_from_its_parts(cuts, with_sinks):
-    """Parts between any borders, empty ones among them, give the attention over all keys; sinks count once, in one
-    part.
-    """
-    q, k, v = case()
-    sinks = normal(4, seed=5) if with_sinks else None
-    rules = {"score": rg.softcap(5.0)}
-    whole = rg.attention_with_lse(q, k, v, sinks=sinks, **rules)
-    merged = rg.merge(parts_of(q, k, v, [0, *sorted(cuts), 90], sinks, **rules))
-    for one, other in zip(whole, merged):
-        assert one.dtype == other.dtype == np.float32
-        # Either is a few roundings of float32 away from the truth; merging adds one.
-        np.testing.assert_allclose(one, other, rtol=0, atol=8 * EPS * max(1.0, float(np.abs(one).max())))
-
-
-def test_float64_parts_merge_to_float64():
-    """Parts in float64 lose no more than float64 rounds."""
-    q, k, v = case(np.float64)
-    whole = rg.attention_with_lse(q, k, v, mask=rg.causal())
-    for one, other in zip(whole, rg.merge(parts_of(q, k, v, [0, 10, 64, 70, 90], mask=rg.causal()))):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
-
-
 def test_merging_rounds_once():
-    """The merge of float32 parts is the exact merge of those numbers, rounded to float32."""
+    """The merge of float32 parts is the exact merge of those numbers, rounded to float32; every order and grouping
+    agrees to a rounding of each merge.
+    """
     parts = [(normal(3, 7, 5, seed=n), 40 * normal(3, 7, seed=9 + n)) for n in range(6)]
-    out, lse = rg.merge(parts)
+    found = rg.merge(parts)
     outs, lses = (np.stack(arrays).astype(np.longdouble) for arrays in zip(*parts))
     shares = np.exp(lses - lses.max(0))
-    same_bits(lse, (lses.max(0) + np.log(shares.sum(0))).astype(np.float32))
-    same_bits(out, ((shares[..., None] * outs).sum(0) / shares.sum(0)[..., None]).astype(np.float32))
-
-
-def test_order_and_grouping_change_the_rounding_only():
-    """Associative and commutative: every order and every grouping agrees to a rounding of each merge."""
-    parts = [(normal(3, 7, 5, seed=n), 3 * normal(3, 7, seed=9 + n)) for n in range(4)]
-    at_once = rg.merge(parts)
-    one_by_one = parts[0]
-    for part in parts[1:]:
-        one_by_one = rg.merge([one_by_one, part])
-    for other in (rg.merge(parts[::-1]), one_by_one, rg.merge([rg.merge(parts[:2]), rg.merge(parts[2:])])):
-        for x, y in zip(at_once, other):
-            np.testing.assert_allclose(x, y, rtol=0, atol=4 * EPS * float(np.abs(x).max()))
+    out, lse = (shares[..., None] * outs).sum(0) / shares.sum(0)[..., None], lses.max(0) + np.log(shares.sum(0))
+    same_arrays(found, (out.astype(np.float32), lse.astype(np.float32)))
+    for other in (rg.merge(parts[::-1]), functools.reduce(lambda one, part: rg.merge([one, part]), parts)):
+        for x, y in zip(found, other):
+            np.testing.assert_allclose(x, y, rtol=0, atol=6 * EPS * float(np.abs(x).max()))
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -94,14 +43,16 @@ def test_parts_that_saw_nothing_are_neutral(library):
     −∞.
     """
     convert = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
-    part = tuple(map(convert, (normal(2, 3, 4), normal(2, 3))))
-    nothing = tuple(map(convert, (np.full((2, 3, 4), np.nan, np.float32), np.full((2, 3), -np.inf, np.float32))))
-    for merged in (rg.merge([part]), rg.merge([nothing, part]), rg.merge([part, nothing, nothing])):
-        for x, y in zip(merged, part):
-            same_bits(np.asarray(x), np.asarray(y))
-    out, lse = rg.merge([nothing, nothing])
-    same_bits(np.asarray(out), np.zeros((2, 3, 4), np.float32))
-    same_bits(np.asarray(lse), np.full((2, 3), -np.inf, np.float32))
+    part = normal(2, 3, 4), normal(2, 3)
+    nothing = np.full_like(part[0], np.nan), np.full_like(part[1], -np.inf)
+    empty = np.zeros_like(part[0]), nothing[1]
+    for parts, expected in (
+        ([part], part),
+        ([nothing, part], part),
+        ([part, nothing, nothing], part),
+        ([nothing, nothing], empty),
+    ):
+        same_arrays(map(np.asarray, rg.merge([tuple(map(convert, each)) for each in parts])), expected)
 
 
 @pytest.mark.parametrize("poison", [np.inf, np.nan])
@@ -109,18 +60,15 @@ def test_what_was_attended_shows(poison):
     """A NaN or infinity in a part's out shows in its column, however small its share; one in its lse makes the row
     NaN.
     """
-    parts = [
-        (np.ones((2, 3), np.float32), np.array([0.0, 0.0], np.float32)),
-        (np.ones((2, 3), np.float32), np.array([-5000.0, 0.0], np.float32)),
-    ]
-    parts[1][0][0, 1] = poison
-    out, lse = rg.merge(parts)
-    same_bits(out, np.array([[1, poison, 1], [1, 1, 1]], np.float32))
+    plain = np.ones((2, 3), np.float32), np.zeros(2, np.float32)
+    poisoned = np.float32([[1, poison, 1], [1, 1, 1]]), np.float32([-5000, 0])
+    out, lse = rg.merge([plain, poisoned])
+    same_bits(out, poisoned[0])
     assert np.isfinite(lse).all()
-    parts[1][1][1] = poison
-    out, lse = rg.merge(parts)
-    same_bits(np.isnan(out), np.array([[False, poison != poison, False], [True, True, True]]))
-    same_bits(np.isnan(lse), np.array([False, True]))
+    poisoned[1][1] = poison
+    out, lse = rg.merge([plain, poisoned])
+    assert np.isnan(out).tolist() == [[False, poison != poison, False], [True, True, True]]
+    assert np.isnan(lse).tolist() == [False, True]
 
 
 def test_tensors_and_their_gradients():
@@ -131,23 +79,19 @@ def test_tensors_and_their_gradients():
     arrays = [(normal(4, 3, seed=n), normal(4, seed=9 + n)) for n in range(3)]
     arrays[0][1][2] = -np.inf
     expected = rg.merge(arrays)
-    for x, y in zip(expected, rg.merge([tuple(map(torch.from_numpy, part)) for part in arrays])):
+    tensors = [tuple(map(torch.from_numpy, part)) for part in arrays]
+    for x, y in zip(expected, rg.merge(tensors)):
         np.testing.assert_allclose(x, y.numpy(), rtol=EPS, atol=0)
-    halves = [(torch.from_numpy(out).bfloat16(), torch.from_numpy(lse)) for out, lse in arrays]
-    out, lse = rg.merge(halves)
+    out, lse = rg.merge([(out.bfloat16(), lse) for out, lse in tensors])
     assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
     np.testing.assert_allclose(out.float().numpy(), expected[0], rtol=0, atol=2**-7)
 
-    finite = [
-        torch.from_numpy(np.where(np.isfinite(array), array, 0).astype(np.float64)) for part in arrays for array in part
-    ]
-    empty = torch.tensor([False, False, True, False])
-
     def merged(*flat):
-        first = (flat[0], torch.where(empty, -torch.inf, flat[1]))
+        first = flat[0], torch.where(torch.arange(4) == 2, -torch.inf, flat[1])
         return rg.merge([first, flat[2:4], flat[4:6]])
 
-    assert torch.autograd.gradcheck(merged, [array.requires_grad_() for array in finite])
+    flat = [each.double().nan_to_num(neginf=0.0).requires_grad_() for part in tensors for each in part]
+    assert torch.autograd.gradcheck(merged, flat)
 
 
 def test_a_row_that_no_part_saw_has_gradient_zero():

@@ -8,16 +8,8 @@ import pytest
 
 from regard.common.module_settings import is_transformers_model, layer_settings, number_of_heads, setting, settings_of
 
-NOTHING = {
-    "scale": None,
-    "softcap": None,
-    "window": None,
-    "configured_window": None,
-    "groups": None,
-    "causal": None,
-    "sinks": None,
-    "training": False,
-}
+NOTHING = dict.fromkeys(("scale", "softcap", "window", "configured_window", "groups", "causal", "sinks"))
+NOTHING |= {"training": False}
 
 
 class Uneven:
@@ -33,14 +25,6 @@ class Uneven:
     num_attention_heads = num_key_value_heads
 
 
-class Windowed:
-    """A layer with a window of its own, or with none where the configuration has one."""
-
-    def __init__(self, config, **own):
-        self.config = config
-        vars(self).update(own)
-
-
 @pytest.mark.parametrize("layer", [None, object(), SimpleNamespace(config=None), SimpleNamespace(config={"scale": 2})])
 def test_what_says_nothing_has_no_settings(layer):
     """No layer, no configuration, or one that is not an object with attributes."""
@@ -48,37 +32,29 @@ def test_what_says_nothing_has_no_settings(layer):
     assert number_of_heads(layer) is None
 
 
-@pytest.mark.parametrize(
-    ("layer", "found"),
-    [
-        (SimpleNamespace(scaling=0.5, scale=2.0), {"scale": 0.5}),
-        (SimpleNamespace(scaling=True, scale="x", softmax_scale=2), {"scale": 2}),
-        (
-            SimpleNamespace(attn_logit_softcapping=None, config=SimpleNamespace(attn_logit_softcapping=30.0)),
-            {"softcap": 30.0},
-        ),
-        (SimpleNamespace(num_key_value_heads=2, config=SimpleNamespace(num_key_value_heads=4)), {"groups": 2}),
-        (SimpleNamespace(is_causal=1), {}),
-        (SimpleNamespace(is_causal=False, training=True), {"causal": False, "training": True}),
-        (SimpleNamespace(sinks=[1.0]), {}),
-        (SimpleNamespace(config=Uneven()), {"configured_window": 5}),
-        (Windowed(SimpleNamespace(sliding_window=7), sliding_window=3), {"window": 3}),
-        (Windowed(SimpleNamespace(sliding_window=7), sliding_window=None), {}),
-        (Windowed(SimpleNamespace(sliding_window=7)), {"configured_window": 7}),
-        (
-            Windowed(
-                SimpleNamespace(sliding_window=7, layer_types=["sliding_attention", "full_attention"]), layer_idx=0
-            ),
-            {"configured_window": 7},
-        ),
-        (
-            Windowed(
-                SimpleNamespace(sliding_window=7, layer_types=["sliding_attention", "full_attention"]), layer_idx=1
-            ),
-            {},
-        ),
-    ],
-)
+WINDOW = SimpleNamespace(sliding_window=7)
+TYPES = SimpleNamespace(sliding_window=7, layer_types=["sliding_attention", "full_attention"])
+SETTINGS = [
+    (SimpleNamespace(scaling=0.5, scale=2.0), {"scale": 0.5}),
+    (SimpleNamespace(scaling=True, scale="x", softmax_scale=2), {"scale": 2}),
+    (
+        SimpleNamespace(attn_logit_softcapping=None, config=SimpleNamespace(attn_logit_softcapping=30.0)),
+        {"softcap": 30.0},
+    ),
+    (SimpleNamespace(num_key_value_heads=2, config=SimpleNamespace(num_key_value_heads=4)), {"groups": 2}),
+    (SimpleNamespace(is_causal=1), {}),
+    (SimpleNamespace(is_causal=False, training=True), {"causal": False, "training": True}),
+    (SimpleNamespace(sinks=[1.0]), {}),
+    (SimpleNamespace(config=Uneven()), {"configured_window": 5}),
+    (SimpleNamespace(config=WINDOW, sliding_window=3), {"window": 3}),
+    (SimpleNamespace(config=WINDOW, sliding_window=None), {}),
+    (SimpleNamespace(config=WINDOW), {"configured_window": 7}),
+    (SimpleNamespace(config=TYPES, layer_idx=0), {"configured_window": 7}),
+    (SimpleNamespace(config=TYPES, layer_idx=1), {}),
+]
+
+
+@pytest.mark.parametrize(("layer", "found"), SETTINGS)
 def test_settings_of_a_layer_and_of_its_configuration(layer, found):
     """Its own numbers come first; a window of the configuration holds for the layers that it is meant for."""
     assert vars(layer_settings(layer)) == NOTHING | found

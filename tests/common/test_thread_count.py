@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import textwrap
-import threading
 from contextlib import ExitStack
 
 import numpy as np
@@ -18,80 +17,69 @@ from regard.common import thread_count
 from regard.common.thread_count import MOST, count, limit, quota
 
 
-def fresh(script: str, *options: str, **environment: str) -> list[str]:
-    """The words that a new process prints."""
+def fresh(*words: str, **environment: str) -> list[str]:
+    """The words that a new process of Python prints."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", thread_count.VARIABLE)}
-    done = subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(script)],
-        env=kept | environment,
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
+    words = [sys.executable, *map(textwrap.dedent, words)]
+    done = subprocess.run(words, env=kept | environment, text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
+
+
+@pytest.fixture(autouse=True)
+def no_setting():
+    """No test leaves a number behind."""
+    default = count()
+    yield default
+    rg.threads(None)
+    assert count() == default
 
 
 # ---- settings of a program -------------------------------------------------------------------------------------------
 
 
-def test_settings_and_blocks_in_any_order():
+def test_settings_and_blocks_in_any_order(no_setting):
     """Random programs of settings and nested blocks: the number is that of the inner block, or the last setting."""
     chance = random.Random(0)
-    default = count()
-    try:
-        for _ in range(200):
-            process, blocks = None, []
-            rg.threads(None)
-            with ExitStack() as stack:
-                for _ in range(chance.randrange(12)):
-                    number = chance.choice([None, 1, 2, 3, 7, MOST])
-                    if chance.random() < 0.5:
-                        rg.threads(number)
-                        process = number
-                    else:
-                        stack.enter_context(chance.choice([rg.threads, limit])(number))
-                        blocks.append(number)
-                    assert count() == ((blocks[-1] if blocks else process) or default)
-                    with concurrent.futures.ThreadPoolExecutor(1) as other:
-                        assert other.submit(count).result() == (process or default)
-            assert count() == (process or default)
-    finally:
+    for _ in range(200):
+        process, blocks = None, []
         rg.threads(None)
-    assert count() == default
+        with ExitStack() as stack:
+            for _ in range(chance.randrange(12)):
+                number = chance.choice([None, 1, 2, 3, 7, MOST])
+                if chance.random() < 0.5:
+                    rg.threads(number)
+                    process = number
+                else:
+                    stack.enter_context(chance.choice([rg.threads, limit])(number))
+                    blocks.append(number)
+                assert count() == ([process, *blocks][-1] or no_setting)
+                with concurrent.futures.ThreadPoolExecutor(1) as other:
+                    assert other.submit(count).result() == (process or no_setting)
+        assert count() == (process or no_setting)
 
 
 def test_blocks_of_many_threads_leave_nothing():
     """Blocks that begin and end in eight threads at once, in any order, change no other thread, and no setting."""
     rg.threads(5)
-    wrong = []
 
     def blocks(number):
         for _ in range(300):
             with rg.threads(number) as outer, rg.threads(number + 1):
-                wrong.extend([count()] if count() != number + 1 else [])
+                assert count() == number + 1
                 with outer:
-                    wrong.extend([count()] if count() != number else [])
+                    assert count() == number
 
-    try:
-        with concurrent.futures.ThreadPoolExecutor(8) as others:
-            list(others.map(blocks, range(10, 18)))
-        assert (wrong, count(), thread_count.limits) == ([], 5, 0)
-    finally:
-        rg.threads(None)
+    with concurrent.futures.ThreadPoolExecutor(8) as others:
+        list(others.map(blocks, range(10, 18)))
+    assert (count(), thread_count.limits) == (5, 0)
 
 
 def test_settings_that_are_replaced_are_freed():
     """A program that sets the number in each of its steps keeps the last one only."""
-    try:
-        for number in range(1, 50):
-            rg.threads(number)
-        length, setting = 0, thread_count._latest
-        while setting is not None:
-            length, setting = length + 1, setting.before
-        assert length < 3
-    finally:
-        rg.threads(None)
+    for number in range(1, 50):
+        rg.threads(number)
+    assert getattr(thread_count._latest.before, "before", None) is None
 
 
 @pytest.mark.parametrize("wrong", [0, -1, MOST + 1, 10**30, 1.0, 2.5, True, "2", [1], np.float64(1)])
@@ -101,24 +89,6 @@ def test_other_numbers_are_refused(wrong):
     with pytest.raises(rg.Refused, match="threads: not a number of threads"):
         rg.threads(wrong)
     assert count() == before
-
-
-def test_the_bits_do_not_depend_on_it():
-    """Nor does what is remembered of earlier calls keep an earlier number: each call uses the threads of its time."""
-    q = np.random.default_rng(0).standard_normal((4, 300, 32)).astype(np.float32)
-    found = []
-    for number in (1, 3, 1, 2):
-        with rg.threads(number):
-            found.append(rg.attention(q, q, q, mask=rg.causal(), engine="jit"))
-    try:
-        for number in (1, 1, 1, 4, 4, 4):
-            rg.threads(number)
-            found.append(rg.attention(q, q, q, mask=rg.causal()))
-    finally:
-        rg.threads(None)
-    assert all(np.array_equal(found[0], each) for each in found)
-    started = [each for each in threading.enumerate() if each.name.startswith("regard-")]
-    assert len(started) >= 2 or "torch" in sys.modules  # whose own threads do the work
 
 
 # ---- the environment and the machine ---------------------------------------------------------------------------------
@@ -143,7 +113,7 @@ SHOW = "import regard as rg; from regard.common.thread_count import count; print
 def test_the_environment(environment, expected):
     """regard's own variable counts whatever the machine has; OpenMP's may only lower the number."""
     default = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, quota())
-    assert fresh(SHOW, **environment) == [str(expected or default)]
+    assert fresh("-c", SHOW, **environment) == [str(expected or default)]
 
 
 @pytest.mark.one_in(3)
@@ -161,7 +131,7 @@ def test_a_wrong_variable_is_refused(wrong):
         with rg.threads(1):
             print(rg.attention(*np.ones((3, 4, 8), np.float32)).shape[0])
     """
-    assert fresh(script, REGARD_NUM_THREADS=wrong) == ["refused", "refused", "4"]
+    assert fresh("-c", script, REGARD_NUM_THREADS=wrong) == ["refused", "refused", "4"]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
@@ -177,13 +147,13 @@ def test_the_cores_of_the_process():
         rg.threads(3)
         print(count())
     """
-    assert fresh(script) == ["3"]
+    assert fresh("-c", script) == ["3"]
 
 
 @pytest.mark.skipif(not hasattr(os, "process_cpu_count"), reason="Python counts so since 3.13")
 def test_the_count_of_python():
     """`python -X cpu_count=1` is a limit."""
-    assert fresh(SHOW, "-X", "cpu_count=1") == ["1"]
+    assert fresh("-X", "cpu_count=1", "-c", SHOW) == ["1"]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -192,27 +162,31 @@ def test_quotas_of_containers(version, seen, tmp_path):
     """Random quotas along the path of groups: the least counts, rounded up; without one there is no limit."""
     chance = random.Random(version)
     own, root = tmp_path / "cgroup", tmp_path / "groups"
+    line = "9:memory:/x\n3:cpu,cpuacct:/{}\n" if version == 1 else "0::/{}\n"
+
+    def write(folder, allowed, period=100_000):
+        folder.mkdir(parents=True, exist_ok=True)
+        if version == 2:
+            (folder / "cpu.max").write_text(f"{allowed or 'max'} {period}\n")
+        else:
+            (folder / "cpu.cfs_quota_us").write_text(f"{allowed or -1}\n")
+            (folder / "cpu.cfs_period_us").write_text(f"{period}\n")
+
     for trial in range(60):
         place = root / str(trial)
         base = place if version == 2 else place / "cpu"
         path = ["pods", "one", "box"][: chance.randrange(4)]
-        own.write_text(("9:memory:/x\n3:cpu,cpuacct:/{0}\n" if version == 1 else "0::/{0}\n").format("/".join(path)))
+        own.write_text(line.format("/".join(path)))
         least = float(MOST)
         for depth in range(len(path) + 1 if seen == "own path" else 1):
-            folder = base.joinpath(*path[:depth])
-            folder.mkdir(parents=True, exist_ok=True)
             period = chance.choice([100_000, 50_000])
             allowed = chance.choice([None, chance.randrange(1_000, 900_000)])
-            if version == 2:
-                (folder / "cpu.max").write_text(f"{allowed or 'max'} {period}\n")
-            else:
-                (folder / "cpu.cfs_quota_us").write_text(f"{allowed or -1}\n")
-                (folder / "cpu.cfs_period_us").write_text(f"{period}\n")
+            write(base.joinpath(*path[:depth]), allowed, period)
             least = min(least, allowed / period if allowed else MOST)
         assert quota(place, own) == max(1, math.ceil(least))
     assert quota(root / "absent", own) == quota(root, tmp_path / "absent") == MOST
-    (base / ("cpu.max" if version == 2 else "cpu.cfs_quota_us")).write_text("rubbish")
-    own.write_text("0::/\n" if version == 2 else "3:cpu:/\n")
+    write(base, "rubbish")
+    own.write_text(line.format(""))
     assert quota(place, own) == MOST
 
 
@@ -272,12 +246,4 @@ def test_workers_of_a_loader(tmp_path):
     """
     file = tmp_path / "loader.py"
     file.write_text(textwrap.dedent(script))
-    done = subprocess.run(
-        [sys.executable, file],
-        env=os.environ | {"REGARD_NUM_THREADS": "6"},
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "[1, 0] [1, 0]\n"
+    assert fresh(str(file), REGARD_NUM_THREADS="6") == ["[1,", "0]", "[1,", "0]"]

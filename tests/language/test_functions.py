@@ -51,23 +51,19 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_functions_of_one_number(name):
+ROWS = {name: (getattr(rg, name)(score), numbers, of(numbers)) for name, (of, numbers) in UNARY.items()}
+ROWS |= {name: (expression, X, expected) for name, (expression, expected) in OTHERS.items()}
+
+
+@pytest.mark.parametrize(("expression", "numbers", "expected"), ROWS.values(), ids=ROWS)
+def test_a_function_is_that_of_numpy(expression, numbers, expected):
     """The value is NumPy's."""
-    reference, numbers = UNARY[name]
-
-    assert np.allclose(evaluate(getattr(rg, name)(score), {"score": numbers}), reference(numbers), rtol=1e-14)
-
-
-@pytest.mark.parametrize(("expression", "expected"), OTHERS.values(), ids=OTHERS)
-def test_functions_of_several_numbers(expression, expected):
-    """The value is NumPy's."""
-    assert np.allclose(evaluate(expression, {"score": X}), expected, rtol=1e-14)
+    assert np.allclose(evaluate(expression, {"score": numbers}), expected, rtol=1e-14)
 
 
 def test_every_function_is_tested_and_documented():
     """A new function comes with a row above, a sentence, a public name and a spelling."""
-    assert set(functions.__all__) == UNARY.keys() | OTHERS.keys()
+    assert set(functions.__all__) == ROWS.keys()
     for name in functions.__all__:
         assert getattr(rg, name) is getattr(functions, name) and getattr(functions, name).__doc__ and name in SPELLINGS
 
@@ -79,10 +75,10 @@ def test_softplus_does_not_overflow():
 
 def test_where_of_conditions_is_a_condition():
     """A choice between masks is a mask."""
-    choice = rg.where(key > 3, key < 6, key == 0)
+    choice, numbers = rg.where(key > 3, key < 6, key == 0), np.arange(8)
 
     assert choice.kind == "bool"
-    assert evaluate(choice, {"key": np.arange(8)}).tolist() == [True, False, False, False, True, True, False, False]
+    assert np.array_equal(evaluate(choice, {"key": numbers}), np.where(numbers > 3, numbers < 6, numbers == 0))
 
 
 def test_relu_of_integers_is_an_integer():
@@ -96,11 +92,9 @@ CASTS = [
     (np.dtype(np.float16), "float"),
     (float, "float"),
     ("int64", "int"),
-    (np.int32, "int"),
     (int, "int"),
     (bool, "bool"),
     (np.bool_, "bool"),
-    ("cpu", "int"),
     ("cuda:0", "int"),
     (None, "int"),
     (score, "float"),
@@ -125,9 +119,8 @@ def test_casts_of_several_arguments():
 
 def test_methods_are_spellings():
     """score.tanh() is tanh(score), for every method that has a function of its name."""
-    for name in METHODS.keys() & set(functions.__all__):
-        if name in UNARY:
-            assert getattr(score, name)() is SPELLINGS[name](score)
+    for name in METHODS.keys() & UNARY.keys():
+        assert getattr(score, name)() is SPELLINGS[name](score)
 
 
 def test_numpy_spellings():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.language import masks
 from regard.language.analysis import evaluate
 from regard.language.expr import key
 
@@ -17,71 +18,65 @@ DENSE = rng.random((B, H, Q, K)) < 0.5
 
 # Each row: the mask, and its definition over broadcast index arrays.
 ROWS = {
-    "everything": (rg.everything(), lambda: k >= 0),
-    "causal": (rg.causal(), lambda: k <= q),
-    "window 1": (rg.window(1), lambda: k == q),
-    "window 4": (rg.window(4), lambda: (k <= q) & (k > q - 4)),
-    "window both ways": (rg.window(3, 2), lambda: (k >= q - 2) & (k <= q + 2)),
-    "window to the right": (rg.window(None, 1), lambda: k <= q + 1),
-    "window without limits": (rg.window(None, None), lambda: k >= 0),
-    "prefix": (rg.prefix(4), lambda: (k <= q) | (k < 4)),
-    "prefix per batch": (rg.prefix([2, 6]), lambda: (k <= q) | (k < np.array([2, 6])[b])),
-    "documents by ids": (rg.documents(IDS[0]), lambda: IDS[0][q] == IDS[0][k]),
-    "documents per batch": (rg.documents(IDS), lambda: IDS[b, q] == IDS[b, k]),
+    "everything": (rg.everything(), k >= 0),
+    "causal": (rg.causal(), k <= q),
+    "window 4": (rg.window(4), (k <= q) & (k > q - 4)),
+    "window both ways": (rg.window(3, 2), (k >= q - 2) & (k <= q + 2)),
+    "window to the right": (rg.window(None, 1), k <= q + 1),
+    "window without limits": (rg.window(None, None), k >= 0),
+    "prefix": (rg.prefix(4), (k <= q) | (k < 4)),
+    "prefix per batch": (rg.prefix([2, 6]), (k <= q) | (k < np.array([2, 6])[b])),
+    "documents by ids": (rg.documents(IDS[0]), IDS[0][q] == IDS[0][k]),
+    "documents per batch": (rg.documents(IDS), IDS[b, q] == IDS[b, k]),
     "documents by lengths": (
         rg.documents(lengths=[2, 0, 3, 4]),
-        lambda: np.digitize(q, [2, 5]) == np.digitize(k, [2, 5]),
+        np.digitize(q, [2, 5]) == np.digitize(k, [2, 5]),
     ),
-    "lengths of keys": (rg.lengths(5), lambda: k < 5),
-    "lengths per batch": (rg.lengths([3, 8]), lambda: k < np.array([3, 8])[b]),
-    "lengths of queries": (rg.lengths(queries=[3, 8]), lambda: q < np.array([3, 8])[b]),
-    "lengths of both": (rg.lengths(4, [3, 8]), lambda: (k < 4) & (q < np.array([3, 8])[b])),
-    "lengths of neither": (rg.lengths(), lambda: k >= 0),
-    "padding of all": (rg.padding([0, 0, *[1] * 60]), lambda: k >= 2),
-    "padding per batch": (
-        rg.padding(np.arange(62) >= np.array([[2], [5]])),
-        lambda: k >= np.array([2, 5])[b],
-    ),
-    "dilated": (rg.dilated(3), lambda: abs(q - k) % 3 == 0),
-    "strided": (rg.strided(3), lambda: (k <= q) & ((q - k < 3) | ((q - k) % 3 == 0))),
-    "global tokens, the first": (rg.global_tokens(2), lambda: (k < 2) | (q < 2)),
-    "global tokens, listed": (rg.global_tokens([1, 5]), lambda: np.isin(k, [1, 5]) | np.isin(q, [1, 5])),
-    "no global tokens": (rg.global_tokens([]), lambda: k < 0),
-    "blocks": (rg.blocks(PATTERN, 3), lambda: PATTERN[q // 3, k // 3]),
-    "blocks of two sizes": (rg.blocks(PATTERN, (5, 3)), lambda: PATTERN[q // 5, k // 3]),
-    "blocks per head": (rg.blocks(BY_HEAD, 3), lambda: BY_HEAD[h, q // 3, k // 3]),
+    "lengths of keys": (rg.lengths(5), k < 5),
+    "lengths of queries": (rg.lengths(queries=[3, 8]), q < np.array([3, 8])[b]),
+    "lengths of both": (rg.lengths(4, [3, 8]), (k < 4) & (q < np.array([3, 8])[b])),
+    "lengths of neither": (rg.lengths(), k >= 0),
+    "padding of all": (rg.padding([0, 0, *[1] * 60]), k >= 2),
+    "padding per batch": (rg.padding(np.arange(62) >= np.array([[2], [5]])), k >= np.array([2, 5])[b]),
+    "padding on the right": (rg.padding(np.float32(np.arange(9) < np.array([[3], [9]]))), k < np.array([3, 9])[b]),
+    "dilated": (rg.dilated(3), abs(q - k) % 3 == 0),
+    "strided": (rg.strided(3), (k <= q) & ((q - k < 3) | ((q - k) % 3 == 0))),
+    "global tokens, the first": (rg.global_tokens(2), (k < 2) | (q < 2)),
+    "global tokens, listed": (rg.global_tokens([1, 5]), np.isin(k, [1, 5]) | np.isin(q, [1, 5])),
+    "no global tokens": (rg.global_tokens([]), k < 0),
+    "blocks": (rg.blocks(PATTERN, 3), PATTERN[q // 3, k // 3]),
+    "blocks of two sizes": (rg.blocks(PATTERN, (5, 3)), PATTERN[q // 5, k // 3]),
+    "blocks per head": (rg.blocks(BY_HEAD, 3), BY_HEAD[h, q // 3, k // 3]),
     "blocks, the last of which reaches on": (
         rg.blocks(PATTERN, 2),
-        lambda: PATTERN[np.minimum(q // 2, 2), np.minimum(k // 2, 2)],
+        PATTERN[np.minimum(q // 2, 2), np.minimum(k // 2, 2)],
     ),
-    "dense": (rg.dense(DENSE), lambda: DENSE),
-    "dense per head": (rg.dense(DENSE[0]), lambda: DENSE[0]),
-    "dense for all": (rg.dense(DENSE[0, 0]), lambda: DENSE[0, 0]),
-    "dense, padding of keys": (rg.dense(DENSE[:, :1, :1]), lambda: DENSE[:, :1, :1]),
-    "dense, keys only": (rg.dense(DENSE[0, 0, 0]), lambda: DENSE[0, 0, 0]),
-    "dense, last rows": (rg.dense(DENSE[0, 0, :4]), lambda: DENSE[0, 0, np.clip(q - 5, 0, 3), k]),
-    "dense, first rows": (rg.dense(DENSE[0, 0, :4], query_start=0), lambda: DENSE[0, 0, np.minimum(q, 3), k]),
-    "dense, one column": (rg.dense(DENSE[0, 0, :, :1], query_start=0), lambda: DENSE[0, 0, q, 0]),
+    "dense": (rg.dense(DENSE), DENSE),
+    "dense per head": (rg.dense(DENSE[0]), DENSE[0]),
+    "dense, padding of keys": (rg.dense(DENSE[:, :1, :1]), DENSE[:, :1, :1]),
+    "dense, keys only": (rg.dense(DENSE[0, 0, 0]), DENSE[0, 0, 0]),
+    "dense, last rows": (rg.dense(DENSE[0, 0, :4]), DENSE[0, 0, np.clip(q - 5, 0, 3), k]),
+    "dense, first rows": (rg.dense(DENSE[0, 0, :4], query_start=0), DENSE[0, 0, np.minimum(q, 3), k]),
+    "dense, one column": (rg.dense(DENSE[0, 0, :, :1], query_start=0), DENSE[0, 0, q, 0]),
     "composed": (
         ~rg.causal() & rg.window(None, 3) | rg.dilated(4),
-        lambda: (k > q) & (k <= q + 3) | ((q - k) % 4 == 0),
+        (k > q) & (k <= q + 3) | ((q - k) % 4 == 0),
     ),
 }
+
+
+def value(mask):
+    return np.broadcast_to(evaluate(mask, {"batch": b, "head": h, "query": q, "key": k}), (B, H, Q, K))
 
 
 @pytest.mark.parametrize(("mask", "definition"), ROWS.values(), ids=ROWS)
 def test_a_mask_equals_its_definition(mask, definition):
     """The expression's value is the brute-force matrix."""
-    found = evaluate(mask, {"batch": b, "head": h, "query": q, "key": k})
-
-    assert found.dtype == np.bool_
-    assert np.array_equal(np.broadcast_to(found, (B, H, Q, K)), np.broadcast_to(definition(), (B, H, Q, K)))
+    np.testing.assert_array_equal(value(mask), np.broadcast_to(definition, (B, H, Q, K)), strict=True)
 
 
 def test_every_factory_is_tested():
     """A new factory of masks comes with a row above."""
-    from regard.language import masks
-
     tested = {name.split(",")[0].split()[0] for name in ROWS} | {"global_tokens"}
 
     assert set(masks.__all__) <= tested
@@ -91,54 +86,36 @@ def test_every_factory_is_tested():
 def test_windows_of_other_libraries(width):
     """How others count: Flash attention's (l, r) leaves the row out, transformers' sliding_window counts it."""
     flash_left = (q - k <= width) & (k - q <= 0)
-    transformers = pytest.importorskip("transformers.masking_utils").sliding_window_overlay(width)(0, 0, q, k) & (
-        k <= q
-    )
+    overlay = pytest.importorskip("transformers.masking_utils").sliding_window_overlay(width)
 
-    assert np.array_equal(evaluate(rg.window(width + 1), {"query": q, "key": k}), flash_left)
-    assert np.array_equal(evaluate(rg.window(width), {"query": q, "key": k}), transformers)
+    assert (value(rg.window(width + 1)) == flash_left).all()
+    assert (value(rg.window(width)) == overlay(0, 0, q, k) & (k <= q)).all()
 
 
 def test_masks_keep_their_own_copy_of_descriptions():
-    """Lists of ids, lengths and tokens are copied and frozen, so that plans made from them can be kept."""
-    from regard.language.expr import tables_of
-
+    """Lists of ids, lengths and tokens are copied and frozen, so that plans made from them can be kept; a boolean array
+    is read in place.
+    """
     ids = IDS[0].copy()
     mask = rg.documents(ids)
     ids[:] = 0
 
-    assert all(table.frozen for table in tables_of(mask).values())
-    assert np.array_equal(evaluate(mask, {"query": q, "key": k}), IDS[0][q] == IDS[0][k])
+    assert all(table.frozen for table in mask.tables)
+    assert (value(mask) == (IDS[0][q] == IDS[0][k])).all()
+    assert [table.array for table in rg.dense(DENSE).tables] == [DENSE]
 
 
-def test_a_dense_mask_is_a_view():
-    """A boolean array is read in place, without a copy."""
-    from regard.language.expr import tables_of
-
-    (shown,) = tables_of(rg.dense(DENSE)).values()
-
-    assert shown.array is DENSE
-
-
-def test_torch_tensors_describe_masks_too():
-    """ids, lengths and arrays may be tensors."""
+def test_numbers_and_arrays_in_every_spelling():
+    """ids, lengths and arrays may be tensors; NumPy's integers and arrays without axes count like Python's; 0 is a
+    length.
+    """
     torch = pytest.importorskip("torch")
-
-    assert np.array_equal(
-        evaluate(rg.documents(torch.from_numpy(IDS)), {"batch": b, "query": q, "key": k}), IDS[b, q] == IDS[b, k]
-    )
-    assert rg.lengths(torch.tensor(5)) is rg.lengths(5)
-    assert rg.window(torch.tensor(4)) is rg.window(4)
-
-
-def test_numbers_in_every_spelling():
-    """NumPy's integers and arrays without axes count like Python's; 0 is a length."""
     four = np.int64(4)
 
-    assert (
-        rg.window(four, np.array(0)) is rg.window(4) and rg.prefix(four) is rg.prefix(4) and rg.lengths(0) is (key < 0)
-    )
-    assert rg.global_tokens(four) is rg.global_tokens(4)
+    assert (value(rg.documents(torch.from_numpy(IDS))) == (IDS[b, q] == IDS[b, k])).all()
+    assert rg.lengths(torch.tensor(5)) is rg.lengths(5) and rg.lengths(0) is (key < 0)
+    assert rg.window(torch.tensor(4)) is rg.window(four, np.array(0)) is rg.window(4)
+    assert rg.prefix(four) is rg.prefix(4) and rg.global_tokens(four) is rg.global_tokens(4)
     assert rg.blocks(PATTERN, four) is rg.blocks(PATTERN, (4, np.int32(4))) is rg.blocks(PATTERN, 4)
 
 
@@ -161,15 +138,11 @@ REFUSED = [
     (lambda: rg.window(4, -1), "window: right is negative"),
     (lambda: rg.dilated(0), "expression: division by zero"),
     (lambda: rg.blocks(PATTERN, 0), "blocks: the size is too small"),
-    (lambda: rg.blocks(PATTERN, 2.5), "blocks: the size is not an integer"),
     (lambda: rg.blocks(PATTERN, "a"), "blocks: the size is not an integer"),
     (lambda: rg.blocks(PATTERN, (1, 2, 3)), "blocks: size must be an int or (queries, keys)"),
-    (lambda: rg.dense([[True], [True, False]]), "the array cannot be read"),
     (lambda: rg.dense(np.ma.masked_array(PATTERN, PATTERN)), "the mask of a masked array would be ignored"),
     (lambda: rg.blocks(np.ones((2, 2)), 4), "pattern: not an array of conditions"),
     (lambda: rg.dense(np.ones((1, 1, 1, 2, 2), bool)), "booleans with one to four axes"),
-    (lambda: rg.dense(np.ones((4, 1), bool)), "an array with one column needs query_start"),
-    (lambda: rg.prefix("4"), "prefix: the number is not an integer"),
 ]
 
 

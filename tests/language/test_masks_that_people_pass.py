@@ -10,20 +10,18 @@ import regard as rg
 B, H, Q, K, D = 2, 4, 5, 7, 8
 rng = np.random.default_rng(0)
 q, k, v = (rng.standard_normal((B, H, n, D)) for n in (Q, K, K))
-ALLOWED = {
-    name: np.broadcast_to(rng.random(shape) < 0.7, (B, H, Q, K))
-    for name, shape in {
-        "all": (B, H, Q, K),
-        "batch": (B, 1, Q, K),
-        "heads": (1, H, Q, K),
-        "rows": (1, 1, Q, K),
-        "keys": (B, 1, 1, K),
-        "keys of all": (1, 1, 1, K),
-        "keys of heads": (1, H, 1, K),
-        "real rows": (B, 1, Q, 1),
-        "rows alone": (1, 1, Q, 1),
-    }.items()
+SHAPES = {
+    "all": (B, H, Q, K),
+    "batch": (B, 1, Q, K),
+    "heads": (1, H, Q, K),
+    "rows": (1, 1, Q, K),
+    "keys": (B, 1, 1, K),
+    "keys of all": (1, 1, 1, K),
+    "keys of heads": (1, H, 1, K),
+    "real rows": (B, 1, Q, 1),
+    "rows alone": (1, 1, Q, 1),
 }
+ALLOWED = {name: np.broadcast_to(rng.random(shape) < 0.7, (B, H, Q, K)) for name, shape in SHAPES.items()}
 FORMS = {
     "as it is": ("all", lambda m: m),
     "one axis of heads": ("batch", lambda m: m[:, :1]),
@@ -65,48 +63,29 @@ def test_a_mask_is_right_or_its_hint_is(form, kind):
     allowed = ALLOWED[name]
     rules = {"score": KINDS[kind](allowed)} if kind == "−1e9" else {"mask": allowed}  # which hides no whole row
     expected = rg.attention(q, k, v, engine="reference", **rules)
-    passed = KINDS[kind](cut(allowed).copy())
-    for mask, convert in ((passed, np.asarray), (torch.as_tensor(passed), torch.as_tensor)):
-        arguments, tensors = {"mask": mask}, [convert(each) for each in (q, k, v)]
+    for convert in (np.asarray, torch.as_tensor):
+        mask = convert(KINDS[kind](cut(allowed).copy()))
+        arguments = {"mask": mask}
         for _ in range(2):
             try:
-                found = rg.attention(*tensors, **arguments)
+                found = rg.attention(*map(convert, (q, k, v)), **arguments)
                 break
             except rg.Refused as refused:
                 arguments = followed(refused.reasons[0].fix, mask)
         np.testing.assert_allclose(np.asarray(found), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("dtype", [bool, np.int64, np.uint8, np.float32])
-def test_padding(side, dtype):
-    """What tokenizers return, on either side: the padded keys are as if they were not there."""
-    counts = np.array([3, K])
-    real = np.arange(K) < counts[:, None] if side == "right" else np.arange(K) >= K - counts[:, None]
-    found = rg.attention(q, k, v, mask=rg.padding(real.astype(dtype)))
-    for entry, own in enumerate(real):
-        alone = rg.attention(q[entry], k[entry][:, own], v[entry][:, own])
-        np.testing.assert_allclose(found[entry], alone, atol=1e-12)
-    np.testing.assert_array_equal(rg.attention(q, k, v, mask=rg.padding(real[0])), rg.attention(q, k, v, mask=real[0]))
-
-
 @pytest.mark.parametrize(
-    ("mask", "hint"),
+    ("call", "hint"),
     [
-        (np.array([3, 7]), "rg.lengths(m)"),
-        (np.where(rng.random((B, K)) < 0.5, 0, -1e9), "rg.padding(m == 0)"),
-        (np.ones((B, Q, K)), "mask=…"),
+        (lambda: rg.padding(np.array([3, 7])), "rg.lengths(m)"),
+        (lambda: rg.padding(np.where(rng.random((B, K)) < 0.5, 0, -1e9)), "rg.padding(m == 0)"),
+        (lambda: rg.padding(np.ones((B, Q, K))), "mask=…"),
+        (lambda: rg.attention(q, k, v, mask=np.array([3, 7])), "rg.lengths(mask)"),
     ],
 )
-def test_what_is_no_padding(mask, hint):
-    """Lengths, added numbers and whole masks are not read as padding."""
+def test_what_is_no_padding(call, hint):
+    """Lengths, added numbers and whole masks are not read as padding; lengths are recognized as a mask too."""
     with pytest.raises(rg.Refused) as refused:
-        rg.padding(mask)
+        call()
     assert hint in refused.value.reasons[0].fix
-
-
-def test_lengths_are_recognized():
-    """(B,) integers as a mask."""
-    with pytest.raises(rg.Refused) as refused:
-        rg.attention(q, k, v, mask=np.array([3, 7]))
-    assert "rg.lengths(mask)" in refused.value.reasons[0].fix
