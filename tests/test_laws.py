@@ -1,5 +1,6 @@
 """The laws of meaning, each by name, in every engine."""
 
+import functools
 import itertools
 import math
 
@@ -31,6 +32,17 @@ def spread(engine, keys, **rules):
     )
 
 
+def attending(engine, rule):
+    """out and lse of q, k and v under a rule."""
+    return functools.partial(rg.attention_with_lse, engine=engine, **rule)
+
+
+def same(whole, part, cut=...):
+    """Fails unless a part has the bits of the whole there."""
+    for old, new in zip(whole, part, strict=True):
+        same_bits(old[cut], new)
+
+
 # ---- law 1 -----------------------------------------------------------------------------------------------------------
 
 
@@ -43,14 +55,9 @@ def test_law_1_scale_then_score_then_mask_then_softmax(engine, scale):
         q, k, v, scale=scale, score=rg.score * rg.score + 1, mask=rg.causal(), engine=engine
     )
     factor = 1 / math.sqrt(16) if scale is None else scale
-    for row in range(19):
-        seen = [key for key in range(37) if key <= row + 37 - 19]
-        powers = [
-            math.exp((factor * float(q[0, 0, row].astype(float) @ k[0, 0, key].astype(float))) ** 2 + 1) for key in seen
-        ]
-        expected = sum(power * v[0, 0, key].astype(float) for power, key in zip(powers, seen)) / sum(powers)
-        np.testing.assert_allclose(out[0, 0, row], expected, **TOLERANCE)
-        np.testing.assert_allclose(lse[0, 0, row], math.log(sum(powers)), **TOLERANCE)
+    powers = np.exp((factor * (q.astype(float) @ k.astype(float).swapaxes(-1, -2))) ** 2 + 1) * np.tri(19, 37, 37 - 19)
+    np.testing.assert_allclose(out, powers / powers.sum(-1, keepdims=True) @ v.astype(float), **TOLERANCE)
+    np.testing.assert_allclose(lse, np.log(powers.sum(-1)), **TOLERANCE)
 
 
 # ---- law 2 -----------------------------------------------------------------------------------------------------------
@@ -67,15 +74,10 @@ def test_law_2_true_means_may_attend(engine):
 def test_law_2_masks_compose(engine):
     """& | ~ of masks is & | ~ of what they allow."""
     near, even = rg.window(3, 2), (rg.key + rg.query) % 2 == 0
-    a = np.array([[-3 < key - query <= 2 for key in range(9)] for query in range(9)])
-    b = np.array([[(key + query) % 2 == 0 for key in range(9)] for query in range(9)])
-    for composed, expected in (
-        (near & even, a & b),
-        (near | even, a | b),
-        (~near & even, ~a & b),
-        (near ^ even, a ^ b),
-    ):
-        same_bits(spread(engine, 9, mask=composed) > 0, expected)
+    query, key = np.ogrid[:9, :9]
+    a, b = (key - query > -3) & (key - query <= 2), (key + query) % 2 == 0
+    for mask, expected in ((near & even, a & b), (near | even, a | b), (~near & even, ~a & b), (near ^ even, a ^ b)):
+        same_bits(spread(engine, 9, mask=mask) > 0, expected)
 
 
 # ---- law 3 -----------------------------------------------------------------------------------------------------------
@@ -84,12 +86,12 @@ def test_law_2_masks_compose(engine):
 @engines
 def test_law_3_the_last_query_stands_at_the_last_key(engine):
     """By default the queries are the last Q of the K keys; query_start=0 gives the top-left convention."""
-    counts = (spread(engine, 7, rows=3, mask=rg.causal()) > 0).sum(-1)
-    assert counts.tolist() == [5, 6, 7]
-    counts = (spread(engine, 7, rows=3, mask=rg.causal(), query_start=0) > 0).sum(-1)
-    assert counts.tolist() == [1, 2, 3]
-    counts = (spread(engine, 3, rows=5, mask=rg.causal()) > 0).sum(-1)
-    assert counts.tolist() == [0, 0, 1, 2, 3]
+    for keys, rows, start, counts in (
+        (7, 3, {}, [5, 6, 7]),
+        (7, 3, {"query_start": 0}, [1, 2, 3]),
+        (3, 5, {}, [0, 0, 1, 2, 3]),
+    ):
+        assert (spread(engine, keys, rows=rows, mask=rg.causal(), **start) > 0).sum(-1).tolist() == counts
 
 
 @engines
@@ -142,8 +144,7 @@ def test_law_3_batch_and_head_count_from_their_starts(engine):
         heads = slice(2 * groups.start, 2 * groups.stop)
         part = q[entries, heads], k[entries, groups], v[entries, groups]
         starts = {"batch_start": entries.start, "head_start": heads.start}
-        for old, new in zip(whole, rg.attention_with_lse(*part, **rules, **starts)):
-            same_bits(old[entries, heads], new)
+        same(whole, rg.attention_with_lse(*part, **rules, **starts), np.s_[entries, heads])
 
 
 # ---- law 4 -----------------------------------------------------------------------------------------------------------
@@ -224,8 +225,7 @@ def test_law_6_what_is_masked_cannot_leak(engine, poison, where):
     if where == "bias":
         added[3::5] = added[30] = poison
     after = rg.attention_with_lse(q, k, v, score=rg.bias(added), **rules)
-    for old, new in zip(before, after):
-        same_bits(old[:, :, :30], new[:, :, :30])
+    same(before, [part[:, :, :30] for part in after], np.s_[:, :, :30])
     if poison != poison:
         assert np.isnan(after[0][:, :, 30:]).all()  # what is attended is seen
         assert np.isnan(after[1][:, :, 30:]).all() == (where != "v")
@@ -391,33 +391,27 @@ local = pytest.mark.parametrize("rule", LOCAL.values(), ids=LOCAL)
 @local
 def test_law_11_neighbouring_rows(engine, dtype, rule):
     """A row's bits do not depend on the other rows: on what they hold, nor on how many they are."""
-    q, k, v = qkv(dtype=dtype, H=4, G=2, Q=45, K=150)
-    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    attend, (q, k, v) = attending(engine, rule), qkv(dtype=dtype, H=4, G=2, Q=45, K=150)
+    whole = attend(q, k, v)
     disturbed = q.copy()
     disturbed[:, :, 1::2] = 30 * normal(2, 4, 22, 16, seed=9)
     disturbed[:, :, 5] = NAN
-    for old, new in zip(whole, rg.attention_with_lse(disturbed, k, v, engine=engine, **rule)):
-        same_bits(old[:, :, ::2], new[:, :, ::2])
+    same(whole, [part[:, :, ::2] for part in attend(disturbed, k, v)], np.s_[:, :, ::2])
     for row in (0, 1, 31, 44):
-        alone = rg.attention_with_lse(q[:, :, [row]], k, v, query_start=150 - 45 + row, engine=engine, **rule)
-        for old, new in zip(whole, alone):
-            same_bits(old[:, :, [row]], new)
+        same(whole, attend(q[:, :, [row]], k, v, query_start=150 - 45 + row), np.s_[:, :, [row]])
 
 
 @formats
 @local
 def test_law_11_batch_and_heads(engine, dtype, rule):
     """An entry of the batch, and a group of heads, give the same bits alone and in company."""
-    q, k, v = qkv(dtype=dtype, B=3, H=4, G=2, Q=45, K=70)
-    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    attend, (q, k, v) = attending(engine, rule), qkv(dtype=dtype, B=3, H=4, G=2, Q=45, K=70)
+    whole = attend(q, k, v)
     for entry in range(3):
-        for old, new in zip(whole, rg.attention_with_lse(q[entry], k[entry], v[entry], engine=engine, **rule)):
-            same_bits(old[entry], new)
+        same(whole, attend(q[entry], k[entry], v[entry]), entry)
     if "slope" not in repr(rule):  # a rule that names the head does depend on which one it is
         for head in range(4):
-            parts = q[:, [head]], k[:, [head // 2]], v[:, [head // 2]]
-            for old, new in zip(whole, rg.attention_with_lse(*parts, engine=engine, **rule)):
-                same_bits(old[:, [head]], new)
+            same(whole, attend(q[:, [head]], k[:, [head // 2]], v[:, [head // 2]]), np.s_[:, [head]])
 
 
 @pytest.mark.spread
@@ -425,19 +419,13 @@ def test_law_11_batch_and_heads(engine, dtype, rule):
 @local
 def test_law_11_strides_and_alignment(engine, dtype, rule):
     """How the arrays lie in memory changes no bit."""
-    q, k, v = qkv(dtype=dtype, H=4, G=2, Q=45, K=70, E=7)
-    usual = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    attend, arrays = attending(engine, rule), qkv(dtype=dtype, H=4, G=2, Q=45, K=70, E=7)
+    usual = attend(*arrays)
     for layout in LAYOUTS:
         if layout != "broadcast":  # repeats numbers, so it is no layout of these arrays
-            laid = (laid_out(part, layout) for part in (q, k, v))
-            for old, new in zip(usual, rg.attention_with_lse(*laid, engine=engine, **rule)):
-                same_bits(old, new)
-    shared = [np.broadcast_to(part[:1], part.shape) for part in (q, k, v)]
-    for old, new in zip(
-        rg.attention_with_lse(*(part.copy() for part in shared), engine=engine, **rule),
-        rg.attention_with_lse(*shared, engine=engine, **rule),
-    ):
-        same_bits(old, new)
+            same(usual, attend(*(laid_out(part, layout) for part in arrays)))
+    shared = [np.broadcast_to(part[:1], part.shape) for part in arrays]
+    same(attend(*(part.copy() for part in shared)), attend(*shared))
 
 
 @pytest.mark.spread
@@ -446,13 +434,12 @@ def test_law_11_strides_and_alignment(engine, dtype, rule):
 @pytest.mark.parametrize("rule", [LOCAL[name] for name in ("causal", "window", "softcap", "alibi")])
 def test_law_11_prefill_in_chunks(engine, dtype, rule, chunk):
     """The strong form: token by token, or in chunks, over the keys so far, equals the whole prefill bit for bit."""
-    q, k, v = qkv(dtype=dtype, H=4, G=2, Q=150, K=150)
-    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    attend, (q, k, v) = attending(engine, rule), qkv(dtype=dtype, H=4, G=2, Q=150, K=150)
+    whole = attend(q, k, v)
     for first in range(0, 150, chunk):
         last = min(first + chunk, 150)
-        part = rg.attention_with_lse(q[:, :, first:last], k[:, :, :last], v[:, :, :last], engine=engine, **rule)
-        for old, new in zip(whole, part):
-            same_bits(old[:, :, first:last], new)
+        part = attend(q[:, :, first:last], k[:, :, :last], v[:, :, :last])
+        same(whole, part, np.s_[:, :, first:last])
 
 
 @pytest.mark.spread
@@ -463,12 +450,8 @@ def test_law_11_many_keys(engine, dtype, rule, Q):
     """The strong form over thousands of keys: a few rows, whose keys are shared among threads, have the bits of the
     whole prefill.
     """
-    K = 2300
-    q, k, v = qkv(dtype=dtype, B=1, H=4, G=2, Q=200, K=K)
-    whole = rg.attention_with_lse(q, k, v, engine=engine, **rule)
-    part = rg.attention_with_lse(q[:, :, -Q:], k, v, engine=engine, **rule)
-    for old, new in zip(whole, part):
-        same_bits(old[:, :, -Q:], new)
+    attend, (q, k, v) = attending(engine, rule), qkv(dtype=dtype, B=1, H=4, G=2, Q=200, K=2300)
+    same(attend(q, k, v), attend(q[:, :, -Q:], k, v), np.s_[:, :, -Q:])
 
 
 @pytest.mark.spread
@@ -476,11 +459,10 @@ def test_law_11_many_keys(engine, dtype, rule, Q):
 @local
 def test_law_11_repeated_runs(engine, dtype, rule):
     """The same call gives the same bits again."""
-    q, k, v = qkv(dtype=dtype, H=4, G=2, Q=45, K=300)
-    first = rg.attention_with_lse(q, k, v, engine=engine, **rule)
+    attend, arrays = attending(engine, rule), qkv(dtype=dtype, H=4, G=2, Q=45, K=300)
+    first = attend(*arrays)
     for _ in range(5):
-        for old, new in zip(first, rg.attention_with_lse(q, k, v, engine=engine, **rule)):
-            same_bits(old, new)
+        same(first, attend(*arrays))
 
 
 @pytest.mark.spread
@@ -490,19 +472,20 @@ def test_law_11_statistics_of_rows(engine, dtype, rule):
     """Statistics of a row over thousands of keys: neither other rows nor other entries of the batch change a bit."""
     K, of = 2300, ["lse", "entropy", "maximum", "distance", "range", rg.mass(rg.key % 3 == 0)]
     q, k, _ = qkv(dtype=dtype, B=2, H=4, G=2, Q=45, K=K)
-    whole = rg.attention_stats(q, k, of=of, engine=engine, **rule)
+
+    def arrays(q, k, start):
+        """The arrays of all statistics."""
+        found = rg.attention_stats(q, k, of=of, query_start=start, engine=engine, **rule)
+        parts = [found[name] for name in found]
+        return [one for part in parts for one in ([part] if isinstance(part, np.ndarray) else part)]
+
+    whole = arrays(q, k, K - 45)
     disturbed = q.copy()
     disturbed[:, :, 1::2] = NAN
-    for rows, queries, keys, entry, start in (
-        (slice(None, None, 2), disturbed, k, slice(None), K - 45),
-        (slice(None), q[1:], k[1:], slice(1, None), K - 45),
-        *((slice(row, row + 1), q[:, :, [row]], k, slice(None), K - 45 + row) for row in (0, 31, 44)),
-    ):
-        part = rg.attention_stats(queries, keys, of=of, query_start=start, engine=engine, **rule)
-        for name in whole:
-            olds, news = ([each[name]] if isinstance(each[name], np.ndarray) else each[name] for each in (whole, part))
-            for old, new in zip(olds, news, strict=True):
-                same_bits(old[entry, :, rows], new[:, :, ::2] if queries is disturbed else new)
+    same(whole, [each[:, :, ::2] for each in arrays(disturbed, k, K - 45)], np.s_[:, :, ::2])
+    same(whole, arrays(q[1:], k[1:], K - 45), np.s_[1:])
+    for row in (0, 31, 44):
+        same(whole, arrays(q[:, :, [row]], k, K - 45 + row), np.s_[:, :, [row]])
 
 
 # A table of float64, whose gradient is not rounded.
@@ -539,13 +522,11 @@ def test_law_11_gradients_in_any_company(rule):
     q, k, v = qkv(B=3, H=4, G=2, Q=1100, K=150)
     dout, starts = normal(*q.shape, seed=8), np.array([0, 333, -90])
     whole = rg.attention_backward(dout, q, k, v, query_start=starts, engine="jit", **rule)
-    for entry, start in enumerate(starts):
-        for group in range(2):
-            many = slice(entry, entry + 1), slice(2 * group, 2 * group + 2)
-            one = slice(entry, entry + 1), slice(group, group + 1)
-            alone = rg.attention_backward(dout[many], q[many], k[one], v[one], query_start=start, engine="jit", **rule)
-            for old, new in zip((whole.q[many], whole.k[one], whole.v[one]), alone[:3]):
-                same_bits(old, new)
+    for entry, group in np.ndindex(3, 2):
+        many, one = np.s_[[entry], 2 * group : 2 * group + 2], np.s_[[entry], group : group + 1]
+        parts = dout[many], q[many], k[one], v[one]
+        alone = rg.attention_backward(*parts, query_start=starts[entry], engine="jit", **rule)
+        same((whole.q[many], whole.k[one], whole.v[one]), alone[:3])
 
 
 # ---- law 12 ----------------------------------------------------------------------------------------------------------

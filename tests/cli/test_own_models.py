@@ -1,9 +1,10 @@
 """`regard audit FILE.py:NAME` and `regard look FILE.py:NAME`: models as people write them, and their inputs."""
 
-import pytest
-from typer.testing import CliRunner
+import json
 
-from regard.cli import app
+import pytest
+
+from tests.support.command import done, refused
 
 FILE = """
 import torch
@@ -67,12 +68,11 @@ number = 3
 """
 
 
-def run(tmp_path, *words):
-    path = tmp_path / "mine.py"
-    path.write_text(FILE)
-    command, name, *rest = words
-    more = ["--out", str(tmp_path / "page.html")] if command == "look" else []
-    return CliRunner().invoke(app, [command, f"{path}:{name}", *rest, *more])
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Everything happens in a folder with the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILE)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,9 @@ def run(tmp_path, *words):
     ids=" ".join,
 )
 def test_a_model_in_a_file(tmp_path, words):
-    done = run(tmp_path, *words)
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert len(done.stdout.splitlines()) <= 15 or words[0] == "look"
-    assert words[0] != "look" or (tmp_path / "page.html").is_file()
+    command, name, *rest = words
+    out = done(command, f"mine.py:{name}", *rest)
+    assert (tmp_path / "attention.html").is_file() if command == "look" else len(out.splitlines()) <= 15
 
 
 @pytest.mark.parametrize(
@@ -103,20 +102,20 @@ def test_a_model_in_a_file(tmp_path, words):
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_what_is_not_a_model_is_refused(tmp_path, words, says):
-    assert says in str(run(tmp_path, *words).exception)
+def test_what_is_not_a_model_is_refused(words, says):
+    command, name, *rest = words
+    assert says in refused(command, f"mine.py:{name}", *rest)
 
 
 def test_inputs_of_another_model_are_refused():
     for words in (["audit", "--inputs", "x"], ["look", "a text", "--inputs", "x"]):
-        assert "is for models in Python files" in str(CliRunner().invoke(app, words).exception)
+        assert "is for models in Python files" in refused(*words)
 
 
 def test_a_configuration_alone_gets_random_weights(tmp_path):
-    sizes = '"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4'
-    config = f'{{"model_type": "llama", "vocab_size": 60, {sizes}, "architectures": ["LlamaForCausalLM"]}}'
-    (tmp_path / "config.json").write_text(config)
-    done = CliRunner().invoke(app, ["audit", str(tmp_path)])
-    assert done.exit_code == 0 and "random weights" in done.stdout, (done.output, done.exception)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = {"model_type": "llama", "vocab_size": 60, **sizes, "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "random weights" in done("audit", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    assert "no weights that can be read safely" in str(CliRunner().invoke(app, ["audit", str(tmp_path)]).exception)
+    assert "no weights that can be read safely" in refused("audit", tmp_path)

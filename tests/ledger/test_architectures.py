@@ -12,23 +12,9 @@ from tests.support.lanes import sweep
 T.logging.set_verbosity_error()
 
 DOCS = ROOT / "docs" / "reference" / "cost-architectures.md"
-FEW = {
-    "llama": "agrees",
-    "llama4_text": "agrees",
-    "gpt2": "agrees",
-    "deepseek_v2": "agrees",
-    "gemma3_text": "agrees",
-    "jamba": "agrees",
-    "mamba2": "agrees",
-    "qwen3_next": "agrees",
-    "kimi_linear": "agrees",
-    "t5": "agrees",
-    "whisper": "agrees",
-    "vit": "agrees",
-    "bloom": "counted",
-    "clip": "counted",
-    "timm_wrapper": "refused",
-}
+AGREE = ["llama", "llama4_text", "gpt2", "deepseek_v2", "gemma3_text", "jamba", "mamba2", "qwen3_next", "kimi_linear"]
+AGREE += ["t5", "whisper", "vit"]
+FEW = dict.fromkeys(AGREE, "agrees") | {"bloom": "counted", "clip": "counted", "timm_wrapper": "refused"}
 
 
 def in_docs(name: str) -> str:

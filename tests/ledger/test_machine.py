@@ -18,9 +18,10 @@ def written(tmp_path, peak="float32 = 1e13", **fields):
     return path
 
 
-def refusal(path):
+def refusal(tmp_path, **fields):
+    """What is refused in a machine file with these fields."""
     with pytest.raises(Refused) as caught:
-        Machine.read(path)
+        Machine.read(written(tmp_path, **fields))
     return caught.value
 
 
@@ -39,14 +40,8 @@ def test_dense_rates_of_data_sheets():
     """Without sparsity, with which the data sheets of H100 and L4 have twice as much."""
     rates = {name: Machine.named(name).rate("bfloat16") / 1e12 for name in Machine.shipped()}
 
-    assert rates == {
-        "a100-80gb": 312,
-        "apple-m3-max": 14.3,
-        "h100-sxm": 989.4,
-        "h200": 989.4,
-        "l4": 121,
-        "rtx-4090": 165.2,
-    }
+    cards = {"a100-80gb": 312, "h100-sxm": 989.4, "h200": 989.4, "l4": 121, "rtx-4090": 165.2}
+    assert rates == cards | {"apple-m3-max": 14.3}
 
 
 def test_a_file_is_read(tmp_path):
@@ -63,18 +58,12 @@ def test_what_is_written_is_read(tmp_path):
     """Any machine that is valid is the same after to_toml and read."""
     rng = np.random.default_rng(0)
     for number in range(50):
-
-        def draw(kind):
-            low, high, *_ = LIMITS[kind]
-            return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-        names = rng.permutation(DTYPES)[: rng.integers(1, 6)]
-        memory = int(draw("memory"))
-        cache = min(int(draw("cache")), memory)
+        draws = {kind: np.exp(rng.uniform(*np.log(limits[:2]))) for kind, limits in LIMITS.items()}
+        memory, cache = int(draws["memory"]), int(min(draws["cache"], draws["memory"]))
         text = "".join(rng.permutation(list("aé\"'\\[]#=🂡 x")))
+        peak = {str(name): float(draws["peak"]) for name in rng.permutation(DTYPES)[: rng.integers(1, 6)]}
         path = tmp_path / f"{number}.toml"
-        peak = {str(name): draw("peak") for name in names}
-        machine = Machine(f"m{text}", peak, draw("bandwidth"), memory, cache, str(path))
+        machine = Machine(f"m{text}", peak, float(draws["bandwidth"]), memory, cache, str(path))
         path.write_text(machine.to_toml(), encoding="utf-8")
 
         assert Machine.read(path) == machine
@@ -84,9 +73,7 @@ def test_what_is_written_is_read(tmp_path):
 @pytest.mark.parametrize("value", ["0", "-1e12", "nan", "inf", "true", "'1e12'", "1e30", "[1e12]", "1" * 400, "3.35"])
 def test_an_impossible_number_is_refused(tmp_path, field, value):
     """Not a number, or none that a machine can have: the field, what was written and the unit are named."""
-    path = written(tmp_path, peak=f"float32 = {value}") if field == "peak" else written(tmp_path, **{field: value})
-
-    (reason,) = refusal(path).reasons
+    (reason,) = refusal(tmp_path, **{field: f"float32 = {value}" if field == "peak" else value}).reasons
 
     assert reason.given.startswith(f"{'peak.float32' if field == 'peak' else field} = ")
     assert LIMITS[field][2] in reason.expected and LIMITS[field][3] in reason.fix
@@ -94,11 +81,8 @@ def test_an_impossible_number_is_refused(tmp_path, field, value):
 
 def test_every_problem_is_listed(tmp_path):
     """Unknown and missing fields and dtypes, texts that are numbers: all in one refusal."""
-    path = written(
-        tmp_path, name="7", bandwith="1e12", bandwidth=None, memory="80", peak="bflaot16 = 1e12\nfloat32 = 67"
-    )
-
-    refused = refusal(path)
+    fields = {"name": "7", "bandwith": "1e12", "bandwidth": None, "memory": "80"}
+    refused = refusal(tmp_path, peak="bflaot16 = 1e12\nfloat32 = 67", **fields)
 
     assert sorted(reason.what for reason in refused.reasons) == [
         "a missing field",
@@ -111,51 +95,41 @@ def test_every_problem_is_listed(tmp_path):
     assert "did you mean 'bandwidth'?" in str(refused) and "did you mean 'bfloat16'?" in str(refused)
 
 
-def test_wording(tmp_path):
-    """A rate in TFLOP/s is the likely mistake, and the message says how to write it."""
-    path = written(tmp_path, peak="float32 = 67")
-
-    assert str(refusal(path)) == (
-        f"machine file {path}: not a possible number\n"
-        "  given     peak.float32 = 67\n"
-        "  expected  operations per second, from 1e+08 to 1e+18\n"
-        "  fix       check the unit: 989 TFLOP/s is 989e12"
-    )
-
-
-@pytest.mark.parametrize("peak", ["", "[peak.float32]\nx = 1"])
-def test_no_peaks(tmp_path, peak):
-    """A table without a rate, and a table where a number is expected."""
-    assert refusal(written(tmp_path, peak=peak)).reasons
-
-
-def test_a_cache_is_smaller_than_the_memory(tmp_path):
-    """Both in range, but in the wrong order."""
-    (reason,) = refusal(written(tmp_path, cache="2e11", memory="1e11")).reasons
-
-    assert reason.what == "a cache larger than the memory"
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        # A rate in TFLOP/s is the likely mistake, and the message says how to write it.
+        (
+            {"peak": "float32 = 67"},
+            "not a possible number\n"
+            "  given     peak.float32 = 67\n"
+            "  expected  operations per second, from 1e+08 to 1e+18\n"
+            "  fix       check the unit: 989 TFLOP/s is 989e12",
+        ),
+        ({"peak": ""}, "peak"),
+        ({"peak": "[peak.float32]\nx = 1"}, "peak.float32"),
+        ({"cache": "2e11", "memory": "1e11"}, "a cache larger than the memory"),
+    ],
+)
+def test_wording(tmp_path, fields, words):
+    """Wrong units, no rates, and a cache that is larger than the memory."""
+    refused = refusal(tmp_path, **fields)
+    assert words in str(refused) and len(refused.reasons) == 1
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff\xfe", b"name = ", b"a = 1\na = 2", b"{}", b"x" * 70000, b"a=" + b"[" * 9000, b"n = " + b"9" * 5000],
+    [b"\xff\xfe", b"name = ", b"a = 1\na = 2", b"{}", b"x" * 70000, b"a=" + b"[" * 9000, b"n = " + b"9" * 5000, None],
 )
-def test_a_damaged_file_is_refused(tmp_path, content):
-    """Not UTF-8, not TOML, repeated, too large, nested too deep, numbers too long."""
-    path = tmp_path / "bad.toml"
-    path.write_bytes(content)
-
-    (reason,) = refusal(path).reasons
-
-    assert reason.what == "not a machine file" and str(path) in reason.given
-
-
-@pytest.mark.parametrize("text", ["missing.toml", "folder/missing", "."])
-def test_a_path_that_is_no_file(tmp_path, monkeypatch, text):
-    """Missing files and folders are refused as paths."""
+def test_a_damaged_file_is_refused(tmp_path, monkeypatch, content):
+    """Not UTF-8, not TOML, repeated, too large, nested too deep, numbers too long; missing files and folders."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(Refused, match="not a machine file"):
-        Machine.named(text)
+    if content is not None:
+        (tmp_path / "bad.toml").write_bytes(content)
+    for name in ("bad.toml",) if content else ("bad.toml", "folder/missing", "."):
+        with pytest.raises(Refused, match="not a machine file") as refused:
+            Machine.named(name)
+        assert name in refused.value.reasons[0].given
 
 
 @pytest.mark.parametrize(("text", "meant"), [("h100-smx", "h100-sxm"), ("a100-80g", "a100-80gb"), ("hre", "here")])
@@ -174,14 +148,10 @@ def test_a_dtype_without_a_peak():
 def test_the_bound_is_a_roofline():
     """The larger of the two times; data within the cache have no time of memory."""
     machine = Machine("m", {"float32": 1e12}, 1e10, 10**10, 10**6, "test")
-    rng = np.random.default_rng(1)
-    for _ in range(200):
-        operations, moved = np.exp(rng.uniform(0, 30, 2))
-        inside = machine.bound(operations, moved, "float32", footprint=machine.cache)
-        outside = machine.bound(operations, moved, "float32", footprint=machine.cache + 1)
+    for operations, moved in np.exp(np.random.default_rng(1).uniform(0, 30, (200, 2))):
+        inside, outside = (machine.bound(operations, moved, "float32", footprint=10**6 + more) for more in (0, 1))
 
-        assert inside == operations / 1e12
-        assert outside == max(operations / 1e12, moved / 1e10)
+        assert inside == operations / 1e12 and outside == max(operations / 1e12, moved / 1e10)
         assert machine.bound(operations, moved, "float32") == (inside if moved <= machine.cache else outside)
 
 

@@ -65,16 +65,14 @@ def test_the_plan_counts_what_is_too_much_to_write_out():
 
 def test_random_bands():
     """Every combination of limits, chunk, start and sizes."""
-    choose = random.Random(0)
+    choose = np.random.default_rng(0)
     for _ in range(3000):
-        low, high = choose.choice([None, choose.randint(-9, 4)]), choose.choice([None, choose.randint(-4, 9)])
-        chunk, rows, keys = choose.choice([0, 0, 1, 2, 3, 5, 8]), choose.randint(0, 20), choose.randint(0, 20)
-        start = choose.choice([0, choose.randint(0, 15)])
+        low, high = (None if choose.random() < 0.5 else int(choose.integers(*limits)) for limits in ((-9, 5), (-4, 10)))
+        chunk, (rows, keys) = int(choose.choice([0, 0, 1, 2, 3, 5, 8])), choose.integers(0, 21, 2).tolist()
+        start = int(choose.choice([0, choose.integers(16)]))
         query, key = np.ogrid[start : start + rows, :keys]
-        allowed = np.ones((rows, keys), bool)
-        allowed &= True if low is None else key - query >= low
-        allowed &= True if high is None else key - query <= high
-        allowed &= True if not chunk else key // chunk == query // chunk
+        allowed = (key - query >= (-99 if low is None else low)) & (key - query <= (99 if high is None else high))
+        allowed &= key // max(chunk, 1) == query // max(chunk, 1) if chunk else True
         assert Band(low, high, chunk).count(rows, keys, start) == allowed.sum(), (low, high, chunk, rows, keys, start)
 
 

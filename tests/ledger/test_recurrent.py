@@ -1,6 +1,6 @@
 """Recurrent layers without data: shapes and states as of the model's own code, operations of the definition."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -44,17 +44,15 @@ def test_states_and_outputs_have_the_shapes_of_the_models_own_code(name, tokens)
         ours = made.model(input_ids=ids.to("meta"), use_cache=True)
     assert ours.logits.shape == own.logits.shape
 
-    def sizes(cache):
-        found = []
-        for layer in cache.layers:
-            for held in vars(layer).values():
-                for each in (
-                    held if isinstance(held, list) else list(held.values()) if isinstance(held, dict) else [held]
-                ):
-                    found += [tuple(each.shape)] if isinstance(each, torch.Tensor) and each.ndim > 1 else []
-        return found
+    def sizes(held):
+        """The shapes of all arrays in an object of a cache."""
+        if isinstance(held, torch.Tensor):
+            return [tuple(held.shape)] if held.ndim > 1 else []
+        parts = held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+        return [size for part in parts for size in sizes(part)]
 
-    assert sizes(ours.past_key_values) == sizes(own.past_key_values)
+    layers, wanted = ([vars(layer) for layer in each.past_key_values.layers] for each in (ours, own))
+    assert sizes(layers) == sizes(wanted) != []
 
 
 @pytest.mark.parametrize("name", ["jamba", "bamba", "qwen3_next", "kimi_linear"])
@@ -96,23 +94,17 @@ def test_another_thread_computes_meanwhile():
     before = held("bamba")
     with torch.no_grad():
         expected = model(input_ids=ids).logits
-    found = []
 
-    def compute():
-        with torch.no_grad():
-            found.append(model(input_ids=ids).logits)
+    def computed():
+        """The logits that another thread computes now."""
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(torch.no_grad()(model), input_ids=ids).result().logits
 
     made = subject(tiny("bamba"))
     with noted(made.model, lambda: "") as outer:
         with noted(made.model, lambda: ""):
-            thread = threading.Thread(target=compute)
-            thread.start()
-            thread.join()
-        thread = threading.Thread(target=compute)
-        thread.start()
-        thread.join()
-        assert not outer.states
-    assert len(found) == 2 and all(torch.equal(each, expected) for each in found)
+            assert torch.equal(computed(), expected)
+        assert torch.equal(computed(), expected) and not outer.states
     assert held("bamba") == before
 
 

@@ -59,20 +59,8 @@ def run_tests(checkout: Path, tests: list[str], timeout: float) -> tuple[int | N
     environment["XDG_CACHE_HOME"] = str(checkout / "cache")
     listed = checkout / "tests.txt"
     listed.write_text("\n".join(tests), encoding="utf-8")
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-m",
-        "",
-        f"@{listed}",
-    ]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", ""]
+    words = [sys.executable, "-m", "pytest", *options, f"@{listed}"]
     process = subprocess.Popen(
         words, cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )

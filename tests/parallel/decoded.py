@@ -6,6 +6,7 @@ import torch.distributed as dist
 import regard as rg
 import regard.parallel as rp
 from regard.models import Config, LanguageModel, generate
+from tests.parallel.ranks import refusal
 
 PAGES = 8  # of 128 positions on each rank: half of what the long prompt needs
 PROMPTS = [2000, 300]  # tokens
@@ -17,15 +18,6 @@ def model_and_prompts():
     torch.manual_seed(0)
     config = Config(vocabulary=64, d_model=32, layers=2, heads=4, kv_heads=2)
     return LanguageModel(config).eval(), [torch.randint(64, (count,)).tolist() for count in PROMPTS]
-
-
-def refusal(call):
-    """What a call refuses, in words."""
-    try:
-        call()
-    except rg.Refused as refused:
-        return str(refused)
-    return None
 
 
 def texts(tokens):

@@ -12,6 +12,7 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
+from tests.parallel import steps
 from tests.parallel.decoded import texts
 
 CASES = {  # the placement and the rules
@@ -28,34 +29,44 @@ def whole():
 
 
 def of_four():
-    """For each case: (out, dq, dk, dv) of the tokens of this rank, and their positions."""
-    found, (q, k, v, dout), rank = {}, whole(), dist.get_rank()
+    """For each case: the positions of the tokens of this rank, and their out, dq, dk and dv; then what `fails`."""
+    found, rank = {}, dist.get_rank()
     for name, (placement, rules) in CASES.items():
         place = rp.place(2500, ranks=4, mask=rules["mask"], heads=4, among=placement)
-        mine = [place.shard(each, axis=2, rank=rank).requires_grad_() for each in (q, k, v)]
-        out = rp.attention(*mine, place=place, **rules)
-        out.backward(place.shard(dout, axis=2, rank=rank))
-        found[name, placement] = place.positions(rank), out.detach(), *(each.grad for each in mine)
-    found["causal", "DTensors"] = of_dtensors((q, k, v, dout))
-    found["causal", "rows and heads"] = of_rows_and_heads((q, k, v, dout))
-    return found
+        mine = [place.shard(each, axis=2, rank=rank) for each in whole()]
+        found[name, placement] = place.positions(rank), step(attends(rp.attention, place=place, **rules), mine)
+    found["causal", "DTensors"] = of_dtensors(whole())
+    found["causal", "rows and heads"] = of_rows_and_heads(whole())
+    yield found, None
+    yield found, fails()
 
 
-def of_two(steps, tokens):
-    """What two ranks compute with the functions of GPUs, the losses of a training, and texts."""
-    return of_gpus([each.bfloat16() for each in whole()]), trained(steps), texts(tokens)
+def attends(attention, **rules):
+    """A function of q, k and v alone, for `step`."""
+    return lambda q, k, v: [attention(q, k, v, **rules)]
+
+
+def step(call, tensors):
+    """out, dq, dk and dv of q, k, v and the gradient of the output."""
+    return steps.step(call, tensors[:3], tensors[3:])
+
+
+def of_two(tokens):
+    """What two ranks compute with the functions of GPUs, and texts."""
+    return of_gpus([each.bfloat16() for each in whole()]), texts(tokens)
 
 
 def of_gpus(tensors):
     """The same by the functions that GPUs use, on the CPU."""
     place = rp.place(2500, ranks=2, mask=rg.causal(), among="zigzag")
-    q, k, v, dout = (place.shard(each, axis=2, rank=dist.get_rank()) for each in tensors)
-    leaves = [each.clone().requires_grad_() for each in (q, k, v)]
+    mine = [place.shard(each, axis=2, rank=dist.get_rank()) for each in tensors]
     rules = Arguments(**CASES["window, dropout"][1])
-    prepared, _ = on_devices.checked("attention", dist.get_rank(), place, tuple(leaves), rules)
-    out, _ = on_devices.attend(prepared, None, tuple(leaves), rules)
-    out.backward(dout)
-    return prepared.positions, out.detach(), *(each.grad for each in leaves)
+
+    def call(*qkv):
+        prepared, _ = on_devices.checked("attention", dist.get_rank(), place, qkv, rules)
+        return [on_devices.attend(prepared, None, qkv, rules)[0]]
+
+    return place.positions(dist.get_rank()), step(call, mine)
 
 
 def of_dtensors(tensors):
@@ -68,61 +79,30 @@ def of_dtensors(tensors):
     out.backward(dout)
     assert out.placements == (Shard(2),) and out.shape == dout.shape and lse.shape == dout.shape[:3]
     positions = torch.arange(2500).chunk(4)[dist.get_rank()]
-    return positions.numpy(), out.detach().to_local(), *(each.grad.to_local() for each in leaves)
+    return positions.numpy(), [each.to_local() for each in (out.detach(), *(each.grad for each in leaves))]
 
 
 def of_rows_and_heads(tensors):
     """The same on a mesh of two dimensions."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "heads"))
-    row, part = mesh.get_local_rank("rows"), mesh.get_local_rank("heads")
+    where = {"rank": mesh.get_local_rank("rows"), "part": mesh.get_local_rank("heads"), "parts": 2}
     place = rp.place(2500, ranks=2, mask=rg.causal())
-    q, k, v, dout = (place.shard(each, axis=2, rank=row, part=part, parts=2) for each in tensors)
-    leaves = [each.clone().requires_grad_() for each in (q, k, v)]
-    out = rp.attention(*leaves, mask=rg.causal(), place=place, group=mesh["rows"], heads_group=mesh["heads"])
-    out.backward(dout)
-    return place.positions(row, part=part, parts=2), out.detach(), *(each.grad for each in leaves)
+    mine = [place.shard(each, axis=2, **where) for each in tensors]
+    groups = {"group": mesh["rows"], "heads_group": mesh["heads"]}
+    return place.positions(**where), step(attends(rp.attention, mask=rg.causal(), place=place, **groups), mine)
 
 
-def trained(steps, alone=False):
-    """The losses of a layer of attention of which each rank computes its tokens; or, alone, all of them."""
-    torch.manual_seed(1)
-    tokens, width = 1500, 32
-    x, target = torch.randn(2, tokens, width)
-    weights = [(torch.randn(width, width) / 6).requires_grad_() for _ in range(3)]
-    place = None if alone else rp.place(tokens, ranks=dist.get_world_size(), mask=rg.causal())
-    if place is not None:
-        x, target = (place.shard(each, axis=0, rank=dist.get_rank()) for each in (x, target))
-    losses = []
-    for _ in range(steps):
-        q, k, v = ((x @ each).unflatten(1, (4, 8)).transpose(0, 1) for each in weights)
-        if place is None:
-            out = rg.attention(q, k, v, mask=rg.causal())
-        else:
-            out = rp.attention(q, k, v, mask=rg.causal(), place=place)
-        loss = ((out.transpose(0, 1).flatten(1) - target) ** 2).sum() / tokens
-        loss.backward()
-        total = [loss.detach().clone(), *(each.grad for each in weights)]
-        if place is not None:
-            for each in total:
-                dist.all_reduce(each)
-        losses.append(float(total[0]))
-        with torch.no_grad():
-            for each in weights:
-                each -= 0.05 * each.grad
-                each.grad = None
-    return losses
+def attended(place, mask, **options):
+    """Attention of the tokens of this rank."""
+    mine = [place.shard(each, axis=2, rank=dist.get_rank()) for each in whole()[:3]]
+    return rp.attention(*mine, mask=mask, place=place, **options)
 
 
-def mine_of(place):
-    """q, k and v of this rank."""
-    return [place.shard(each, axis=2, rank=dist.get_rank()) for each in whole()[:3]]
-
-
-def error_of(call):
-    """(type, text, seconds) of the error that a call raises."""
+def error_of(*arguments, **options):
+    """(type, text, seconds) of the error that `attended` raises."""
     begin = time.monotonic()
     try:
-        call()
+        attended(*arguments, **options)
     except Exception as error:  # whatever it is, the test looks at it
         return type(error).__name__, str(error), time.monotonic() - begin
     return None
@@ -130,31 +110,24 @@ def error_of(call):
 
 def fails():
     """Rank 1 refuses its scale; then rank 2 has another mask; then all compute; then rank 1 ends."""
-    rank, place = dist.get_rank(), rp.place(2500, ranks=dist.get_world_size(), mask=rg.causal())
-
-    def call(mask=None, scale=None):
-        return rp.attention(*mine_of(place), mask=rg.causal() if mask is None else mask, scale=scale, place=place)
-
-    refused = error_of(lambda: call(scale=float("nan") if rank == 1 else None))
-    disagreed = error_of(lambda: call(mask=rg.window(30) if rank == 2 else None))
-    finite = bool(call().isfinite().all())
+    rank, causal = dist.get_rank(), rg.causal()
+    place = rp.place(2500, ranks=dist.get_world_size(), mask=causal)
+    refused = error_of(place, causal, scale=float("nan") if rank == 1 else None)
+    disagreed = error_of(place, rg.window(30) if rank == 2 else causal)
+    finite = bool(attended(place, causal).isfinite().all())
     if rank == 1:
         os._exit(7)
-    return refused, disagreed, finite, error_of(call)
+    return refused, disagreed, finite, error_of(place, causal)
 
 
 def is_late(seconds):
     """Rank 2 begins its last call when the others have given up."""
     place, store = rp.place(2500, ranks=3, mask=rg.causal()), dist.distributed_c10d._get_default_store()
-
-    def call(**options):
-        rp.attention(*mine_of(place), mask=rg.causal(), place=place, **options)
-
-    call()  # compiles, with the usual time to wait
+    attended(place, rg.causal())  # compiles, with the usual time to wait
     dist.barrier()
-    call(timeout=seconds)
+    attended(place, rg.causal(), timeout=seconds)
     if dist.get_rank() == 2:
         store.wait(["rank 0 gave up", "rank 1 gave up"])
-    error = error_of(lambda: call(timeout=seconds))
+    error = error_of(place, rg.causal(), timeout=seconds)
     store.set(f"rank {dist.get_rank()} gave up", "")
     return error

@@ -26,33 +26,23 @@ def random_mask(rng: np.random.Generator, tokens: int):
     return kinds[rng.integers(len(kinds))]
 
 
-def allowed(mask, heads: int, tokens: int) -> np.ndarray:
-    """The mask as booleans (heads, tokens, tokens)."""
-    if mask is None:
-        return np.ones((heads, tokens, tokens), bool)
-    q = np.zeros((heads, tokens, 1), np.float32)
-    return rg.attention_weights(q, q, mask=mask) > 0
+def needed(mask, heads: int, tokens: int) -> np.ndarray:
+    """Which pages the rows of each block read, (blocks, pages), from the mask as booleans."""
+    q, edges = np.zeros((heads, tokens, 1), np.float32), np.arange(0, tokens, PAGE)
+    seen = (rg.attention_weights(q, q, mask=mask) > 0).any(axis=0)
+    return np.logical_or.reduceat(np.logical_or.reduceat(seen, edges, axis=0), edges, axis=1)
 
 
 def brute_bytes(place) -> np.ndarray:
     """Bytes from rank to rank (source, target), from who needs what, one page and one row of a block at a time."""
-    sizes, item = place.sizes, np.dtype("float32").itemsize if place.sizes.dtype == "float32" else 2
+    sizes, item = place.sizes, 4 if place.sizes.dtype == "float32" else 2
     sent = np.zeros((place.ranks, place.ranks), np.int64)
-    for source in range(place.ranks):
-        for target in range(place.ranks):
-            for page in place.travel(source, target):
-                height = min(PAGE, sizes.tokens - page * PAGE)
-                sent[source, target] += height * sizes.key_heads * (sizes.depth + sizes.value_depth) * item
-    for block, (owner, worker) in enumerate(zip(place.owner, place.worker, strict=True)):
+    heights = np.minimum(PAGE, sizes.tokens - PAGE * np.arange(len(place.owner)))
+    for source, target in np.ndindex(sent.shape):
+        rows = heights[place.travel(source, target)].sum()
+        sent[source, target] = rows * sizes.key_heads * (sizes.depth + sizes.value_depth) * item
+    for height, owner, worker in zip(heights, place.owner, place.worker, strict=True):
         if owner != worker:
-            rows = min(PAGE, sizes.tokens - block * PAGE) * sizes.heads
-            sent[owner, worker] += rows * sizes.depth * item
-            sent[worker, owner] += rows * (sizes.value_depth * item + 4)
+            sent[owner, worker] += height * sizes.heads * sizes.depth * item
+            sent[worker, owner] += height * sizes.heads * (sizes.value_depth * item + 4)
     return sent
-
-
-def log_normal(tokens: int):
-    """188 causal documents with log-normal lengths, as in the published table."""
-    from regard.cli.plan import log_normal as lengths
-
-    return rg.causal() & rg.documents(lengths=lengths(188, tokens, seed=0))

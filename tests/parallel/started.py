@@ -9,28 +9,22 @@ from pathlib import Path
 
 from tests import ROOT
 
+OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 SECONDS = 400  # of a machine that does other things too
 
 
-def started(ranks, module, name, *arguments, seconds=SECONDS):
-    """[(exit status, what `module.name(*arguments)` returned or None, what was printed) of each rank]."""
+def started(ranks, module, name, *arguments):
+    """[(exit status, what `module.name(*arguments)` returned, or yielded last, or None, what was printed) of each]."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         command = [sys.executable, "-m", "tests.parallel.started", folder, str(ranks), module, name]
         Path(folder, "arguments").write_bytes(pickle.dumps(arguments))
         running = [
-            subprocess.Popen(
-                [*command, str(rank)],
-                env=environment,
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
+            subprocess.Popen([*command, str(rank)], env=environment, cwd=ROOT, text=True, **OUTPUT)
             for rank in range(ranks)
         ]
         try:
-            said = [each.communicate(timeout=seconds)[0] for each in running]
+            said = [each.communicate(timeout=SECONDS)[0] for each in running]
         finally:
             for each in running:
                 each.kill()
@@ -42,6 +36,7 @@ def started(ranks, module, name, *arguments, seconds=SECONDS):
 def main(folder, ranks, module, name, rank):
     """One rank."""
     import importlib
+    import inspect
 
     import torch.distributed as dist
 
@@ -49,7 +44,8 @@ def main(folder, ranks, module, name, rank):
     dist.init_process_group("gloo", store=store, rank=int(rank), world_size=int(ranks))
     work = getattr(importlib.import_module(module), name)
     found = work(*pickle.loads(Path(folder, "arguments").read_bytes()))
-    Path(folder, f"result {rank}").write_bytes(pickle.dumps(found))
+    for each in found if inspect.isgenerator(found) else [found]:
+        Path(folder, f"result {rank}").write_bytes(pickle.dumps(each))
     dist.destroy_process_group()
 
 

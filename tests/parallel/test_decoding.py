@@ -1,5 +1,7 @@
 """Decoding over simulated ranks: whatever is appended, dropped and reordered, every rank has the bits of one cache."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from regard.parallel.context.routes import segments
 from regard.parallel.decoding.cache import over
 from regard.parallel.decoding.shares import BLOCK, Shares
 from regard.parallel.decoding.spread import spread_over
-from tests.parallel.ranks import on_ranks
+from tests.parallel.ranks import on_ranks, refusal
 from tests.support.engines import same_bits
 from tests.support.lanes import sweep
 
@@ -35,8 +37,7 @@ def arrays(rng, dtype, *shapes):
 def steps(seed, batch, dtype, window, most):
     """Random calls of a cache as (method, arguments, keywords), each followed by `attend_with_lse` where it can be."""
     rng = np.random.default_rng(seed)
-    lengths, newest = [0] * batch, [0] * batch
-    found = []
+    lengths, newest = np.zeros((2, batch), int)
     for number in range(12):
         kind = rng.choice(["append"] * 6 + ["truncate", "drop", "reorder", "add"]) if number else "append"
         B = len(lengths)
@@ -44,46 +45,39 @@ def steps(seed, batch, dtype, window, most):
             width = int(rng.choice([0, 1, 1, 2, 17, 130, 1024, most]))
             rows = None if rng.random() < 0.5 else rng.integers(0, width + 1, B)
             k, v, q = arrays(rng, dtype, (B, G, width, D), (B, G, width, E), (B, H, width, D))
-            found.append(("append", (k, v, rows), {}))
-            newest = [width] * B if rows is None else rows.tolist()
-            lengths = [length + new for length, new in zip(lengths, newest, strict=True)]
-            found.append(("attend_with_lse", (q,), RULES[rng.choice([*RULES])]))
+            yield "append", (k, v, rows), {}
+            newest = np.full(B, width) if rows is None else rows
+            lengths = lengths + newest
+            yield "attend_with_lse", (q,), RULES[rng.choice([*RULES])]
             if B > 1:
                 some = rng.permutation(B)[: B - 1]
-                found.append(("attend_with_lse", (q[some],), {"sequences": some, "mask": rg.causal()}))
+                yield "attend_with_lse", (q[some],), {"sequences": some, "mask": rg.causal()}
             start = max(min(lengths, default=0) - 3, 0)
-            found.append(("attend_with_lse", (q[:, :, :2],), {"query_start": start, "mask": rg.causal()}))
-            continue
-        if kind == "truncate":
-            lengths = [
-                int(rng.integers(length - new if window else 0, length + 1))
-                for length, new in zip(lengths, newest, strict=True)
-            ]
-            found.append(("truncate", (np.array(lengths),), {}))
-            newest = [0] * B
-        elif kind == "add":
-            found.append(("add", (1,), {}))
-            lengths, newest = [*lengths, 0], [*newest, 0]
-        elif kind == "drop":
-            gone = int(rng.integers(B))
-            found.append(("drop", (gone,), {}))
-            del lengths[gone], newest[gone]
+            yield "attend_with_lse", (q[:, :, :2],), {"query_start": int(start), "mask": rg.causal()}
+        elif kind == "truncate":
+            lengths = rng.integers(lengths - newest if window else 0, lengths + 1)
+            yield "truncate", (lengths,), {}
+            newest = np.zeros(B, int)
         else:
-            order = rng.integers(0, B, int(rng.integers(1, 4)))
-            found.append(("reorder", (order,), {}))
-            lengths, newest = ([own[number] for number in order] for own in (lengths, newest))
-    return found
+            gone, order = int(rng.integers(B)), rng.integers(0, B, int(rng.integers(1, 4)))
+            argument, kept = {
+                "add": (1, [*range(B), B]),
+                "drop": (gone, np.delete(np.arange(B), gone)),
+                "reorder": (order, order),
+            }[kind]
+            yield kind, (argument,), {}
+            lengths, newest = (np.append(own, 0)[kept] for own in (lengths, newest))
 
 
 def run(cache, script):
-    """What each call returned, and the lengths after it; a refusal in words."""
+    """What each call returned or refused in words, and the lengths after it."""
     found = []
     for method, arguments, keywords in script:
         try:
-            found.append(getattr(cache, method)(*arguments, **keywords))
+            result = getattr(cache, method)(*arguments, **keywords)
         except Refused as refused:
-            found.append(str(refused).replace("parallel.", ""))
-        found.append(cache.lengths)
+            result = str(refused).replace("parallel.", "")
+        found.append((result, cache.lengths))
     return found
 
 
@@ -99,7 +93,7 @@ def run(cache, script):
 )
 def test_every_rank_has_the_bits_of_one_cache(ranks, batch, options, tokens):
     """Random calls: outputs, lse, lengths and refusals are those of `rg.KVCache`; each position is held once."""
-    script = steps(ranks + batch, batch, options.get("dtype", "float32"), options.get("window"), 5000 // batch)
+    script = [*steps(ranks + batch, batch, options.get("dtype", "float32"), options.get("window"), 5000 // batch)]
 
     def make():
         return rg.KVCache(G, D, E, batch=batch, **options)
@@ -110,16 +104,14 @@ def test_every_rank_has_the_bits_of_one_cache(ranks, batch, options, tokens):
 
     alone = make()
     expected = run(alone, script)
-    assert sum(isinstance(each, tuple) for each in expected) > 10
+    assert sum(isinstance(result, tuple) for result, _ in expected) > 10
     caches = []
     for found, cache in on_ranks(ranks, work):
-        for call, one, other in zip(np.repeat(np.arange(len(script)), 2), found, expected, strict=True):
-            pairs = zip(one, other, strict=True) if isinstance(other, tuple) else [(one, other)]
-            for a, b in pairs:
-                if isinstance(b, np.ndarray):
-                    same_bits(a, b)
-                else:
-                    assert a == b, script[call][0]
+        for (method, _, _), (one, lengths), (other, wanted) in zip(script, found, expected, strict=True):
+            assert isinstance(other, tuple) or one == other, method
+            results = zip(one, other, strict=True) if isinstance(other, tuple) else []
+            for a, b in ((lengths, wanted), *results):
+                same_bits(a, b)
         caches.append(cache)
     for sequence in range(len(alone)):
         held = np.sort(np.concatenate([cache.held(sequence) for cache in caches]))
@@ -166,40 +158,25 @@ def test_shares(ranks, tokens):
     for last in (0, 1, 2, 3, 5, 16, 31, 64, 100):
         spans = [shares.spans(rank, last) for rank in range(ranks)]
         blocks = [[block for span in each for block in range(*span)] for each in spans]
-        assert sorted(block for own in blocks for block in own) == list(range(last))
+        assert sorted(itertools.chain(*blocks)) == list(range(last))
         if last <= shares.blocks * ranks:
             assert max(map(len, spans)) <= 1
         else:
             assert max(map(len, blocks)) <= 2 * max(shares.blocks, last / ranks)
         for rank, own in enumerate(blocks):
-            positions = shares.positions(rank, 0, last * BLOCK)
-            assert np.unique(positions // BLOCK).tolist() == own
+            positions = np.add.outer(np.array(own, int) * BLOCK, np.arange(BLOCK)).ravel()
+            assert np.array_equal(shares.positions(rank, 0, last * BLOCK), positions)
             assert shares.counts(rank, np.array([last * BLOCK])).tolist() == [len(positions)]
             assert (shares.columns(rank, last * 8) // 8).tolist() == np.repeat(own, 8).tolist()
-            parts = shares.segments(rank, 0, last)
-            assert parts == [each for span in spans[rank] for each in segments(*span)]
+            assert shares.segments(rank, 0, last) == [each for span in spans[rank] for each in segments(*span)]
     assert shares.positions(0, 5, 9).tolist() == [5, 6, 7, 8]
     assert shares.counts(0, np.array([0, 3, 1024])).tolist() == [0, 3, 1024]
-
-
-def refusals(transport, calls):
-    """What each call on a cache with some rows refuses, in words."""
-    cache = over(transport, lambda: rg.KVCache(G, D, batch=2, pages=4))
-    rows = np.ones((2, G, 3, D), np.float32)
-    cache.append(rows, rows)
-    found = []
-    for call in calls:
-        with pytest.raises(Refused) as refused:
-            call(cache, transport.rank)
-        found.append(str(refused.value))
-    return found, cache.attend(np.ones((2, H, 3, D), np.float32)).sum(), cache.lengths.tolist()
 
 
 def test_refusals_are_raised_on_every_rank():
     """What one rank refuses, or ranks do differently, is refused on all of them, and the cache is unchanged."""
     rows, q = np.ones((2, G, 3, D), np.float32), np.ones((2, H, 3, D), np.float32)
-    nan = float("nan")
-    many = np.ones((2, G, 600, D), np.float32)
+    nan, many = float("nan"), np.ones((2, G, 600, D), np.float32)
     calls = {
         "k and the cache differ in heads": lambda cache, rank: cache.append(rows[:, : 2 - rank], rows),
         "the storage is full": lambda cache, rank: cache.append(many, many),
@@ -215,11 +192,16 @@ def test_refusals_are_raised_on_every_rank():
         "the ranks disagree about the remaining sequences": lambda cache, rank: cache.reorder([rank, 1 - rank]),
         "the number of sequences is negative": lambda cache, rank: cache.add(-rank if rank else 1),
     }
-    (one, total, lengths), *others = on_ranks(2, lambda transport: refusals(transport, [*calls.values()]))
-    assert others == [(one, total, lengths)]
-    assert total == 2 * H * 3 * D and lengths == [3, 3]
-    for expected, text in zip(calls, one, strict=True):
-        assert expected in text
+
+    def work(transport):
+        cache = over(transport, lambda: rg.KVCache(G, D, batch=2, pages=4))
+        cache.append(rows, rows)
+        found = [refusal(call, cache, transport.rank) for call in calls.values()]
+        return found, cache.attend(q).sum(), cache.lengths.tolist()
+
+    one, other = on_ranks(2, work)
+    assert one == other and one[1:] == (2 * H * 3 * D, [3, 3])
+    assert all(expected in text for expected, text in zip(calls, one[0], strict=True)), one
 
 
 def test_caches_that_cannot_be_spread():
@@ -231,16 +213,18 @@ def test_caches_that_cannot_be_spread():
     filled = rg.KVCache(G, D)
     filled.append(*np.ones((2, G, 3, D), np.float32))
     empty = rg.KVCache(G, D, E, batch=3, dtype="bfloat16", window=9, pages=7, storage="int8")
-    for given, expected in (
-        (lambda rank: [empty, Other(G, D)], "only the caches of layers on the CPU can be spread"),
-        (lambda rank: [empty, filled] if rank else [empty, empty], "a cache holds positions already"),
-        (lambda rank: [empty] * (1 + rank), "the ranks disagree about the number of caches"),
-        (lambda rank: [rg.KVCache(G + rank, D)], "the ranks disagree about the cache"),
+    for expected, caches, tokens in (
+        ("only the caches of layers on the CPU can be spread", lambda rank: [empty, Other(G, D)], None),
+        ("a cache holds positions already", lambda rank: [empty, filled] if rank else [empty, empty], None),
+        ("the ranks disagree about the number of caches", lambda rank: [empty] * (1 + rank), None),
+        ("the ranks disagree about the cache", lambda rank: [rg.KVCache(G + rank, D)], None),
+        ("tokens is too small", lambda rank: [empty], 0),
     ):
         with pytest.raises(Refused, match=expected):
-            on_ranks(2, lambda transport, given=given: spread_over(transport, given(transport.rank), None))
-    with pytest.raises(Refused, match="tokens is too small"):
-        on_ranks(2, lambda transport: spread_over(transport, [empty], transport.rank))
+            on_ranks(
+                2,
+                lambda transport, caches=caches, tokens=tokens: spread_over(transport, caches(transport.rank), tokens),
+            )
     (cache,) = on_ranks(2, lambda transport: spread_over(transport, [empty], 5000))[1]
     assert repr(cache) == (
         "KVCache(2 heads × 8 and 4, bfloat16 in int8, window 9; lengths [0, 0, 0]; rank 1 of 2: 0 of 0 positions, "

@@ -33,35 +33,27 @@ def test_json_returns_every_bit(seed, tmp_path):
     assert str(rp.explain(again)) == str(rp.explain(place))
 
 
-def changed(text: str, **parts) -> str:
-    return json.dumps(json.loads(text) | parts)
-
-
 def test_damaged_files_are_refused(place, tmp_path):
     """No JSON, other JSON, missing parts, ranks that do not exist, pages from a rank that does not hold them."""
     text = place.to_json()
     data = json.loads(text)
     other = json.loads(rp.place(3000, ranks=3, mask=rg.causal(), heads=4, among=["striped"]).to_json())
-    texts = [
-        "",
-        "[]",
-        "{}",
-        text[:-10],
-        changed(text, regard_placement=2),
-        changed(text, chosen="striped"),
-        changed(text, ranks=2),
-        changed(text, ranks=0),
-        changed(text, extra=1),
-        changed(text, owner=other["owner"]),
-        changed(text, owner=data["owner"] | {"deflated": "AAAA"}),
-        changed(text, owner=data["owner"] | {"deflated": "é"}),
-        changed(text, owner=data["owner"] | {"length": 1 << 40}),
-        changed(text, owner=data["owner"] | {"dtype": "<i8"}),
-        changed(text, pages=data["owner"]),
-        changed(text, sizes=data["sizes"] | {"tokens": 2000}),
-        changed(text, sizes=data["sizes"] | {"dtype": "int8"}),
+    changes = [
+        {"regard_placement": 2},
+        {"chosen": "striped"},
+        {"ranks": 2},
+        {"ranks": 0},
+        {"extra": 1},
+        {"owner": other["owner"]},
+        {"owner": data["owner"] | {"deflated": "AAAA"}},
+        {"owner": data["owner"] | {"deflated": "é"}},
+        {"owner": data["owner"] | {"length": 1 << 40}},
+        {"owner": data["owner"] | {"dtype": "<i8"}},
+        {"pages": data["owner"]},
+        {"sizes": data["sizes"] | {"tokens": 2000}},
+        {"sizes": data["sizes"] | {"dtype": "int8"}},
     ]
-    for wrong in texts:
+    for wrong in ["", "[]", "{}", text[:-10], *(json.dumps(data | each) for each in changes)]:
         with pytest.raises(rg.Refused, match="this is not a placement"):
             rp.Placement.from_json(wrong)
     (tmp_path / "place.json").write_bytes(b"\xff\xfe")
@@ -69,20 +61,21 @@ def test_damaged_files_are_refused(place, tmp_path):
         rp.Placement.load(tmp_path / "place.json")
 
 
-def test_ranks_that_do_not_exist(place):
-    """Are refused where pages or positions of a rank are requested."""
-    for call in (lambda: place.positions(3), lambda: place.travel(-1, 0), lambda: place.travel(0, 3)):
-        with pytest.raises(rg.Refused, match="the rank does not exist"):
-            call()
-
-
-def test_positions():
-    """Of zig-zag with five pages on two ranks, the last page cut."""
-    place = rp.place(5 * 128 - 100, ranks=2, mask=rg.causal(), among=["zigzag"])
-
-    assert place.owner.tolist() == [0, 0, 1, 1, 0]
-    assert place.positions(0).tolist() == [*range(256), *range(512, 540)]
-    assert place.positions(1).tolist() == [*range(256, 512)]
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda place: place.positions(3), "the rank does not exist"),
+        (lambda place: place.travel(-1, 0), "the rank does not exist"),
+        (lambda place: place.travel(0, 3), "the rank does not exist"),
+        (lambda place: rp.explain("zigzag"), "not a placement"),
+        (lambda place: rp.explain(place).figure(width=0), "no width"),
+        (lambda place: rp.explain(place).plot("place.txt"), "the form is unknown"),
+    ],
+)
+def test_refusals(place, call, words):
+    """Ranks that do not exist, and what cannot be explained or drawn."""
+    with pytest.raises(rg.Refused, match=words):
+        call(place)
 
 
 def test_the_words(place):
@@ -130,39 +123,24 @@ def test_memory():
     place = rp.place(3072, ranks=3, mask=rg.causal(), heads=4, key_heads=2, depth=16, among=["excess"])
     found = rp.explain(place)
     keys, query, result = 2 * 32 * 2, 4 * 16 * 2, 4 * (16 * 2 + 4)  # bytes of a token
+    travel = np.array([[128 * len(place.travel(source, target)) for target in range(3)] for source in range(3)])
+    moves = place.owner != place.worker
     for rank in range(3):
-        coming, going = (
-            128 * sum(len(place.travel(*pair)) for pair in pairs)
-            for pairs in zip(*(((other, rank), (rank, other)) for other in range(3)), strict=True)
-        )
-        blocks = list(zip(place.owner, place.worker, strict=True))
-        moved = 128 * sum(rank in pair and pair[0] != pair[1] for pair in blocks)
-        tokens, rows = len(place.positions(rank)), 128 * sum(worker == rank for _, worker in blocks)
+        coming, going = travel[:, rank].sum(), travel[rank].sum()
+        moved = 128 * (moves & ((place.owner == rank) | (place.worker == rank))).sum()
+        tokens, rows = len(place.positions(rank)), 128 * (place.worker == rank).sum()
         stripe = keys // 2 * (tokens + coming)
         first, last = rows * result // 2 + stripe + keys // 2 * (coming + going), rows * result + stripe
         returning = (rows + tokens + moved) * result
         most = max((rows + moved) * query, rows * query + max(first, last), returning)
         assert found.memory[rank] == tokens * (query + keys) + most
-    assert found.pages.tolist() == [8 + sum(len(place.travel(s, rank)) for s in range(3)) for rank in range(3)]
+    assert found.pages.tolist() == (8 + travel.sum(0) // 128).tolist()
 
 
-def test_something_else_is_not_explained():
-    """Only placements."""
-    with pytest.raises(rg.Refused, match="not a placement"):
-        rp.explain("zigzag")
-    with pytest.raises(rg.Refused, match="no width"):
-        rp.explain(rp.place(5, ranks=1)).figure(width=0)
-
-
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_a_placement_as_an_image(tmp_path, ending):
-    """The three forms begin as such files do, and another is refused; an old file is replaced."""
+def test_a_placement_as_an_image(place, tmp_path):
+    """An old file is replaced; tests/cli/test_output_files.py has the other forms."""
     pytest.importorskip("matplotlib")
-    path = tmp_path / f"place.{ending}"
+    path = tmp_path / "place.pdf"
     path.write_bytes(b"old")
-    found = rp.explain(rp.place(5000, ranks=3, mask=rg.causal()))
-    found.plot(path)
-    assert path.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
-    with pytest.raises(rg.Refused, match="the form is unknown"):
-        found.plot(tmp_path / "place.txt")
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    rp.explain(place).plot(path)
+    assert path.read_bytes().startswith(b"%PDF") and [*tmp_path.iterdir()] == [path]

@@ -1,8 +1,6 @@
 """Real processes on gloo: the bits of one process, and what the others say where one of them fails."""
 
-import os
 import socket
-import subprocess
 import sys
 
 import pytest
@@ -11,6 +9,7 @@ import regard as rg
 from tests.parallel import on_gloo
 from tests.parallel.started import started
 from tests.support.command import SRC
+from tests.support.kernels import fresh
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -27,47 +26,42 @@ def results(ranks, name, *arguments):
 @pytest.fixture(scope="module")
 def of_two():
     """What each of two ranks computes in one start."""
-    return results(2, "of_two", 10, 8)
+    return results(2, "of_two", 8)
 
 
-def alone(rules, tensors):
+def alone(name, tensors):
     """Output and gradients of one process."""
-    *given, dout = tensors
-    leaves = [each.clone().requires_grad_() for each in given]
-    out = rg.attention(*leaves, **rules)
-    out.backward(dout)
-    return out.detach(), *(each.grad for each in leaves)
+    return on_gloo.step(on_gloo.attends(rg.attention, **on_gloo.CASES[name][1]), tensors)
 
 
-def test_the_bits_of_one_process():
+@pytest.fixture(scope="module")
+def of_four():
+    """What each of four ranks computes in one start, in which rank 1 ends early."""
+    return started(4, MODULE, "of_four")
+
+
+def test_the_bits_of_one_process(of_four):
     """Outputs and gradients of each of four ranks equal those of one process: placements, DTensors, rows × heads."""
-    expected = {name: alone(rules, on_gloo.whole()) for name, (_, rules) in on_gloo.CASES.items()}
-    for rank, found in enumerate(results(4, "of_four")):
+    expected = {name: alone(name, on_gloo.whole()) for name in on_gloo.CASES}
+    for rank, (_, (found, _), _) in enumerate(of_four):
         assert len(found) == 5
-        for (name, way), (positions, *arrays) in found.items():
-            for what, one, other in zip(("out", "dq", "dk", "dv"), arrays, expected[name], strict=True):
-                assert torch.equal(one, other[:, :, positions]), (rank, name, way, what)
+        for (name, way), (positions, arrays) in found.items():
+            wanted = [each[:, :, positions] for each in expected[name]]
+            assert all(map(torch.equal, arrays, wanted)), (rank, name, way)
 
 
 def test_the_functions_of_gpus(of_two):
     """Two ranks that compute with them have the bits of one process, but for sums over ranks, which round twice."""
-    expected = alone(on_gloo.CASES["window, dropout"][1], [each.bfloat16() for each in on_gloo.whole()])
-    for (positions, *arrays), _, _ in of_two:
+    expected = alone("window, dropout", [each.bfloat16() for each in on_gloo.whole()])
+    for (positions, arrays), _ in of_two:
         wanted = [each[:, :, positions] for each in expected]
         assert torch.equal(arrays[0], wanted[0]) and torch.equal(arrays[1], wanted[1])
         torch.testing.assert_close(arrays[2:], wanted[2:], rtol=0.02, atol=0.02)
 
 
-def test_steps_of_training(of_two):
-    """A layer is trained on two ranks: its losses are those of one process to rounding."""
-    one, two = on_gloo.trained(10, alone=True), of_two[0][1]
-    assert one[-1] < one[0]
-    assert two == pytest.approx(one, rel=1e-6)
-
-
 def test_texts(of_two):
     """Two processes continue a prompt whose keys need twice the storage of each, as one process with more does."""
-    for rank, (_, _, (greedy, full, drawn, differ, methods, words)) in enumerate(of_two):
+    for rank, (_, (greedy, full, drawn, differ, methods, words)) in enumerate(of_two):
         assert greedy[0] == greedy[1] and len(greedy[0][0]) == 8
         assert "the storage is full" in full
         assert drawn[0] == drawn[1] and [len(each) for each in drawn[0]] == [4, 8]
@@ -76,24 +70,20 @@ def test_texts(of_two):
         assert all(f"rank {rank} of 2: {(1024, 983)[rank]:,} of 2,007 positions" in each for each in words)
 
 
-def test_refusals_disagreement_and_the_end_of_a_rank():
+def test_refusals_disagreement_and_the_end_of_a_rank(of_four):
     """A refusal is raised on every rank word for word, and ranks that disagree are named; the ranks can go on after
     both. Where a rank ended, the others name it, and end.
     """
-    first, ended, last = started(3, MODULE, "fails")
-    assert ended[:2] == (7, None)
-    for status, (refused, disagreed, finite, lost), _ in (first, last):
-        assert status == 0 and finite
-        assert refused[:2] == (
-            "Refused",
+    assert [status for status, _, _ in of_four] == [0, 7, 0, 0]
+    for _, (_, (refused, disagreed, finite, lost)), _ in of_four[:1] + of_four[2:]:
+        assert [refused[0], disagreed[0], finite, lost[0]] == ["Refused", "Refused", True, "Lost"]
+        assert refused[1] == (
             "parallel.attention: scale is not a number\n  given     nan\n  expected  a finite number\n"
-            "  fix       omit it for 1/√D",
+            "  fix       omit it for 1/√D"
         )
-        assert disagreed[0] == "Refused"
         assert disagreed[1].startswith(
-            "parallel.attention: the ranks disagree about the mask\n  given     ranks 0, 1: key <= query; rank 2: "
+            "parallel.attention: the ranks disagree about the mask\n  given     ranks 0, 1, 3: key <= query; rank 2: "
         )
-        assert lost[0] == "Lost"
         assert lost[1].startswith("rank 1 ") and "(parallel.attention: agreement)" in lost[1]
 
 
@@ -139,8 +129,5 @@ def test_no_thread_of_gloo_outlives_the_ranks():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": SRC}
-    done = subprocess.run(
-        [sys.executable, "-c", ENDING], env={**os.environ, **rank}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["True", "False"]
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    assert fresh(ENDING, PYTHONPATH=SRC, **rank).split() == ["True", "False"]

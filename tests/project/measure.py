@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import ROOT
 from tests.support.import_graph import SOURCE, imports, modules
 
 # From the bottom up; packages in one layer do not import each other.
@@ -29,27 +28,20 @@ LAZY_CYCLE = {"regard.lens.runs.run", *(f"regard.lens.storage.{name}" for name i
 class Structure(NamedTuple):
     """What is measured."""
 
-    packages: int
-    layers: int
+    packages: set[str]
     upward: list[str]
     cycles: list[list[str]]
-    lines: dict[str, int]
     skips: int
 
 
 def measure() -> Structure:
     """The structure as it is."""
     files = modules()
-    paths = list(files.values())
-    packages = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in paths} - ENTRY_FILES
-    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in paths}
     return Structure(
-        packages=len(packages),
-        layers=len(LAYERS),
-        upward=upward(files),
-        cycles=cycles({name: {target for target, _ in imports(name, files)} for name in files}),
-        lines={name: len(text.splitlines()) for name, text in texts.items()},
-        skips=sum(text.count("# fmt: skip") for text in texts.values()),
+        {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in files.values()} - ENTRY_FILES,
+        upward(files),
+        cycles({name: {target for target, _ in imports(name, files)} for name in files}),
+        sum(path.read_text().count("# fmt: skip") for path in files.values()),
     )
 
 
@@ -73,24 +65,19 @@ def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """The sets of files that import each other, imports inside functions included."""
     reach: dict[str, set[str]] = {}
     for start in graph:
-        seen: set[str] = set()
-        waiting = [*graph[start]]
+        seen, waiting = set(), [*graph[start]]
         while waiting:
             name = waiting.pop()
             if name not in seen:
                 seen.add(name)
                 waiting.extend(graph[name])
         reach[start] = seen
-    within = (name for name in graph if name in reach[name])
-    found = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in within}
-    return [list(each) for each in sorted(found)]
+    found = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in graph}
+    return [list(each) for each in sorted(found - {()})]
 
 
 if __name__ == "__main__":
     structure = measure()
-    total = sum(structure.lines.values())
-    print(f"{structure.packages} packages in {structure.layers} layers, {len(structure.lines)} files, {total:,} lines")
+    print(f"{len(structure.packages)} packages in {len(LAYERS)} layers, {len(modules())} files")
     print(f"upward imports: {len(structure.upward)}; `fmt: skip`: {structure.skips}")
     print("cycles:", "; ".join(", ".join(each) for each in structure.cycles) or "none")
-    name, lines = max(structure.lines.items(), key=lambda item: item[1])
-    print(f"largest file: {name}, {lines} lines ({ROOT.name})")

@@ -96,13 +96,9 @@ def test_every_public_name_is_in_the_language():
 def test_every_law_names_tests_that_exist():
     """docs/reference/laws.md points at tests by name, and each is there."""
     text = (ROOT / "docs" / "reference" / "laws.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", text)) - {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
-    defined = {
-        node.name
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef)
-    }
+    files = {path: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    named = set(re.findall(r"`(test_\w+)`", text)) - {path.stem for path in files}
+    defined = set(re.findall(r"^def (test_\w+)", "\n".join(files.values()), re.M))
 
     assert named and named - defined == set()
     assert re.findall(r"^## (\d+)\. ", text, re.M) == [str(number) for number in range(1, 14)]

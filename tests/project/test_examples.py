@@ -18,6 +18,7 @@ def example(name: str):
     return module
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_attention_recalls_and_states_do_not(monkeypatch, capsys):
     """With eight pairs and a hundred steps attention answers nearly every key; a GRU and an LSTM of its size few."""

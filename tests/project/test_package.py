@@ -68,16 +68,12 @@ def clean(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.slow  # builds the wheel
 def test_the_wheel_carries_the_page_and_the_types(wheel):
     """Every file of the package is in the wheel: code, the page's scripts and styles, chapters, tables and py.typed."""
-    held = set(zipfile.ZipFile(wheel).namelist())
+    ends = (".py", ".js", ".css", ".html", ".md", ".toml", ".typed")
     source = ROOT / "src"
-    wanted = {
-        str(path.relative_to(source))
-        for path in source.rglob("*")
-        if path.is_file() and path.suffix in (".py", ".js", ".css", ".html", ".md", ".toml", ".typed")
-    }
+    wanted = {str(path.relative_to(source)) for path in source.rglob("*") if path.name.endswith(ends)}
 
     assert {"regard/py.typed", "regard/lens/viewer/web/page.html"} <= wanted
-    assert wanted - held == set()
+    assert wanted - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
 @pytest.mark.slow  # builds the wheel
@@ -85,18 +81,14 @@ def test_what_a_package_index_shows(wheel):
     """Addresses of the one site, a classifier for each Python, and a README whose links are pages that exist."""
     archive = zipfile.ZipFile(wheel)
     (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-    text = archive.read(name).decode()
-    fields, _, readme = text.partition("\n\n")
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if not link.startswith("#")]
+    fields, _, readme = archive.read(name).decode().partition("\n\n")
+    links = re.findall(r"\]\(([^#)][^)]*)\)", readme)
     pages = [link.removeprefix(f"{SITE}/") for link in links if link.startswith(SITE)]
 
     assert f"Project-URL: Documentation, {SITE}" in fields
-    assert {f"Classifier: Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= set(
-        fields.splitlines()
-    )
-    assert [link for link in links if not link.startswith("https://")] == [] and len(pages) > 20
-    for page in pages:
-        assert (ROOT / "docs" / page.replace(".html", ".md")).is_file(), page
+    assert all(f"Classifier: Programming Language :: Python :: 3.{minor}\n" in fields for minor in (11, 12, 13))
+    assert all(link.startswith("https://") for link in links) and len(pages) > 20
+    assert [page for page in pages if not (ROOT / "docs" / page.replace(".html", ".md")).is_file()] == []
 
 
 @pytest.mark.sweep  # installs into a new environment; the workflow of the wheel computes in one, too
@@ -144,12 +136,7 @@ def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
     ):
         _, text = said(alone, "-c", code)
         assert text.splitlines()[-1].strip() == f"fix       pip install 'regard[{extra}]'", (code, text)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "attention-course",
-        "attention.html",
-        "run",
-        "slides-01.html",
-    ]
+    assert {each.name for each in tmp_path.iterdir()} == {"attention-course", "attention.html", "run", "slides-01.html"}
 
 
 @pytest.mark.sweep  # takes minutes: installs torch and transformers anew

@@ -5,6 +5,7 @@ conftest.py.
 import dataclasses
 import re
 import urllib.parse
+from functools import partial
 
 import numpy as np
 import pytest
@@ -209,48 +210,24 @@ def example(
     keys: how many there are, where they are not the queries · poison(q, k): changes the numbers before they are used
     """
     tokens = tuple(tokens or words(n))
-    named = Axis("text", tokens, tuple(token in ("[CLS]", "[SEP]") for token in tokens))
-    axes = (
-        {"text": named}
-        if keys is None
-        else {"text": named, "source": Axis.of([f" key{j}" for j in range(keys)], name="source")}
-    )
-    random = np.random.default_rng(seed)
+    axes = {"text": Axis("text", tokens, tuple(token in ("[CLS]", "[SEP]") for token in tokens))}
+    if keys is not None:
+        axes["source"] = Axis.of([f" key{j}" for j in range(keys)], name="source")
+    target = axes["source" if keys else "text"]
+    draw = partial(np.random.default_rng(seed).standard_normal, dtype=np.float32)
     calls, exact = [], []
     for layer in range(layers):
-        q = 2 * random.standard_normal((heads, n, depth), dtype=np.float32)
-        k = 2 * random.standard_normal((groups or heads, keys or n, depth), dtype=np.float32)
-        v, x = (
-            random.standard_normal(k.shape, dtype=np.float32),
-            random.standard_normal((n, heads * depth), dtype=np.float32),
-        )
+        q, k = 2 * draw((heads, n, depth)), 2 * draw((groups or heads, keys or n, depth))
+        v, x = draw(k.shape), draw((n, heads * depth))
         if poison is not None:
             poison(q, k)
         problem = Problem.of(q[None], k[None], None, mask=mask, **rules)
-        known = {
-            "mask": problem.mask,
-            "score": problem.score,
-            "scale": problem.scale,
-            "start": int(problem.query_start[0]),
-        }
-        target = axes["source" if keys else "text"]
-        found = measured(q, k, np.array(target.special), **known)
+        known = {name: getattr(problem, name) for name in ("mask", "score", "scale")}
+        known["start"] = int(problem.query_start[0])
         p = rg.attention_weights(q, k, mask=mask, **rules)
-        calls.append(
-            Call(
-                f"layers.{layer}.attention",
-                layer,
-                "text",
-                target.name,
-                q=q,
-                k=k,
-                **known,
-                **found,
-                v=v,
-                x=x,
-                out=np.nan_to_num(p) @ v.repeat(heads // len(v), 0),
-            )
-        )
+        arrays = {"q": q, "k": k, "v": v, "x": x, "out": np.nan_to_num(p) @ v.repeat(heads // len(v), 0)}
+        found = measured(q, k, np.array(target.special), **known)
+        calls.append(Call(f"layers.{layer}.attention", layer, "text", target.name, **arrays, **known, **found))
         exact.append(p)
     return Run("toy", "".join(tokens), axes, tuple(calls)), exact
 

@@ -54,3 +54,10 @@ def refused(*arguments, **more) -> str:
     assert err.startswith("regard: ")
     assert err.count("\n") == 1
     return err
+
+
+def done(*arguments, **more) -> str:
+    """The output of a command that succeeds."""
+    status, out, err = regard(*arguments, **more)
+    assert status == 0, err
+    return out

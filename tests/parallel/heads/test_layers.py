@@ -2,8 +2,9 @@
 
 import copy
 import functools
+import itertools
 import pickle
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -14,19 +15,10 @@ from torch.distributed.tensor.parallel import parallelize_module
 import regard as rg
 import regard.parallel as rp
 import regard.torch as rt
-from regard import Refused
 from regard.parallel.by_heads.style import divided
 from regard.torch import positions as places
-from tests.parallel.ranks import on_ranks
+from tests.parallel.ranks import on_ranks, refusal
 from tests.parallel.started import started
-
-
-class Case(NamedTuple):
-    """A layer, how it is called, and the sizes for which it is called so."""
-
-    make: Any
-    call: Any
-    ranks: tuple[int, ...] = (2, 3)
 
 
 def rows(seed: int, *shape: int, dtype=torch.float32) -> torch.Tensor:
@@ -76,34 +68,35 @@ def learned(layer):
 
 BY_HEAD = rg.causal() & (rg.query - rg.key <= rg.head + 1)
 Layer, Multi = functools.partial(rt.Attention, 12), functools.partial(rt.MultiHeadAttention, 12, 6)
-CASES = {
-    "whole groups": Case(lambda: Layer(6, bias=True), lambda layer: self_attention(layer, rg.causal())),
-    "three groups": Case(lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
-    "rotary, sinks, norms": Case(
+CASES = {  # a layer, and how it is called
+    "whole groups": (lambda: Layer(6, bias=True), lambda layer: self_attention(layer, rg.causal())),
+    "three groups": (lambda: Layer(6, 3, dropout=0.5), lambda layer: self_attention(layer, BY_HEAD)),
+    "rotary, sinks, norms": (
         lambda: Layer(6, 3, head_dim=4, value_dim=3, sinks=2, query_key_norm=True, positions=places.Rotary(4)),
         lambda layer: self_attention(layer, rg.causal()),
     ),
-    "more ranks than key heads": Case(
-        lambda: Layer(6, 2, bias=True, query_key_norm=True), lambda layer: self_attention(layer, BY_HEAD), (3,)
+    "more ranks than key heads": (
+        lambda: Layer(6, 2, bias=True, query_key_norm=True),
+        lambda layer: self_attention(layer, BY_HEAD),
     ),
-    "one key head": Case(lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
-    "learned positions": Case(
-        lambda: Layer(6, 2, positions=places.Buckets(6)), lambda layer: self_attention(layer, rg.causal()), (2, 3)
+    "one key head": (lambda: Layer(6, 1, dropout=0.2, bias=True), lambda layer: self_attention(layer, None)),
+    "learned positions": (
+        lambda: Layer(6, 2, positions=places.Buckets(6)),
+        lambda layer: self_attention(layer, rg.causal()),
     ),
-    "slopes": Case(lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, rg.causal())),
-    "bfloat16": Case(lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, rg.causal(), torch.bfloat16)),
-    "memory": Case(lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
-    "cache": Case(lambda: Layer(6, 2), with_cache),
-    "differential": Case(
+    "slopes": (lambda: Layer(6, positions=places.ALiBi(6)), lambda layer: self_attention(layer, rg.causal())),
+    "bfloat16": (lambda: Layer(6, 3).bfloat16(), lambda layer: self_attention(layer, rg.causal(), torch.bfloat16)),
+    "memory": (lambda: Layer(6, 2, memory_dim=10, bias=True), with_memory),
+    "cache": (lambda: Layer(6, 2), with_cache),
+    "differential": (
         lambda: rt.DifferentialAttention(12, 6, 2, depth=1, head_dim=2, positions=places.Rotary(2), dropout=0.2),
         lambda layer: self_attention(layer, BY_HEAD),
-        (2, 3),
     ),
-    "multi-head": Case(
+    "multi-head": (
         lambda: Multi(kdim=10, vdim=11, dropout=0.3, add_bias_kv=True, add_zero_attn=True),
         lambda layer: multi_head(layer, BY_HEAD),
     ),
-    "multi-head, one input": Case(lambda: Multi(batch_first=True), same_rows),
+    "multi-head, one input": (lambda: Multi(batch_first=True), same_rows),
 }
 
 
@@ -120,7 +113,7 @@ def training_step(layer, call) -> dict[str, torch.Tensor]:
 def whole(name: str):
     """The whole layer of a case."""
     torch.manual_seed(3)
-    return learned(CASES[name].make())
+    return learned(CASES[name][0]())
 
 
 def twice(layer, call) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], str]:
@@ -129,66 +122,42 @@ def twice(layer, call) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]
     return training_step(layer, call), training_step(other, call), str(layer.part)
 
 
-def divided_steps(ranks: int) -> dict[str, Any]:
-    """Each case on this rank: a step of the divided layer, and one of a copy of it."""
+def divided_steps(ranks: int) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """Each case on this rank: a step of the divided layer, and one of a copy of it; and what is refused."""
     mesh, found = init_device_mesh("cpu", (ranks,)), {}
-    for name, case in CASES.items():
-        if mesh.size() not in case.ranks:
-            continue
+    for name, (_, call) in CASES.items():
         layer = whole(name)
         if mesh.get_local_rank():
             torch.nn.init.zeros_(next(layer.parameters()))  # the parameters of rank 0 count
         model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([torch.nn.ModuleDict({"attention": layer})])})
         parallelize_module(model, mesh, {"layers.*.attention": rp.HeadParallel()})
-        found[name] = twice(layer, case.call)
-    if mesh.size() == 2:
-        found["refusals"] = refusals(mesh)
-    return found
+        found[name] = twice(layer, call)
+    return found, refusals(mesh) if ranks == 2 else {}
 
 
-def refusals(mesh) -> list[str]:
-    """What is refused on this rank; rank 1 alone does something else, and every rank says so."""
+def refusals(mesh) -> dict[str, str | None]:
+    """What is refused on this rank, by a part of it; rank 1 alone does something else, and every rank says so."""
     last = mesh.get_local_rank() == 1
-    layer, multi = Layer(6), Multi()
-    for each in (layer, multi):
-        parallelize_module(each, mesh, rp.HeadParallel())
-    x = torch.zeros(2, 5, 12)
 
-    def of(function) -> str:
-        try:
-            function()
-        except Refused as refused:
-            return str(refused)
-        return "nothing"
+    def divide(layer):
+        parallelize_module(layer, mesh, rp.HeadParallel())
+        return layer
 
-    return [
-        of(lambda: parallelize_module(torch.nn.Linear(2, 2), mesh, rp.HeadParallel())),
-        of(lambda: parallelize_module(layer, mesh, rp.HeadParallel())),
-        of(lambda: parallelize_module(Layer(1), mesh, rp.HeadParallel())),
-        of(lambda: parallelize_module(Layer(6 if last else 3), mesh, rp.HeadParallel())),
-        of(lambda: layer(torch.zeros(2, 5, 13) if last else x)),
-        of(lambda: layer(torch.zeros(2, 6, 12) if last else x)),
-        of(lambda: layer.train(not last)(x)),
-        of(lambda: multi(x, x, x)),
-        of(lambda: pickle.dumps(layer)),
-        of(lambda: layer.train()(DTensor.from_local(x, mesh, [Replicate()]))),
-        of(lambda: layer.train()(x, mask=torch.ones(2, 6, 5, 5, dtype=torch.bool))),
-    ]
-
-
-REFUSALS = [
-    "cannot be divided",
-    "DividedAttention",
-    "at most 1 ranks",
-    "the ranks disagree about the layer",
-    "(2, 5, 13)",
-    "the ranks disagree about the inputs",
-    "the ranks disagree about training",
-    "need_weights=False",
-    "state_dict()",
-    "an input is a DTensor",
-    "broadcasts to (B, H, Q, K)",
-]
+    layer, multi, x = divide(Layer(6)), divide(Multi()), torch.zeros(2, 5, 12)
+    calls = {
+        "cannot be divided": lambda: divide(torch.nn.Linear(2, 2)),
+        "DividedAttention": lambda: divide(layer),
+        "at most 1 ranks": lambda: divide(Layer(1)),
+        "the ranks disagree about the layer": lambda: divide(Layer(6 if last else 3)),
+        "(2, 5, 13)": lambda: layer(torch.zeros(2, 5, 13) if last else x),
+        "the ranks disagree about the inputs": lambda: layer(torch.zeros(2, 6, 12) if last else x),
+        "the ranks disagree about training": lambda: layer.train(not last)(x),
+        "need_weights=False": lambda: multi(x, x, x),
+        "state_dict()": lambda: pickle.dumps(layer),
+        "an input is a DTensor": lambda: layer.train()(DTensor.from_local(x, mesh, [Replicate()])),
+        "broadcasts to (B, H, Q, K)": lambda: layer.train()(x, mask=torch.ones(2, 6, 5, 5, dtype=torch.bool)),
+    }
+    return {text: refusal(call) for text, call in calls.items()}
 
 
 def own_part(name: str, layer, part: rp.Heads, wanted: torch.Tensor) -> torch.Tensor:
@@ -215,11 +184,9 @@ def test_layers_over_processes(ranks):
     """Outputs and gradients of one process up to rounding; bits that are the same on every rank and in a second run."""
     done = started(ranks, __name__, "divided_steps", ranks)
     assert [status for status, _, _ in done] == [0] * ranks, done
-    by_rank = [found for _, found, _ in done]
-    compared(by_rank, [name for name, case in CASES.items() if ranks in case.ranks])
-    if ranks == 2:
-        for told in zip(*(each["refusals"] for each in by_rank), REFUSALS, strict=True):
-            assert told[2] in told[0] and told[2] in told[1], told
+    compared([found for _, (found, _), _ in done], CASES)
+    for _, (_, refused), _ in done:
+        assert all(text in told for text, told in refused.items()), refused
 
 
 def test_simulated_ranks():
@@ -229,9 +196,7 @@ def test_simulated_ranks():
         layers = {(name, rank): whole(name) for name in names for rank in range(ranks)}
 
         def steps(transport, layers=layers) -> dict[str, Any]:
-            return {
-                name: twice(divided(layers[name, transport.rank], transport, 0), CASES[name].call) for name in names
-            }
+            return {name: twice(divided(layers[name, transport.rank], transport, 0), CASES[name][1]) for name in names}
 
         compared(on_ranks(ranks, steps), names)
 
@@ -241,30 +206,25 @@ def compared(by_rank, names) -> None:
     ranks = len(by_rank)
     for name in names:
         layer = whole(name)
-        wanted = training_step(layer, CASES[name].call)
+        wanted = training_step(layer, CASES[name][1])
         near = {"rtol": 0.05, "atol": 0.05} if name == "bfloat16" else {"rtol": 1e-4, "atol": 1e-5}
-        holders: dict[str, list[tuple[rp.Heads, torch.Tensor]]] = {}
+        held: dict[str, list[tuple[rp.Heads, torch.Tensor]]] = {}
         for rank in range(ranks):
             found, again, told = by_rank[rank][name]
             H, G = (6, 6) if isinstance(layer, rt.MultiHeadAttention) else (layer.heads, layer.kv_heads)
             part = rp.heads(rank, ranks=ranks, heads=H, key_heads=G)
             assert told == str(part) and found.keys() == wanted.keys()
             for key, value in found.items():
-                torch.testing.assert_close(
-                    value, own_part(key, layer, part, wanted[key]), msg=lambda text, key=key: f"{key}: {text}", **near
-                )
+                own = own_part(key, layer, part, wanted[key])
+                torch.testing.assert_close(value, own, **near)
                 assert torch.equal(value, again[key]), f"{name}: {key} of a copy, in a second run"
-                holders.setdefault(key, []).append((part, value))
-        for key, held in holders.items():
-            for (part, value), (other, theirs) in ((one, two) for one in held for two in held):
+                held.setdefault(key, []).append((part, value))
+        for key, pairs in held.items():
+            for (part, value), (other, theirs) in itertools.combinations(pairs, 2):
                 projection = key.startswith(("k.", "v.")) and part.key == other.key
-                if projection or not same_on_no_two_ranks(key):
+                if projection or not key.startswith(OF_A_RANK):
                     assert torch.equal(value, theirs), f"{name}: {key} of ranks {part.rank} and {other.rank}"
 
 
-def same_on_no_two_ranks(key: str) -> bool:
-    """Whether a gradient is that of the heads of a rank; all others have the same bits everywhere."""
-    return key.startswith(("q.", "k.", "v.", "q_proj", "k_proj", "v_proj", "in_proj", "bias_", "sinks")) or key in (
-        "o.weight",
-        "out_proj.weight",
-    )
+# Gradients of the heads of a rank; all others have the same bits everywhere.
+OF_A_RANK = ("q.", "k.", "v.", "q_proj", "k_proj", "v_proj", "in_proj", "bias_", "sinks", "o.weight", "out_proj.weight")
