@@ -19,8 +19,14 @@ from regard.models.encoder import Encoder
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
 
 
-def drawn(*shape, vocabulary=40, seed=1):
-    return torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))
+TOKENS = torch.tensor([[1, 2, 3], [4, 5, 6]])
+WRITER, MEMORY = Config(**SMALL), torch.zeros(1, 2, 24)
+JUDGE = ClassifierConfig(**SMALL, classes=2)
+PICTURE = VisionConfig(height=8, width=8, patch=4, classes=2)
+
+
+def writes(**more):
+    return lambda: LanguageModel(WRITER)(TOKENS[:1], **more)
 
 
 def reasons(call) -> list[str]:
@@ -63,28 +69,16 @@ def test_a_config_that_cannot_work_is_refused(make, expected):
 @pytest.mark.parametrize(
     "call, expected",
     [
-        (lambda: LanguageModel(Config(**SMALL))(torch.zeros(3)), ["tokens have the wrong dtype or shape"]),
+        (lambda: LanguageModel(WRITER)(torch.zeros(3)), ["tokens have the wrong dtype or shape"]),
         (
-            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), cache=[], positions=torch.arange(3)),
+            writes(cache=[], positions=torch.arange(3)),
             ["the cache belongs to another model", "positions cannot be combined with a cache"],
         ),
-        (lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), rows=[2]), ["rows requires a cache"]),
-        (
-            lambda: LanguageModel(Config(**SMALL))(drawn(1, 3), memory=torch.zeros(1, 2, 24)),
-            ["the block has no cross-attention"],
-        ),
-        (
-            lambda: Encoder(TextConfig(**SMALL))(drawn(2, 3), lengths=[3, 0]),
-            ["lengths are invalid"],
-        ),
-        (
-            lambda: SequenceClassifier(ClassifierConfig(**SMALL, classes=2)).packed(drawn(5), [3, 1]),
-            ["lengths do not match the tokens"],
-        ),
-        (
-            lambda: VisionTransformer(VisionConfig(height=8, width=8, patch=4, classes=2))(torch.zeros(1, 1, 8, 8)),
-            ["the images do not fit the model"],
-        ),
+        (writes(rows=[2]), ["rows requires a cache"]),
+        (writes(memory=MEMORY), ["the block has no cross-attention"]),
+        (lambda: Encoder(TextConfig(**SMALL))(TOKENS, lengths=[3, 0]), ["lengths are invalid"]),
+        (lambda: SequenceClassifier(JUDGE).packed(TOKENS[0], [1, 1]), ["lengths do not match the tokens"]),
+        (lambda: VisionTransformer(PICTURE)(torch.zeros(1, 1, 8, 8)), ["the images do not fit the model"]),
     ],
 )
 def test_a_call_that_does_not_fit_is_refused(call, expected):

@@ -1,8 +1,7 @@
 """Models: they compute what the models they are named after compute, and what must not matter does not."""
 
-import copy
 import json
-import pickle
+import re
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ from regard.models import (
     VisionConfig,
     VisionTransformer,
     generate,
-    load,
-    save,
 )
 from regard.models.blocks import Block, FeedForward
 from regard.models.config import TextConfig
@@ -35,199 +32,129 @@ POSITIONS = ("rotary", "learned", "alibi", "sinusoidal", "none")
 
 def seeded(make, *args, **kwargs):
     torch.manual_seed(0)
-    return make(*args, **kwargs).eval()
+    found = make(*args, **kwargs)
+    return found.eval() if isinstance(found, nn.Module) else found
 
 
 def drawn(*shape, vocabulary=40, seed=1):
     return torch.randint(vocabulary, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def models():
-    """One of each kind, and a call that gives its loss."""
-    tokens, targets = drawn(3, 9), drawn(3, 9, seed=2)
-    label = torch.tensor([0, 1, 2])
+def written(model):
+    """The logits and the loss of a language model."""
+    return model(drawn(3, 9), drawn(3, 9, seed=2))
+
+
+def paired(model):
+    return model(drawn(3, 9), drawn(3, 5), drawn(3, 5, seed=2), lengths=[9, 4, 7])
+
+
+def judged(model):
+    return model(drawn(3, 9), torch.tensor([0, 1, 2]), lengths=[9, 4, 7])
+
+
+def seen(model):
     images = torch.randn(3, 2, 8, 8, generator=torch.Generator().manual_seed(3))
-    gpt = seeded(LanguageModel, Config.gpt(**SMALL))
-    llama = seeded(LanguageModel, Config.llama(**SMALL, kv_heads=2, window=5))
-    post = seeded(LanguageModel, Config(**SMALL, norm_first=False, feed_forward="gelu"))
-    pair = seeded(EncoderDecoder, TranslationConfig(**SMALL, source_vocabulary=40, encoder_layers=1))
-    mean = seeded(SequenceClassifier, ClassifierConfig(**SMALL, classes=3))
-    first = seeded(SequenceClassifier, ClassifierConfig(**SMALL, classes=3, pooling="first", window=4))
-    vision = seeded(
-        VisionTransformer, VisionConfig(height=8, width=8, patch=4, channels=2, classes=3, d_model=24, layers=2)
-    )
-    return {
-        "gpt": (gpt, lambda model: model(tokens, targets)),
-        "llama": (llama, lambda model: model(tokens, targets)),
-        "post-norm": (post, lambda model: model(tokens, targets)),
-        "encoder-decoder": (pair, lambda model: model(tokens, tokens[:, :5], targets[:, :5], lengths=[9, 4, 7])),
-        "classifier": (mean, lambda model: model(tokens, label, lengths=[9, 4, 7])),
-        "first row": (first, lambda model: model(tokens, label, lengths=[9, 4, 7])),
-        "vision": (vision, lambda model: model(images, label)),
-    }
+    return model(images, torch.tensor([0, 1, 2]))
 
 
-KINDS = tuple(models())
+PICTURES = {"height": 8, "width": 8, "patch": 4, "channels": 2, "classes": 3, "d_model": 24, "layers": 2}
+# One of each kind, and a call that gives its logits and its loss.
+MODELS = {
+    "gpt": (LanguageModel, Config.gpt(**SMALL), written),
+    "llama": (LanguageModel, Config.llama(**SMALL, kv_heads=2, window=5), written),
+    "post-norm": (LanguageModel, Config(**SMALL, norm_first=False, feed_forward="gelu"), written),
+    "encoder-decoder": (
+        EncoderDecoder,
+        TranslationConfig(**SMALL, source_vocabulary=40, encoder_layers=1),
+        paired,
+    ),
+    "classifier": (SequenceClassifier, ClassifierConfig(**SMALL, classes=3), judged),
+    "first row": (SequenceClassifier, ClassifierConfig(**SMALL, classes=3, pooling="first", window=4), judged),
+    "vision": (VisionTransformer, VisionConfig(**PICTURES), seen),
+}
 
 
-def copied(own: nn.Module, given: dict):
-    """The model with these weights; every one of its own has to be given."""
-    assert own.state_dict().keys() == given.keys()
-    with torch.no_grad():
-        for name, tensor in own.state_dict().items():
-            tensor.copy_(given[name])
-    return own
+def made(kind):
+    """A model of a kind, and its call."""
+    make, config, call = MODELS[kind]
+    return seeded(make, config), call
 
 
 # ---- the models they are named after ---------------------------------------------------------------------------------
 
-
-def llama():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    theirs = seeded(
-        LlamaForCausalLM,
-        LlamaConfig(
-            vocab_size=40,
-            hidden_size=24,
-            intermediate_size=56,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=32,
-            rms_norm_eps=1e-5,
-            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
-        ),
-    )
-    state, given = theirs.state_dict(), {}
-    given["embed.tokens.weight"], given["output.weight"] = state["model.embed_tokens.weight"], state["lm_head.weight"]
-    given["stack.norm.weight"] = state["model.norm.weight"]
-    for layer in range(2):
-        block, their = f"stack.blocks.{layer}.", f"model.layers.{layer}."
-        for part in "qkvo":
-            given[f"{block}attention.part.{part}.weight"] = state[f"{their}self_attn.{part}_proj.weight"]
-        for part in ("gate", "up", "down"):
-            given[f"{block}feed_forward.part.{part}.weight"] = state[f"{their}mlp.{part}_proj.weight"]
-        given[f"{block}attention.norm.weight"] = state[f"{their}input_layernorm.weight"]
-        given[f"{block}feed_forward.norm.weight"] = state[f"{their}post_attention_layernorm.weight"]
-    return theirs, copied(LanguageModel(Config.llama(**SMALL, kv_heads=2, hidden=56, rotary_base=500.0)).eval(), given)
+# The names of transformers, as regular expressions, and ours.
+NAMES = {
+    r"^(model|transformer|vit)\.": "",
+    r"^(layers|h)\.": "stack.blocks.",
+    r"(self_attn|attn|attention)\.(.)_proj\.": r"attention.part.\2.",
+    r"mlp\.(gate|up|down)_proj": r"feed_forward.part.\1",
+    r"mlp\.(c_fc|fc1)": "feed_forward.part.up",
+    r"mlp\.(c_proj|fc2)": "feed_forward.part.down",
+    r"input_layernorm|ln_1|layernorm_before": "attention.norm",
+    r"post_attention_layernorm|ln_2|layernorm_after": "feed_forward.norm",
+    r"^(norm|ln_f|layernorm)\.": "stack.norm.",
+    r"embed_tokens|wte": "embed.tokens",
+    r"wpe": "embed.places",
+    r"lm_head": "output",
+    r"embeddings\.cls_token": "whole",
+    r"embeddings\.position_embeddings": "places.weight",
+    r"embeddings\.patch_embeddings\.projection": "embed",
+    r"classifier": "head",
+}
 
 
-def transposed(weight):
-    """What a Conv1D of GPT-2 keeps, as a Linear does."""
-    return weight.mT if weight.ndim == 2 else weight
-
-
-def gpt2():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    theirs = seeded(GPT2LMHeadModel, GPT2Config(vocab_size=40, n_embd=24, n_layer=2, n_head=4, n_positions=32))
+def copied(ours, theirs):
+    """Our model with the weights of theirs, none of which is 0; every one of our own is given."""
+    state = {}
     with torch.no_grad():
         for weight in theirs.parameters():
-            weight += 0.1 * torch.randn_like(weight)  # biases begin as 0, and would be compared with nothing
-    state = theirs.transformer.state_dict()
-    given = {"embed.tokens.weight": state["wte.weight"], "embed.places.weight": state["wpe.weight"]}
-    names = {
-        "attn.c_proj": "attention.part.o",
-        "mlp.c_fc": "feed_forward.part.up",
-        "mlp.c_proj": "feed_forward.part.down",
-    }
-    for kind in ("weight", "bias"):
-        given[f"stack.norm.{kind}"] = state[f"ln_f.{kind}"]
-        for layer in range(2):
-            block, their = f"stack.blocks.{layer}.", f"h.{layer}."
-            for part, theirs_part in zip("qkv", state[f"{their}attn.c_attn.{kind}"].chunk(3, dim=-1)):
-                given[f"{block}attention.part.{part}.{kind}"] = transposed(theirs_part)
-            for theirs_part, part in names.items():
-                given[f"{block}{part}.{kind}"] = transposed(state[f"{their}{theirs_part}.{kind}"])
-            for theirs_part, part in {"ln_1": "attention", "ln_2": "feed_forward"}.items():
-                given[f"{block}{part}.norm.{kind}"] = state[f"{their}{theirs_part}.{kind}"]
-    return theirs, copied(LanguageModel(Config.gpt(**SMALL)).eval(), given)
+            weight += 0.1 * torch.randn_like(weight)
+    for name, weight in theirs.state_dict().items():
+        weight = weight.mT if "c_" in name and weight.ndim == 2 else weight  # a Conv1D of GPT-2
+        several = "attn.c_attn" in name  # queries, keys and values in one
+        for part, piece in zip("qkv", weight.chunk(3)) if several else [("o", weight)]:
+            renamed = name.replace("attn.c_attn", f"attn.{part}_proj").replace("attn.c_proj", "attn.o_proj")
+            for old, new in NAMES.items():
+                renamed = re.sub(old, new, renamed)
+            state[renamed] = piece
+    own = ours.state_dict()
+    assert own.keys() <= state.keys()
+    ours.load_state_dict({name: state[name].reshape(tensor.shape) for name, tensor in own.items()})
+    return ours.eval()
 
 
-@pytest.mark.parametrize("make", [llama, gpt2])
+def llama(T):
+    sizes = {"vocab_size": 40, "hidden_size": 24, "intermediate_size": 56, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5}
+    rope = {"rope_type": "default", "rope_theta": 500.0}
+    theirs = T.LlamaForCausalLM(T.LlamaConfig(**sizes, **heads, rope_parameters=rope))
+    return theirs, LanguageModel(Config.llama(**SMALL, kv_heads=2, hidden=56, rotary_base=500.0)), drawn(2, 32)
+
+
+def gpt2(T):
+    theirs = T.GPT2LMHeadModel(T.GPT2Config(vocab_size=40, n_embd=24, n_layer=2, n_head=4, n_positions=32))
+    return theirs, LanguageModel(Config.gpt(**SMALL)), drawn(2, 32)
+
+
+def vit(T):
+    sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    image = {"image_size": [8, 12], "patch_size": 4, "num_channels": 2, "num_labels": 3, "layer_norm_eps": 1e-5}
+    theirs = T.ViTForImageClassification(T.ViTConfig(**sizes, **image))
+    parts = {"hidden": 48, "norm": "layer", "feed_forward": "gelu", "bias": True}
+    return theirs, VisionTransformer(VisionConfig(**PICTURES | {"width": 12}, **parts)), torch.randn(2, 2, 8, 12)
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, vit])
 @torch.no_grad()
 def test_logits_are_those_of_transformers(make):
     """With the same weights, logits are off by no more than theirs in float32 are from theirs in float64 (twice, for
-    luck).
+    luck); patches by a linear layer are patches by a convolution.
     """
-    theirs, ours = make()
-    tokens = drawn(2, 32)
-    single, found = theirs(tokens).logits, ours(tokens)
-    truth = theirs.double()(tokens).logits
-
-    assert (found - truth).abs().max() <= 2 * (single - truth).abs().max()
-
-
-@torch.no_grad()
-def test_a_vision_transformer_is_that_of_transformers():
-    """Patches by a linear layer are patches by a convolution; the rest is ViT's, weights and all."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    theirs = seeded(
-        ViTForImageClassification,
-        ViTConfig(
-            hidden_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=48,
-            image_size=[8, 12],
-            patch_size=4,
-            num_channels=2,
-            num_labels=3,
-            layer_norm_eps=1e-5,
-        ),
-    )
-    for weight in theirs.parameters():
-        weight += 0.1 * torch.randn_like(weight)
-    config = VisionConfig(
-        height=8,
-        width=12,
-        patch=4,
-        channels=2,
-        classes=3,
-        d_model=24,
-        layers=2,
-        hidden=48,
-        norm="layer",
-        feed_forward="gelu",
-        bias=True,
-    )
-    ours = VisionTransformer(config).eval()
-    images = torch.randn(2, 2, 8, 12)
-    state = list(theirs.state_dict().items())
-    assert [tuple(tensor.shape) for name, tensor in state][:4] == [(1, 1, 24), (1, 7, 24), (24, 2, 4, 4), (24,)]
-    given = dict(zip(("whole", "places.weight", "embed.weight", "embed.bias"), (tensor for _, tensor in state)))
-    given["embed.weight"] = given["embed.weight"].flatten(1)
-    words = {
-        "query": "attention.part.q",
-        "key": "attention.part.k",
-        "value": "attention.part.v",
-        "attention.output.dense": "attention.part.o",
-        "q_proj": "attention.part.q",
-        "k_proj": "attention.part.k",
-        "v_proj": "attention.part.v",
-        "o_proj": "attention.part.o",
-        "intermediate.dense": "feed_forward.part.up",
-        "output.dense": "feed_forward.part.down",
-        "fc1": "feed_forward.part.up",
-        "fc2": "feed_forward.part.down",
-        "layernorm_before": "attention.norm",
-        "layernorm_after": "feed_forward.norm",
-    }
-    for name, tensor in state[4:]:
-        path, kind = name.rsplit(".", 1)
-        if path.endswith("vit.layernorm"):
-            given[f"stack.norm.{kind}"] = tensor
-        elif path == "classifier":
-            given[f"head.{kind}"] = tensor
-        else:
-            layer = next(part for part in path.split(".") if part.isdigit())
-            part = next(words[word] for word in words if path.endswith(word))
-            given[f"stack.blocks.{layer}.{part}.{kind}"] = tensor
-    copied(ours, {name: tensor.reshape(ours.state_dict()[name].shape) for name, tensor in given.items()})
-    single, found = theirs(images).logits, ours(images)
-    truth = theirs.double()(images.double()).logits
+    theirs, ours, given = seeded(make, pytest.importorskip("transformers"))
+    copied(ours, theirs.eval())
+    single, found = theirs(given).logits, ours(given)
+    truth = theirs.double()(given.double() if given.is_floating_point() else given).logits
 
     assert (found - truth).abs().max() <= 2 * (single - truth).abs().max()
 
@@ -238,9 +165,8 @@ def test_blocks_are_those_of_torch(norm_first):
     last.
     """
     torch.manual_seed(0)
-    theirs = nn.TransformerDecoderLayer(
-        16, 4, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm_first
-    ).double()
+    options = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": norm_first}
+    theirs = nn.TransformerDecoderLayer(16, 4, 32, **options).double()
     ours = Block(
         Attention(16, 4, bias=True),
         FeedForward(16, 32, nn.GELU()),
@@ -248,40 +174,33 @@ def test_blocks_are_those_of_torch(norm_first):
         cross=Attention(16, 4, bias=True),
         norm_first=norm_first,
     ).double()
-    with torch.no_grad():
-        for residual, attention, norm in (
-            (ours.attention, theirs.self_attn, theirs.norm1),
-            (ours.cross, theirs.multihead_attn, theirs.norm2),
-        ):
-            residual.norm.load_state_dict(norm.state_dict())
-            residual.part.o.load_state_dict(attention.out_proj.state_dict())
-            for own, weight, bias in zip(
-                (residual.part.q, residual.part.k, residual.part.v),
-                attention.in_proj_weight.chunk(3),
-                attention.in_proj_bias.chunk(3),
-            ):
-                own.weight.copy_(weight)
-                own.bias.copy_(bias)
-        ours.feed_forward.norm.load_state_dict(theirs.norm3.state_dict())
-        ours.feed_forward.part.up.load_state_dict(theirs.linear1.state_dict())
-        ours.feed_forward.part.down.load_state_dict(theirs.linear2.state_dict())
-    x, memory = torch.randn(2, 2, 7, 16, dtype=torch.float64)
-    inputs = x.requires_grad_(), memory.requires_grad_()
+    given = {}
+    for name, value in theirs.state_dict().items():
+        for old, new in {
+            "self_attn": "attention.part",
+            "multihead_attn": "cross.part",
+            "out_proj": "o",
+            "linear1": "feed_forward.part.up",
+            "linear2": "feed_forward.part.down",
+            "norm1": "attention.norm",
+            "norm2": "cross.norm",
+            "norm3": "feed_forward.norm",
+        }.items():
+            name = name.replace(old, new)
+        several = "in_proj_" in name
+        for part, piece in zip("qkv", value.chunk(3)) if several else [("", value)]:
+            given[name.replace("in_proj_", f"{part}.")] = piece
+    ours.load_state_dict(given)
+    x, memory = torch.randn(2, 2, 7, 16, dtype=torch.float64, requires_grad=True)
     future = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    expected, found = theirs(*inputs, tgt_mask=future), ours(*inputs, mask=rg.causal())
+    expected, found = theirs(x, memory, tgt_mask=future), ours(x, memory, mask=rg.causal())
     slope = torch.randn_like(expected)
 
-    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
-    for own, their in zip(torch.autograd.grad(found, inputs, slope), torch.autograd.grad(expected, inputs, slope)):
+    for own, their in zip(
+        (found, *torch.autograd.grad(found, (x, memory), slope)),
+        (expected, *torch.autograd.grad(expected, (x, memory), slope)),
+    ):
         assert torch.allclose(own, their, rtol=0, atol=1e-12)
-
-
-def test_patches_are_those_of_a_convolution():
-    """Rows of pixels times a matrix are a convolution whose stride is its size."""
-    images, weight = torch.randn(2, 3, 8, 12, dtype=torch.float64), torch.randn(5, 3, 4, 4, dtype=torch.float64)
-
-    expected = nn.functional.conv2d(images, weight, stride=4).flatten(2).transpose(1, 2)
-    assert torch.allclose(patches(images, 4) @ weight.flatten(1).T, expected, rtol=0, atol=1e-12)
 
 
 # ---- what must not matter --------------------------------------------------------------------------------------------
@@ -318,13 +237,9 @@ def test_padding_changes_nothing(kind):
     """Whatever stands behind the end of a text: every number stays, bit for bit; and without padding it is the same but
     for rounding.
     """
-    model = models()[kind][0].double()
-    lengths = [9, 4, 7]
-    tokens, text = drawn(3, 9), drawn(3, 5, seed=2)
-    other = tokens.clone()
-    for row, length in enumerate(lengths):
-        other[row, length:] = (tokens[row, length:] + 1) % 40
-    given = (text,) if kind == "encoder-decoder" else ()
+    model, lengths, tokens = made(kind)[0].double(), [9, 4, 7], drawn(3, 9)
+    other = torch.where(torch.arange(9) < torch.tensor(lengths)[:, None], tokens, (tokens + 1) % 40)
+    given = (drawn(3, 5, seed=2),) if kind == "encoder-decoder" else ()
     found = model(tokens, *given, lengths=lengths)
 
     assert torch.equal(model(other, *given, lengths=lengths), found)
@@ -337,25 +252,23 @@ def test_padding_changes_nothing(kind):
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @torch.no_grad()
 def test_packed_texts_are_texts(positions, pooling):
-    """Texts side by side in one row are judged as each alone."""
-    model = seeded(
-        SequenceClassifier, ClassifierConfig(**SMALL, positions=positions, classes=3, pooling=pooling)
-    ).double()
+    """Texts side by side in one row are judged as each alone; with a mask of documents and positions that begin anew,
+    so are the logits of a language model.
+    """
+    config = ClassifierConfig(**SMALL, positions=positions, classes=3, pooling=pooling)
+    judge, writer = (
+        seeded(make, each).double()
+        for make, each in ((SequenceClassifier, config), (LanguageModel, Config(**SMALL, positions=positions)))
+    )
     texts = [drawn(n, seed=n) for n in (5, 1, 9)]
-    found = model.packed(torch.cat(texts), [5, 1, 9])
+    whole, places = torch.cat(texts), torch.cat([torch.arange(len(text)) for text in texts])
+    packed = writer(whole[None], mask=rg.documents(lengths=[5, 1, 9]), positions=places)[0]
 
-    assert torch.allclose(found, torch.cat([model(text[None]) for text in texts]), rtol=0, atol=1e-12)
-
-
-@torch.no_grad()
-def test_packed_documents_are_texts_for_a_language_model():
-    """With a mask of documents and positions that begin anew, logits are those of each text alone."""
-    model = seeded(LanguageModel, Config.gpt(**SMALL)).double()
-    texts = [drawn(n, seed=n) for n in (5, 1, 9)]
-    places = torch.cat([torch.arange(len(text)) for text in texts])
-    found = model(torch.cat(texts)[None], mask=rg.documents(lengths=[5, 1, 9]), positions=places)
-
-    assert torch.allclose(found[0], torch.cat([model(text[None])[0] for text in texts]), rtol=0, atol=1e-12)
+    for found, alone in (
+        (judge.packed(whole, [5, 1, 9]), [judge(text[None]) for text in texts]),
+        (packed, [writer(text[None])[0] for text in texts]),
+    ):
+        assert torch.allclose(found, torch.cat(alone), rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
@@ -384,12 +297,12 @@ def test_targets_that_do_not_count():
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_gradients_reach_every_parameter(kind):
     """Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0
     without rotation.
     """
-    model, call = models()[kind]
+    model, call = made(kind)
     call(model)[1].backward()
 
     for name, parameter in model.named_parameters():
@@ -398,27 +311,13 @@ def test_gradients_reach_every_parameter(kind):
             assert parameter.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("kind", ["gpt", "llama", "vision"])
-def test_a_model_learns_one_batch_by_heart(kind):
-    """Forty steps of Adam on one batch bring the loss near 0."""
-    model, call = models()[kind]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(40):
-        loss = call(model.train())[1]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    assert loss < 0.05
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 @torch.no_grad()
 def test_a_new_model_knows_nothing(kind):
     """Before training, the loss is that of a guess, the logarithm of how many answers there are; of a tied table, near
     it.
     """
-    model, call = models()[kind]
+    model, call = made(kind)
     logits, loss = call(model)
 
     assert abs(loss - np.log(logits.shape[-1])) < (1 if getattr(model.config, "tied", False) else 0.1)
@@ -428,35 +327,19 @@ def test_dropout_falls_in_training_only():
     """Two calls differ in training, are the same in evaluation, and the same again from the same state of torch's
     generator.
     """
-    model = seeded(LanguageModel, Config(**SMALL, dropout=0.2))
-    tokens = drawn(2, 9)
+    model, tokens = seeded(LanguageModel, Config(**SMALL, dropout=0.2)), drawn(2, 9)
     assert torch.equal(model(tokens), model(tokens))
-    model.train()
-    state = torch.get_rng_state()
-    first, second = model(tokens), model(tokens)
-    torch.set_rng_state(state)
+    torch.manual_seed(3)
+    first, second = model.train()(tokens), model(tokens)
+    torch.manual_seed(3)
 
-    assert not torch.equal(first, second)
-    assert torch.equal(model(tokens), first)
-
-
-@pytest.mark.sweep
-def test_a_compiled_model_is_the_model():
-    """torch.compile takes it as one graph; loss and gradients have the same bits."""
-    model = seeded(LanguageModel, Config(**SMALL | {"layers": 1}, window=5, positions="alibi", softcap=20.0))
-    tokens, targets = drawn(2, 9), drawn(2, 9, seed=2)
-    found = []
-    for call in (model, torch.compile(model, fullgraph=True, backend="aot_eager")):
-        _, loss = call(tokens, targets)
-        found.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
-
-    assert all(map(torch.equal, *found))
+    assert not torch.equal(first, second) and torch.equal(model(tokens), first)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "vision"])
 def test_mixed_precision_is_near(kind, recwarn):
     """Under autocast the loss is that of float32 to 16-bit rounding, norms see float32, and gradients are finite."""
-    model, call = models()[kind]
+    model, call = made(kind)
     with torch.autocast("cpu", torch.bfloat16):
         _, loss = call(model)
     loss.backward()
@@ -471,41 +354,23 @@ def test_mixed_precision_is_near(kind, recwarn):
 @torch.no_grad()
 def test_autocast_writes():
     """Caches are made in the dtype that autocast computes in, and in that of a model in 16 bits."""
-    model, reading = models()["gpt"][0], models()["encoder-decoder"][0].reading(drawn(2, 5), lengths=[5, 2])
+    model, reading = made("gpt")[0], made("encoder-decoder")[0].reading(drawn(2, 5), lengths=[5, 2])
     with torch.autocast("cpu", torch.bfloat16):
-        texts = (
-            generate(model, [[1], [2, 3]], tokens=3, greedy=True),
-            generate(reading, [[1], [2, 3]], tokens=3, greedy=True),
-        )
+        texts = [generate(each, [[1], [2, 3]], tokens=3, greedy=True) for each in (model, reading)]
         assert {each.dtype.name for each in model.cache(1)} == {"bfloat16"}
     assert {each.dtype.name for each in model.half().cache(1)} == {"float16"}
+    texts.append(generate(model, [[1], [2]], tokens=3, greedy=True))
 
-    assert [[len(text) for text in each] for each in (*texts, generate(model, [[1], [2]], tokens=3, greedy=True))] == [
-        [3, 3]
-    ] * 3
+    assert {len(text) for each in texts for text in each} == {3}
 
 
 # ---- copies and files ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@torch.no_grad()
-def test_a_copy_is_the_model(kind, tmp_path):
-    """Copied, pickled, loaded from a state_dict or from a file, it gives the same bits."""
-    model, call = models()[kind]
-    fresh = type(model)(model.config).eval()
-    assert not torch.equal(call(fresh)[0], call(model)[0])
-    fresh.load_state_dict(model.state_dict())
-    save(tmp_path, model)
-
-    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), fresh, load(tmp_path).model):
-        assert torch.equal(call(other)[0], call(model)[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_config_is_plain_data(kind):
     """Through JSON and back it is equal, and hashes alike."""
-    config = models()[kind][0].config
+    config = made(kind)[0].config
     again = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
 
     assert again == config and hash(again) == hash(config)
@@ -516,24 +381,13 @@ def test_a_config_is_plain_data(kind):
 
 @torch.no_grad()
 def test_text_attends_to_a_picture():
-    """Rows of text over the patches of a picture: as a layer and as a language model; a patch that is masked does not
-    matter.
-    """
-    vision = models()["vision"][0]
+    """A language model over the patches of a picture; a patch that is masked does not matter."""
+    vision = made("vision")[0]
     picture = torch.randn(2, 2, 8, 8)
     other = picture.clone()
     other[:, :, 4:, 4:] += 1  # the last patch
-    text, memory = torch.randn(2, 5, 16), vision.rows(picture)
-    assert memory.shape == (2, 5, 24)  # four patches and the whole
-    layer = seeded(Attention, 16, 4, memory_dim=24)
-    weights = rg.attention_weights(
-        *(part.reshape(2, -1, 4, 4).transpose(1, 2) for part in (layer.q(text), layer.k(memory)))
-    )
-    values = layer.v(memory).reshape(2, 5, 4, 4).transpose(1, 2)
-    assert torch.allclose(layer(text, memory=memory), layer.o((weights @ values).transpose(1, 2).flatten(2)), atol=1e-6)
-
-    writer = seeded(LanguageModel, Config(**SMALL), memory_dim=24)
-    tokens = drawn(2, 7)
+    assert vision.rows(picture).shape == (2, 5, 24)  # four patches and the whole
+    writer, tokens = seeded(LanguageModel, Config(**SMALL), memory_dim=24), drawn(2, 7)
     patched = vision.embed(patches(picture, 4)), vision.embed(patches(other, 4))
     assert not torch.allclose(*(writer(tokens, memory=each) for each in patched))
     assert torch.equal(*(writer(tokens, memory=each, memory_mask=rg.lengths(3)) for each in patched))

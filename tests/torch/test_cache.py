@@ -95,20 +95,27 @@ def test_what_fails_changes_nothing():
 
 @pytest.mark.one_in(2)
 @pytest.mark.parametrize("window", [None, 3])
-def test_rows_are_taken_back_as_from_the_cache(window):
-    """Truncated to any lengths and appended to, it attends as rg.KVCache does, removed rows included."""
-    random = np.random.default_rng(0)
-    ours = TensorCache(G, D, E, batch=3, window=window, dtype=torch.float64)
-    law = rg.KVCache(G, D, E, batch=3, window=window, dtype="float64")
-    for step in range(12):
-        width = int(random.integers(1, 6))
-        k, v, q = (drawn(3, heads, width, depth, seed=step + depth) for heads, depth in ((G, D), (G, E), (H, D)))
-        lengths = random.integers(law.lengths, law.lengths + width + 1)
-        for change in ("append", "truncate"):
-            for cache in (ours, law):
-                cache.append(k, v) if change == "append" else cache.truncate(lengths)
-            found = [cache.attend(q, mask=rg.causal()) for cache in (ours, law)]
-            assert torch.allclose(*found, rtol=0, atol=1e-12)
+def test_a_cache_of_tensors_is_the_cache(window):
+    """Appended to in any lengths, truncated, dropped from and reordered, it attends as rg.KVCache does, padding and
+    removed rows included.
+    """
+    random, sizes = np.random.default_rng(0), {"batch": 3, "window": window}
+    caches = TensorCache(G, D, E, **sizes, dtype=torch.float64), rg.KVCache(G, D, E, **sizes, dtype="float64")
+    ours, law = caches
+    for step in range(14):
+        count, width = len(law), int(random.integers(1, 9))
+        k, v, q = (drawn(count, heads, width, depth, seed=step + depth) for heads, depth in ((G, D), (G, E), (H, D)))
+        rows = random.integers(0, width + 1, count) if step % 2 else None
+        kept = random.integers(law.lengths, law.lengths + (width if rows is None else rows) + 1)
+        for change, given in (("append", (k, v, rows)), ("truncate", (kept,))):
+            for cache in caches:
+                getattr(cache, change)(*given)
+            assert torch.allclose(*(cache.attend(q, mask=rg.causal()) for cache in caches), rtol=0, atol=1e-12)
+        for cache in caches:
+            if step == 8:
+                cache.drop(1)
+            if step == 10:
+                cache.reorder([1, 0, 0])
         assert ours.lengths.tolist() == law.lengths.tolist()
 
 

@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import transformers as T
 from transformers import masking_utils
 
 from regard import Refused
 from regard.language.analysis import evaluate
 from regard.torch.hf.lazy_mask import lazy_mask
-
-T.logging.set_verbosity_error()
-
 
 # ------------------------------------------------------------------------------------------------ the mask
 

@@ -2,57 +2,22 @@
 
 import pytest
 import torch
-import transformers as T
 
 from regard import Refused
-from regard.torch.hf import architectures, check, record, register
-from regard.torch.hf.tiny_models import accepted, families, tiny_model
+from regard.torch.hf import architectures, check, record
+from regard.torch.hf.tiny_models import accepted, families
+from tests.torch.hf.models import built, on
 
-T.logging.set_verbosity_error()
-
-RUNS = ["llama", "bert", "t5", "whisper", "vit", "clip", "paligemma", "gemma4", "qwen3_next", "deepseek_v4", "gpt_oss"]
 FAILS = ["gemma4_audio", "git", "doge", "deepseek_v32", "inkling2_text", "lasr_encoder", "bigbird_pegasus", "resnet"]
-
-
-@pytest.fixture(autouse=True)
-def _registered():
-    register()
-
-
-def on_regard(name: str, **more):
-    """A tiny model, set to regard, and inputs that it accepts on its own attention."""
-    torch.manual_seed(0)
-    model = tiny_model(name, **more)
-    given = accepted(model)
-    model.set_attn_implementation("regard")
-    return model, given
-
-
-def with_audio():
-    """Gemma 4 with its audio tower, which computes its attention itself; two sounds with text behind each."""
-    model, _ = on_regard("gemma4", audio_config={})
-    ids = torch.cat([torch.full((2, 10), model.config.audio_token_id), torch.randint(3, 50, (2, 6))], 1)
-    sound = {"input_features": torch.randn(2, 40, 128), "input_features_mask": torch.ones(2, 40, dtype=torch.bool)}
-    return model, {"input_ids": ids, **sound}
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", RUNS)
-def test_check_is_silent_about_what_runs(name):
-    """No word about a model whose forward runs, with attention calls on regard."""
-    model, given = on_regard(name)
-    check(model)
-    with torch.no_grad(), record(model) as calls:
-        model(**given)
-    assert calls
 
 
 @pytest.mark.parametrize("name", FAILS)
 def test_check_refuses_what_does_not_run(name):
     """A model whose forward fails, or never calls regard, is refused, with the part that fails by name."""
-    model, given = on_regard(name)
+    model = built(name, "eager")
+    given = accepted(model)
     with pytest.raises(Refused) as caught:
-        check(model)
+        check(on(model, "regard"))
     kinds = {type(part).__name__ for part in model.modules()}
     for reason in caught.value.reasons:
         assert any(kind in reason.given for kind in kinds) and reason.expected and 'eager"' in reason.fix
@@ -61,42 +26,37 @@ def test_check_refuses_what_does_not_run(name):
 
 
 def test_a_part_that_no_text_reaches_is_found():
-    """Gemma 4 with audio: text alone runs, sound does not, and check says which part it is and how to go on."""
-    model, given = with_audio()
-    with torch.no_grad():
-        model(input_ids=given["input_ids"] * 0 + 5)
-        with pytest.raises(TypeError):
-            model(**given)
+    """Gemma 4 with audio: text alone runs, sound does not, and check says which part it is and how to go on: with that
+    part on its own attention, check is silent and the forward gives eager's result.
+    """
+    model = built("gemma4", audio_config={})
+    ids = torch.cat([torch.full((2, 10), model.config.audio_token_id), torch.randint(3, 50, (2, 6))], 1)
+    given = {"input_features": torch.randn(2, 40, 128), "input_features_mask": torch.ones(2, 40, dtype=torch.bool)}
     with pytest.raises(Refused, match="Gemma4AudioModel") as caught:
         check(model)
     (reason,) = caught.value.reasons
     assert 'set_attn_implementation({"audio_config": "eager"})' in reason.fix
-
-
-def test_the_fix_that_check_names_is_one():
-    """With the audio tower on its own attention, check is silent and the forward gives eager's result."""
-    model, given = with_audio()
-    model.set_attn_implementation({"audio_config": "eager"})
-    check(model)
-    with torch.no_grad(), record(model) as calls:
-        found = model(**given).logits
-        model.set_attn_implementation("eager")
-        want = model(**given).logits
+    with torch.no_grad():
+        model(input_ids=ids * 0 + 5)
+        with pytest.raises(TypeError):
+            model(input_ids=ids, **given)
+        check(on(model, {"audio_config": "eager"}))
+        with record(model) as calls:
+            found = model(input_ids=ids, **given).logits
+        want = on(model, "eager")(input_ids=ids, **given).logits
     assert calls and (found - want).abs().max() < 1e-4 * want.abs().max()
 
 
 def test_a_part_that_could_run_must():
     """A part that runs on regard, but is set to another implementation, is not excused."""
-    model, _ = on_regard("paligemma")
-    model.set_attn_implementation({"vision_config": "eager"})
+    model = on(built("paligemma"), {"vision_config": "eager"})
     with pytest.raises(Refused, match="a part of the model does not run on regard"):
         check(model)
 
 
 def test_check_leaves_no_trace():
     """The model, its random numbers and what records it are as they were."""
-    model, _ = on_regard("llama")
-    model.train()
+    model = built("llama").train()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     state = torch.random.get_rng_state()
     check(model)

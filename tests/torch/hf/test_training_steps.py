@@ -9,8 +9,6 @@ from regard.torch.hf.tiny_models import families
 from tests.torch.hf import training_scan
 from tests.torch.hf.training_scan import KINDS, Step, scanned, verdict
 
-T.logging.set_verbosity_error()
-
 # A decoder, two with labels that reach attention, images in text, learned position biases, cross-attention, sinks,
 # images, sound.
 SAMPLE = ["llama", "gemma4", "gemma4_unified", "paligemma", "t5", "bart", "gpt_oss", "vit", "whisper"]

@@ -1,8 +1,8 @@
 """Trains every architecture of transformers for one step, on regard and on the attention that the model brings along.
 
-`python -m tests.torch.hf.training_scan [names]` prints one line for each architecture that differs, and a table. A step
-is a forward with labels, where the model takes them, and a backward. The kinds of steps are those that treat the
-tensors kept for the backward differently.
+`python -m tests.torch.hf.training_scan [names]` prints one line for each architecture that differs, and how often each
+word is said. A step is a forward with labels, where the model takes them, and a backward. The kinds of steps are those
+that treat the tensors kept for the backward differently.
 
 A step on regard is worse if the same step on SDPA (eager, where the model has no SDPA) runs and that on regard does
 not, if other parameters have gradients, or if the error of a gradient, against eager in float64, is more than four
@@ -13,6 +13,7 @@ import contextlib
 import copy
 import sys
 import warnings
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -27,13 +28,6 @@ from regard.torch.hf.recorder import NAME
 from regard.torch.hf.tiny_models import accepted, families, tiny_model
 
 KINDS = ("plain", "checkpoints", "re-entrant checkpoints", "saved on the CPU")
-WORDS = {
-    "same": "agree",
-    "worse": "worse than its own",
-    "fails": "its own fails too",
-    "better": "regard only",
-    "noise": "no exact result",
-}
 
 
 class Step(NamedTuple):
@@ -151,19 +145,16 @@ def loss_of(output) -> torch.Tensor:
     """The model's loss; without one, a random sum of its outputs."""
     if getattr(output, "loss", None) is not None:
         return output.loss
-    generator = torch.Generator().manual_seed(2)
-    sums = [
-        (part * torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.dtype)).mean()
-        for part in floats(output)
-        if part.requires_grad
-    ]
-    return sum(sums[1:], sums[0])
+    generator, made = torch.Generator().manual_seed(2), [part for part in floats(output) if part.requires_grad]
+    return sum((part * torch.randn(part.shape, generator=generator, dtype=torch.float64)).mean() for part in made)
 
 
 def verdict(own: Step, ours: Step, exact: Step, limit: float | None) -> tuple[str, str]:
-    """A word of `WORDS` for one kind of step, and the reason."""
+    """A word for one kind of step, and the reason: the gradients are the "same", or "worse"; where its own attention
+    fails, regard "fails" too or is "better"; "noise", if there is no exact result.
+    """
     if own.error:
-        return ("fails", own.error) if ours.error else ("better", own.error)
+        return ("fails" if ours.error else "better"), own.error
     if ours.error:
         return "worse", ours.error
     if own.gradients.keys() != ours.gradients.keys():
@@ -178,21 +169,15 @@ def main(names) -> int:
     """Scans and prints; the exit status is 1 if a step is worse."""
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
-    results = []
+    words = Counter()
     for name in names or sorted(families()):
-        results.append(found := scanned(name))
-        for kind, (word, reason) in found.results.items():
+        for kind, (word, reason) in scanned(name).results.items():
+            words[kind, word] += 1
             if word != "same":
                 print(f"{word:6} {name}, {kind}: {reason[:160]}", flush=True)
-    tried = [found for found in results if found.results]
-    print(
-        f"{len(tried)} of {len(results)} architectures run on regard, {sum(each.labels for each in tried)} with labels"
-    )
-    print(f"{'':24}" + "".join(f"{word:>20}" for word in WORDS.values()))
-    for kind in KINDS:
-        counts = [sum(found.results[kind][0] == word for found in tried) for word in WORDS]
-        print(f"{kind:24}" + "".join(f"{count:>20}" for count in counts))
-    return int(any(word == "worse" for found in tried for word, _ in found.results.values()))
+    for (kind, word), count in sorted(words.items()):
+        print(f"{kind:24} {word:6} {count}")
+    return int(any(word == "worse" for _, word in words))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,12 @@ shown.
 import copy
 import math
 import runpy
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import regard as rg
-from regard.models.blocks import Block
-from regard.torch.layers import Attention, SegmentMemory, TransformerXL
+from regard.torch.layers import Attention
 from regard.torch.layers.approximate.deviation import deviation
 from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention
 from regard.torch.layers.approximate.linformer import Linformer
@@ -53,17 +50,16 @@ def plainly(q, k, v, allowed):
 @pytest.mark.parametrize("length", [1, 127, 128, 129, LENGTH])
 def test_linear_attention_is_its_formula(length, causal):
     """Out and gradients equal those of the formula with the whole matrix, at every border of a chunk."""
-    allowed = torch.ones(length, length).tril() if causal else torch.ones(length, length)
+    allowed = torch.ones(length, length).tril(0 if causal else length)
     found = []
     for compute in (lambda *qkv: linear_attention(*qkv, causal=causal)[0], lambda *qkv: plainly(*qkv, allowed)):
         q, k = (rows(2, heads, length, 5, seed=heads).exp().requires_grad_() for heads in (4, 2))
         v = rows(2, 2, length, 3).requires_grad_()
         out = compute(q, k, v)
         out.square().sum().backward()
-        found.append((out.detach(), q.grad, k.grad, v.grad))
+        found.append([out.detach(), q.grad, k.grad, v.grad])
 
-    for ours, formula in zip(*found, strict=True):
-        assert torch.allclose(ours, formula, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -82,17 +78,6 @@ def test_the_recurrent_form_gives_the_numbers_of_the_parallel_one(name, steps):
     assert torch.allclose(torch.cat(pieces, dim=1), layer(x, mask=rg.causal()), rtol=1e-9, atol=1e-12)
     assert len(sizes) == 1
     assert state.length == sum(steps)
-
-
-@pytest.mark.parametrize("name", LINEAR)
-@torch.no_grad()
-def test_a_later_row_changes_no_earlier_one(name):
-    """Under a causal mask the rows before a change are the same, bit for bit, within a chunk and beyond it."""
-    layer, x = made(name), rows(1, LENGTH, 16)
-    changed = x.clone()
-    changed[:, 200:] = 9 * rows(1, LENGTH - 200, 16, seed=2)
-
-    assert torch.equal(layer(x, mask=rg.causal())[:, :200], layer(changed, mask=rg.causal())[:, :200])
 
 
 @torch.no_grad()
@@ -166,34 +151,18 @@ def test_performer_weights_are_exact_on_average():
 
 
 @torch.no_grad()
-def test_more_features_mean_a_smaller_error():
-    """Sixteen times the features: about a quarter of the error."""
-    x, errors = rows(1, 60, 16), []
-    for features in (64, 1024):
-        torch.manual_seed(5)
-        layer = Performer(16, 4, features=features).double()
-        per_draw = []
-        for _ in range(20):
-            layer.redraw()
-            per_draw.append(deviation(layer, x, mask=rg.causal()).overall)
-        errors.append(sum(per_draw) / len(per_draw))
-
-    assert 2.5 < errors[0] / errors[1] < 6.5
-
-
-@torch.no_grad()
 def test_a_draw_is_saved_and_redrawn_from_the_generator():
     """A trained model goes with its draw: the state dict has it; the same seed draws the same, another seed another."""
     layer, other = made("performer"), made("performer")
     other.redraw(torch.Generator().manual_seed(7))
     drawn = other.directions.clone()
     layer.load_state_dict(other.state_dict())
-
     assert torch.equal(layer.directions, drawn)
-    layer.redraw(torch.Generator().manual_seed(8))
+    for seed in (8, 7):
+        layer.redraw(torch.Generator().manual_seed(seed))
+        assert torch.equal(layer.directions, drawn) == (seed == 7)
+    layer.redraw()
     assert not torch.equal(layer.directions, drawn)
-    layer.redraw(torch.Generator().manual_seed(7))
-    assert torch.equal(layer.directions, drawn)
 
 
 # ---- Linformer -------------------------------------------------------------------------------------------------------
@@ -215,16 +184,6 @@ def test_linformer_is_attention_over_projected_keys():
     )
 
 
-@torch.no_grad()
-def test_linformer_that_projects_nothing_is_exact():
-    """As many rows as keys, and the identity as projection: softmax attention itself."""
-    layer, x = Linformer(16, 4, length=40, rows=40).double(), rows(2, 40, 16)
-    layer.project_k.copy_(torch.eye(40))
-    layer.project_v.copy_(torch.eye(40))
-
-    assert deviation(layer, x).overall < 1e-12
-
-
 # ---- what they share -------------------------------------------------------------------------------------------------
 
 
@@ -234,21 +193,23 @@ def test_keys_that_are_not_there_count_for_nothing(name):
     """A padded batch gives what each text gives alone; padding may be NaN; rows of padding give 0 before the
     projection.
     """
-    layer, x, there = made(name), rows(2, LENGTH, 16), [190, LENGTH]
+    layer, x, there = made(name), rows(2, LENGTH, 16), torch.tensor([190, LENGTH])
     padded = x.clone()
     padded[0, 190:] = torch.nan
-    mask = rg.lengths(there, there)
-    alone = [layer(x[b : b + 1, :n], mask=None) for b, n in enumerate(there)]
-    out = layer(padded, mask=mask)
+    first = layer(x[:1, :190], mask=None)[0]
+    out = layer(padded, mask=rg.lengths(there, there))
 
-    assert torch.allclose(out[0, :190], alone[0][0], rtol=1e-9, atol=1e-12)
-    assert torch.allclose(out[1], alone[1][0], rtol=1e-9, atol=1e-12)
-    nothing = torch.zeros(16, dtype=torch.float64) if layer.o.bias is None else layer.o.bias
-    assert torch.equal(out[0, 190:], nothing.expand(LENGTH - 190, -1))
-    booleans = torch.arange(LENGTH)[None, None, None] < torch.tensor(there)[:, None, None, None]
-    assert torch.equal(layer(padded, mask=booleans)[0, :190], out[0, :190])
-    there = torch.tensor(there)
-    assert torch.equal(layer(padded, mask=lambda b, h, q, kv: kv < there[b])[0, :190], out[0, :190])
+    assert torch.allclose(out[0, :190], first, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(out[1], layer(x[1:], mask=None)[0], rtol=1e-9, atol=1e-12)
+    assert torch.equal(out[0, 190:], nothing(layer).expand(LENGTH - 190, -1))
+    booleans = torch.arange(LENGTH)[None, None, None] < there[:, None, None, None]
+    for mask in (booleans, lambda b, h, q, kv: kv < there[b]):
+        assert torch.equal(layer(padded, mask=mask)[0, :190], out[0, :190])
+
+
+def nothing(layer):
+    """What a layer gives for a row without keys."""
+    return layer.o(torch.zeros(1, layer.o.in_features, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -259,8 +220,8 @@ def test_rows_over_a_memory_see_all_of_it(name):
 
     assert torch.allclose(layer(x, memory)[:, 3:4], layer(x[:, 3:4], memory), rtol=1e-9, atol=1e-12)
     # The rows are the last 9 of the 40 places, as everywhere: 4 of them stand before place 35.
-    nothing = layer.o(torch.zeros(1, layer.o.in_features, dtype=torch.float64))
-    assert (layer(x, memory, mask=rg.lengths(queries=35)) == nothing).all(-1).tolist() == [[False] * 4 + [True] * 5] * 2
+    empty = (layer(x, memory, mask=rg.lengths(queries=35)) == nothing(layer)).all(-1)
+    assert empty.tolist() == [[False] * 4 + [True] * 5] * 2
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -279,26 +240,12 @@ def test_every_parameter_learns(name):
 def test_the_projections_of_an_exact_layer_load(name):
     """The parameters have the names and shapes of `Attention`'s; the approximation has its own beside them."""
     layer = made(name)
-    exact = Attention(
-        16, 4, layer.kv_heads, head_dim=layer.head_dim, value_dim=layer.value_dim, bias=layer.q.bias is not None
-    )
+    sizes = {"head_dim": layer.head_dim, "value_dim": layer.value_dim, "bias": layer.q.bias is not None}
+    exact = Attention(16, 4, layer.kv_heads, **sizes)
     missing, unexpected = layer.load_state_dict(exact.state_dict(), strict=False)
 
-    assert unexpected == []
-    assert set(missing) <= {"directions", "project_k", "project_v"}
-    again = copy.deepcopy(layer)
-    assert torch.equal(again(rows(1, 9, 16)), layer(rows(1, 9, 16)))
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", LAYERS)
-@torch.no_grad()
-def test_a_layer_can_be_compiled(name):
-    """torch.compile takes a layer as one graph."""
-    layer, x, mask = made(name), rows(1, 9, 16), None if name == "linformer" else rg.causal()
-    compiled = torch.compile(lambda x: layer(x, mask=mask), fullgraph=True, backend="eager")
-
-    assert torch.equal(compiled(x), layer(x, mask=mask))
+    assert unexpected == [] and set(missing) <= {"directions", "project_k", "project_v"}
+    assert torch.equal(copy.deepcopy(layer)(rows(1, 9, 16)), layer(rows(1, 9, 16)))
 
 
 MASKS = {
@@ -309,25 +256,27 @@ MASKS = {
 }
 
 
+class Program(torch.nn.Module):
+    """A layer whose mask is built anew in every call."""
+
+    def __init__(self, name, rule):
+        super().__init__()
+        self.layer, self.rule = made(name), rule
+
+    def forward(self, x, lengths):
+        return self.layer(x, mask=MASKS[self.rule](lengths))
+
+
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("rule", MASKS)
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "linformer"])
+@pytest.mark.parametrize("name", LINEAR)
 @torch.no_grad()
 def test_a_mask_may_be_built_inside_a_program(name, rule):
     """torch.compile and torch.export: the same output as without; tensors that a mask reads have no numbers yet, so the
     program is divided there, or refused in words.
     """
     torch._dynamo.reset()
-
-    class Program(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = made(name)
-
-        def forward(self, x, lengths):
-            return self.layer(x, mask=MASKS[rule](lengths))
-
-    program, given = Program(), (rows(2, 9, 16), torch.tensor([4, 9]))
+    program, given = Program(name, rule), (rows(2, 9, 16), torch.tensor([4, 9]))
     expected, whole = program(*given), rule != "tensor"
     assert torch.equal(torch.compile(program, fullgraph=whole, backend="eager")(*given), expected)
     if whole:
@@ -341,43 +290,6 @@ def test_a_mask_may_be_built_inside_a_program(name, rule):
         torch.export.export(program, given, strict=False)
 
 
-@pytest.mark.one_in(6)
-@pytest.mark.parametrize("inside", [True, False], ids=["built inside", "built before"])
-@pytest.mark.parametrize("rule", ["causal", "rows and keys", "tensor"])
-@torch.no_grad()
-def test_a_compiled_layer_takes_any_number_of_rows(rule, inside):
-    """One after another, more often than torch compiles a program for single sizes; and other numbers of tensors."""
-    torch._dynamo.reset()
-    layer, lengths = made("linear"), torch.tensor([4, 9])
-    compiled = torch.compile(
-        lambda x, lengths, mask: layer(x, mask=MASKS[rule](lengths) if inside else mask), backend="eager"
-    )
-    for size in (9, 12, 15, 17, 20, 21, 9, 30, 31, 33):
-        x, lengths = rows(2, size, 16), lengths + 1
-        mask = MASKS[rule](lengths)
-        assert torch.equal(compiled(x, lengths, mask), layer(x, mask=mask))
-
-
-@pytest.mark.sweep
-def test_layers_do_not_import_the_compiler():
-    """torch.compile takes seconds to import: it waits for the first program."""
-    script = "import sys, torch, regard.torch.layers; print('torch._dynamo' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
-@pytest.mark.parametrize("name", [*LAYERS, "transformer-xl"])
-@torch.no_grad()
-def test_a_layer_stands_in_a_block(name):
-    """A block calls it as it calls `Attention`, with mask and cache, and adds what it gives."""
-    layer = TransformerXL(16, 4).double() if name == "transformer-xl" else made(name)
-    block = Block(layer, torch.nn.Identity(), lambda: torch.nn.Identity())
-    x, mask = rows(1, 9, 16), None if name == "linformer" else rg.causal()
-    cache = None if name == "linformer" else SegmentMemory(4) if name == "transformer-xl" else LinearState()
-
-    assert torch.allclose(block(x, mask=mask, cache=cache), 2 * (x + layer(x, mask=mask)), rtol=1e-12, atol=1e-12)
-
-
 @torch.no_grad()
 def test_the_deviation_is_that_of_the_heads():
     """The three figures are those of the formula: the exact result from torch, equal weights as the mean of the
@@ -386,13 +298,12 @@ def test_the_deviation_is_that_of_the_heads():
     layer, x = made("performer"), rows(2, 20, 16)
     q, k, v = layer.projected(x, None)
     exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    found = linear_attention(layer.query_features(q), layer.key_features(k), v)[0]
-    mean = v.mean(-2, keepdim=True).repeat_interleave(2, 1).expand_as(exact)
-
+    apart = linear_attention(layer.query_features(q), layer.key_features(k), v)[0] - exact
+    mean = v.mean(-2, keepdim=True).repeat_interleave(2, 1)
     seen = deviation(layer, x)
 
-    assert seen.overall == pytest.approx(((found - exact).norm() / exact.norm()).item())
-    assert seen.worst == pytest.approx(((found - exact).norm(dim=-1) / exact.norm(dim=-1)).max().item())
+    assert seen.overall == pytest.approx((apart.norm() / exact.norm()).item())
+    assert seen.worst == pytest.approx((apart.norm(dim=-1) / exact.norm(dim=-1)).max().item())
     assert seen.uniform == pytest.approx(((mean - exact).norm() / exact.norm()).item())
     assert str(seen) == f"{seen.overall:.1%} off (worst row {seen.worst:.1%}; equal weights {seen.uniform:.1%})"
 
