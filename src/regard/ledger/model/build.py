@@ -24,7 +24,7 @@ MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would 
 class Subject:
     """A model without data. name: as it was given · config: its configuration, or None · own_attention: whether it
     computes attention itself, outside transformers' interface · folder: where its weights are, or None · origin: where
-    its configuration is from.
+    its configuration is from · inputs: what its forward takes, by name, or None: what it accepts is made.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Subject:
     own_attention: bool
     folder: Path | None = None
     origin: str = "the module itself"
+    inputs: dict[str, Any] | None = None
 
 
 def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
