@@ -4,8 +4,9 @@ import pytest
 import torch
 import transformers as T
 
+from bench import architectures
 from regard import Refused
-from regard.torch.hf import architectures, check, record, register
+from regard.torch.hf import check, record, register
 from regard.torch.hf.tiny_models import accepted, families, tiny_model
 
 T.logging.set_verbosity_error()

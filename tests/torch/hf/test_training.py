@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers as T
 
+from bench.model_errors import Doubled
 from regard.torch.hf import attention as hf
-from regard.torch.hf.comparison import Doubled
 from tests.support.hf_models import GROUPED, sharpened
 
 T.logging.set_verbosity_error()

@@ -6,8 +6,7 @@ call_arguments  which arguments of a model reach its attention
 readiness       checks that a model can run on regard
 recorder        records the attention calls of a model, and sees whether its weights are wanted
 load_model      loads models and tokenizers from folders and hub ids; quiet: without transformers' messages
-comparison      how far two runs of a model are apart, next to what rounding does
-architectures   compares every architecture of transformers with its own code; tiny_models: small random models
+tiny_models     small random models of every architecture, for audits and tests
 """
 
 from ...common.optional import requires_extra
