@@ -13,10 +13,8 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     from .conventions.adapter_file import adapter, schema
     from .conventions.adapter_file import read as read_adapter
     from .conventions.fields import Adapter
-    from .findings import Finding
-    from .formats import badge, junit, markdown
     from .inference import Inferred, infer
-    from .report import Report
+    from .report import Finding, Report, badge, junit, markdown
     from .run import conform
 
 __all__ = [

@@ -19,9 +19,8 @@ from .counting.passes import Pass
 from .machine import Machine
 from .memory import kept, memory
 from .model.build import Subject, subject
-from .model.files import held_in
 from .model.inputs import by_name, reads_tokens, unread
-from .model.quantized import Format, quantization, weight_bytes
+from .model.quantized import Format, held_in, quantization, weight_bytes
 from .result import Columns, Line, Memory, ModelCost
 from .roofline import bound
 from .stand_ins.attention import AttentionCall
