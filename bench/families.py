@@ -163,7 +163,7 @@ def _check(line: Line, dtype: str, models: dict[str, Any]) -> None:
     """Raises if the error next to the same weights in float64 exceeds a few times SDPA's and one rounding."""
     import torch
 
-    from regard.torch.hf.comparison import ALLOWED, Doubled, difference, doubled, floats, worst
+    from bench.model_errors import ALLOWED, Doubled, difference, doubled, floats, worst
 
     def result(model, given):
         found = TASKS[line.task](model, line, given, checked=True)()

@@ -65,7 +65,7 @@ from .language.masks import (
     window,
 )
 from .language.measures import mass, pooled, top
-from .api.merge import merge
+from .api.part import merge
 from .api.part import Part, attention_part
 from .language.tree.sizes import teach_dynamo
 from .language.scores import alibi, alibi_slopes, bias, gate, relative, softcap, t5_buckets

@@ -18,7 +18,6 @@ from .cost import cost
 from .generate import generate
 from .learn import learn
 from .look import look
-from .models import models
 from .plan import plan
 from .terminal import discard
 from .train import train
@@ -36,7 +35,6 @@ app.command()(plan)
 app.command()(train)
 app.command()(generate)
 app.command()(classify)
-app.command()(models)
 
 
 def _print_version(wanted: bool) -> None:

@@ -81,19 +81,12 @@ def own_model(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Modul
     returns one, as FILE.py:NAME or NAME in the same file; None: those that the function of the model returns beside it,
     the attribute `example_input_array` of the module, or random ones that its forward accepts
     """
-    import torch
-
-    model, given = own_module(where, name)
-    if inputs is not None:
-        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
-        given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
-    if given is None:
-        given = getattr(model, "example_input_array", None)
+    model, given = own_module(where, name, inputs)
     return model, _accepted(where, model) if given is None else given
 
 
-def own_module(where: str, name: str) -> tuple[torch.nn.Module, Any]:
-    """The module, in evaluation mode, and the inputs that its function returns beside it, or None."""
+def own_module(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
+    """The module, in evaluation mode, and its inputs as in `own_model`, or None where nothing names them."""
     import torch
 
     found = _value(name)
@@ -111,7 +104,10 @@ def own_module(where: str, name: str) -> tuple[torch.nn.Module, Any]:
             "module and its inputs",
             "write a function without parameters that makes the model, and name it",
         )
-    return found.eval(), given
+    if inputs is not None:
+        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
+        given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
+    return found.eval(), getattr(found, "example_input_array", None) if given is None else given
 
 
 def refuse_inputs(where: str, model: str | None, inputs: str | None) -> None:

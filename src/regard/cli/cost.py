@@ -9,7 +9,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import requires_extra
-from .arguments import is_own, own_module
+from .arguments import Inputs, is_own, own_module, refuse_inputs
 
 
 def cost(
@@ -46,6 +46,7 @@ def cost(
     plot: Annotated[
         Path | None, typer.Option(help="With --over: draw the lines over the tokens into this PNG file.")
     ] = None,
+    inputs: Inputs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print what a model costs: parameters, operations, bytes, memory and time.
@@ -75,7 +76,10 @@ def cost(
     if plot is not None:
         check_plot(plot, wanted)
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
-    subject = built(own_module("cost", model)[0] if is_own(model) else model, dtype)
+    refuse_inputs("cost", model, inputs)
+    what, example = own_module("cost", model, inputs) if is_own(model) else (model, None)
+    resized = inputs is None and (tokens is not None or batch != 1 or over is not None or fit is not None)
+    subject = built(what, dtype, None if resized else example)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]
     if measure:
         from ..ledger.measure import measured

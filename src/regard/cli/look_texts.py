@@ -72,7 +72,7 @@ def detect(
     as_json: bool,
 ) -> None:
     """Runs the model on one text after another, and prints what every head does."""
-    from ..lens.detection.detect import detect_heads
+    from ..lens.detection import detect_heads
     from ..lens.drawing.terminal import head_table
     from .terminal import Console, emit_json
 

@@ -13,10 +13,8 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     from .conventions.adapter_file import adapter, schema
     from .conventions.adapter_file import read as read_adapter
     from .conventions.fields import Adapter
-    from .findings import Finding
-    from .formats import badge, junit, markdown
     from .inference import Inferred, infer
-    from .report import Report
+    from .report import Finding, Report, badge, junit, markdown
     from .run import conform
 
 __all__ = [
@@ -39,15 +37,15 @@ __all__ = [
 PLACES = {
     "LEVELS": ("cases.case", "LEVELS"),
     "Adapter": ("conventions.fields", "Adapter"),
-    "Finding": ("findings", "Finding"),
+    "Finding": ("report", "Finding"),
     "Inferred": ("inference", "Inferred"),
     "Report": ("report", "Report"),
     "adapter": ("conventions.adapter_file", "adapter"),
-    "badge": ("formats", "badge"),
+    "badge": ("report", "badge"),
     "conform": ("run", "conform"),
     "infer": ("inference", "infer"),
-    "junit": ("formats", "junit"),
-    "markdown": ("formats", "markdown"),
+    "junit": ("report", "junit"),
+    "markdown": ("report", "markdown"),
     "read_adapter": ("conventions.adapter_file", "read"),
     "schema": ("conventions.adapter_file", "schema"),
 }

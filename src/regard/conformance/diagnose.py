@@ -15,7 +15,6 @@ from .conventions.measure import Deviation, Measured
 from .conventions.translate import Absent
 from .conventions.validation import Parameter
 from .counterexample import BEHAVIOR, script
-from .findings import Finding
 from .judge import Judge
 from .law.bound import gradient_bounds
 from .law.expected import Comparison, expected
@@ -23,6 +22,7 @@ from .law.forward import meaning
 from .mistakes.catalog import of_name
 from .mistakes.diagnosis import Explanation, Observed, explain
 from .mistakes.trial import Trial
+from .report import Finding
 from .shrink import shrunk
 
 # The laws in one sentence each, for counterexamples, whose readers may not know regard.

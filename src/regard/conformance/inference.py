@@ -16,7 +16,7 @@ from .conventions.fields import Adapter
 from .conventions.measure import measure
 from .conventions.validation import Parameter
 from .judge import Asks, Judge
-from .process.opened import open_session
+from .process.session import open_session
 from .run import limits_of
 
 TRIED = 3  # calls with an argument, before it is given up

@@ -16,10 +16,9 @@ from .conventions.adapter_file import read
 from .conventions.fields import Adapter
 from .conventions.measure import measure
 from .diagnose import findings_of
-from .findings import Finding
 from .judge import Judge
-from .process.opened import open_session
-from .report import Report
+from .process.session import open_session
+from .report import Finding, Report
 from .run import LOST, cases, conform, judged, limits_of
 
 

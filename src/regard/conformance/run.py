@@ -21,7 +21,7 @@ from .conventions.measure import measure
 from .conventions.translate import Absent
 from .diagnose import findings_of
 from .judge import Judge, Watched
-from .process.opened import name_of, open_session
+from .process.session import name_of, open_session
 from .report import Report
 
 LOST = 3  # calls that hang or crash, after which the rest is not run

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..common.errors import Reason, Refused, refuse
 from ..common.text.keywords import known_keywords
@@ -18,9 +19,8 @@ from .counting.passes import Pass
 from .machine import Machine
 from .memory import kept, memory
 from .model.build import Subject, subject
-from .model.files import held_in
-from .model.inputs import reads_tokens, unread
-from .model.quantized import Format, quantization, weight_bytes
+from .model.inputs import by_name, reads_tokens, unread
+from .model.quantized import Format, held_in, quantization, weight_bytes
 from .result import Columns, Line, Memory, ModelCost
 from .roofline import bound
 from .stand_ins.attention import AttentionCall
@@ -41,6 +41,7 @@ def cost(
     mask: Expr | None = None,
     dtype: str | torch.dtype | None = None,
     machine: str | Path | Machine | None = None,
+    inputs: Any = None,
 ) -> ModelCost:
     """What a model costs: parameters, operations, bytes and memory of each part, from its configuration alone.
 
@@ -60,6 +61,8 @@ def cost(
         mask: a rule in place of the model's own in self-attention, such as `rg.causal() & rg.window(512)`.
         dtype: of weights and activations; by default that of the configuration.
         machine: for the time bound: "here" (measured), a known machine such as "h100-sxm", or a machine file.
+        inputs: what the forward of a module takes, a tensor, tuple or dict, in place of tokens and batch; by default
+            tensors that it accepts are made.
 
     Returns:
         A `ModelCost`: `print` shows it; `.layers`, `.memory`, `.time`, `.faults` hold it; `.to_json()` is plain data.
@@ -77,12 +80,13 @@ def cost(
         (124439808, 6297600)
     """
     known = machine if isinstance(machine, Machine) or machine is None else Machine.named(str(machine))
-    return priced(built(model, dtype), tokens, batch, phase, mask, known)
+    return priced(built(model, dtype, inputs), tokens, batch, phase, mask, known)
 
 
-def built(model: Any, dtype: str | torch.dtype | None = None) -> Subject:
+def built(model: Any, dtype: str | torch.dtype | None = None, inputs: Any = None) -> Subject:
     """The model of a name, path, configuration or module, without data."""
-    return subject(model, _dtype(dtype))
+    made = subject(model, _dtype(dtype))
+    return made if inputs is None else replace(made, inputs=by_name(made.model, inputs))
 
 
 def _masked(path: str, call: AttentionCall, mask: Expr) -> AttentionCall:
@@ -104,7 +108,7 @@ def priced(
 ) -> ModelCost:
     """The cost of a model that is built."""
     _check(tokens, batch, phase)
-    length = _length(made, tokens)
+    length, batch = _sizes(made, tokens, batch)
     made, found, given = passed(made, length, batch, phase, mask)
     table = lines(made.model, found, phase)
     backward = _backward(table, found) if phase == "train" else Columns(0, 0)
@@ -239,11 +243,23 @@ def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     return found
 
 
-def _length(made: Subject, tokens: int | None) -> int:
+def _sizes(made: Subject, tokens: int | None, batch: int) -> tuple[int, int]:
+    """The number of tokens and of sequences."""
+    if made.inputs is not None:
+        if tokens is not None or batch != 1:
+            raise refuse(
+                "cost",
+                "the inputs have sizes of their own",
+                f"tokens={tokens}, batch={batch} beside inputs",
+                "either inputs, or tokens and batch",
+                "leave one out; fit and over compare numbers of tokens, and need a model without inputs",
+            )
+        first = next((each for each in tree_leaves(made.inputs) if isinstance(each, torch.Tensor)), torch.empty(1, 1))
+        return (first.shape[1] if first.ndim in (2, 3) else 1), (first.shape[0] if first.ndim else 1)
     if reads_tokens(made.model):
-        return tokens if tokens is not None else min(longest(made.config) or USUAL, USUAL)
+        return (tokens if tokens is not None else min(longest(made.config) or USUAL, USUAL)), batch
     if tokens is None:
-        return 1
+        return 1, batch
     raise refuse(
         "cost",
         "the model reads no tokens",

@@ -12,8 +12,7 @@ drawing     figures with matplotlib, and the terminal
 """
 
 from ..common.public import belong
-from .detection.detect import detect_heads
-from .detection.head_scores import HeadScore, HeadScores
+from .detection import HeadScore, HeadScores, detect_heads
 from .drawing.heatmap import heatmap
 from .look import look
 from .runs.axis import Axis, Segment

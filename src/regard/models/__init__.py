@@ -13,7 +13,7 @@ encoder_decoder  sequence to sequence, for example translation
 vision           image classification
 data/            text files, tables, vocabularies, batches
 training/        training loop, run folders, checkpoints, classification, reports
-generation/      text generation: decoding loop, sampling, stop sequences
+generation       text generation: decoding loop, sampling, stop sequences
 """
 
 from __future__ import annotations

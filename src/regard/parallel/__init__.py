@@ -3,7 +3,7 @@
 place       tries the candidates on the plan of a mask, and takes the one with the least modelled time
 work        what there is to do: sizes, pages, and the pairs of each block of rows
 traffic     which rows change their rank, which pages each rank needs, and bytes; model: pairs and bytes as a time
-placement   the result: frozen data, files; json_arrays: its arrays in JSON
+placement   the result: frozen data, and files
 context     attention over the processes of torch.distributed: one sequence, divided over ranks
 decoding    a cache of keys and values whose positions are spread over ranks
 exchange    how ranks send bytes, agree, and find out who is lost
@@ -25,7 +25,7 @@ from .context.attention import attention, attention_with_lse
 from .context.statistics import attention_stats
 from .decoding.cache import KVCache
 from .decoding.spread import spread
-from .exchange.lost import Lost
+from .exchange.transport import Lost
 from .explain import Explanation, explain
 from .model import Candidate
 from .place import place

@@ -15,7 +15,7 @@ from ..common.optional import requires_extra
 from ..language.checks.arguments import Arguments
 from ..language.expr import Expr
 from .context.attention import over
-from .context.shards import check_place
+from .context.pages import check_place
 from .exchange.agreement import agreed
 from .exchange.processes import SECONDS, processes
 from .exchange.transport import Transport

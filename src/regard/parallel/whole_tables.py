@@ -10,7 +10,7 @@ from ..common.arrays import as_tensor, device_of, elsewhere, is_tensor, read_arr
 from ..common.errors import refuse
 from ..common.public import ArrayT
 from ..language.checks.numbers import whole as integer
-from .context.shards import check_place
+from .context.pages import check_place
 from .exchange.agreement import agreed
 from .exchange.processes import SECONDS, processes
 from .exchange.transport import Transport, as_bytes

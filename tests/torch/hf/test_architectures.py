@@ -6,9 +6,9 @@ import pytest
 from transformers import AttentionInterface
 from typer.testing import CliRunner
 
+from bench import architectures
 from regard import Refused
 from regard.cli import app
-from regard.torch.hf import architectures
 from regard.torch.hf import attention as hf
 from tests import ROOT
 

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 import transformers
 
+from bench.model_errors import ALLOWED, Doubled, doubled, floats, perturbed, worst
 from regard.common.errors import first_line
 from regard.torch.hf import record, register
-from regard.torch.hf.comparison import ALLOWED, Doubled, doubled, floats, perturbed, worst
 from regard.torch.hf.readiness import assigned
 from regard.torch.hf.recorder import NAME
 from regard.torch.hf.tiny_models import accepted, families, tiny_model
@@ -110,7 +110,7 @@ def cannot(model, given) -> str:
             return f"refused: {reasons[0].what}"
         with torch.no_grad(), record(model):
             run(model, {name: part for name, part in given.items() if name != "labels"})
-    except Exception as error:  # what it raises is the subject of regard.torch.hf.architectures
+    except Exception as error:  # what it raises is the subject of bench.architectures
         return f"refused: {first_line(error)}"
     return ""
 

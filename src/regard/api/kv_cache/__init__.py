@@ -1,9 +1,8 @@
 """Keys and values cached for decoding: `KVCache`.
 
 cache     the public cache
-state     everything that its methods change, as one value that never changes itself
+state     everything that its methods change, as one value that never changes itself; the content of a page, in 8 bits too
 pages     which page stores which positions of which sequence
-storage   the content of a page: rows in their dtype, or in 8 bits
 checks    its arguments
 files     saved caches
 reader    attention over pages, prepared for many steps

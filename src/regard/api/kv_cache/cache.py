@@ -19,7 +19,10 @@ from .checks import checked_append, checked_cache, checked_lengths, checked_sequ
 from .pages import PAGE, Pages
 from .reader import Reader
 from .state import (
+    Rows,
+    Rows8,
     State,
+    Stores,
     added,
     appended,
     held,
@@ -29,7 +32,6 @@ from .state import (
     truncated,
     write,
 )
-from .storage import Rows, Rows8, Stores
 
 
 @methods_outside_programs

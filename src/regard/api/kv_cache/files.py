@@ -23,8 +23,7 @@ from ...common.files.strict_json import loads, wrong
 from ...common.files.tensors import LARGEST, read, write
 from ...language.checks.numbers import LIMIT
 from .pages import PAGE, Pages, columns
-from .state import State
-from .storage import Stores
+from .state import State, Stores
 
 NAME, VERSION = "regard cache", "1"
 FORM = {

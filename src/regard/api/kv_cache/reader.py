@@ -20,8 +20,7 @@ from ...language.masks import lengths, window
 from ...language.problem import Problem
 from .checks import checked_choice, first_positions, requires_gradients
 from .pages import PAGE
-from .state import State, shown
-from .storage import Rows
+from .state import Rows, State, shown
 
 # Positions for which a preparation is valid: this many keys at each edge of a mask are visited unnecessarily.
 AHEAD = STEP - 1

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
-from .fields import Adapter
-from .schema import VERSION, schema
+from .fields import VERSION, Adapter, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
 __all__ = ["from_json", "read", "schema", "to_json", "write"]

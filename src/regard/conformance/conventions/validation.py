@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import Reason, did_you_mean, page
-from .schema import properties
+from .fields import properties
 
 
 @dataclass(frozen=True, kw_only=True)

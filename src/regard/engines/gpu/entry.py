@@ -14,9 +14,9 @@ from ..choice import Explained, known
 from ..cost import read_of
 from . import flex, sdpa
 from . import tiles as streamed
-from .block_mask import SIZE
 from .choose import choose
 from .device_call import DeviceCall
+from .flex import SIZE
 from .statistics import statistics as answers
 from .statistics import weights as weights_of
 

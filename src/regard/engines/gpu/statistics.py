@@ -10,7 +10,7 @@ import torch
 from ...language.measures import Counts, Distance, Maximum, Measure, Pooled, PooledMap, Range, Request, Top, edges
 from .device_call import DeviceCall, tables_on
 from .lowering import POSITIONS, lower
-from .tile_softmax import (
+from .tiles import (
     INFINITY,
     WIDE,
     Block,

@@ -25,9 +25,8 @@ from ...conformance.mistakes.mistake import Mistake
 from ...conformance.process.frames import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
-from .calling import FLOOD, KEPT, Flood, executed, failed, printing, raised
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
-from .law import computed
+from .law import FLOOD, KEPT, Flood, computed, executed, failed, printing, raised
 from .problem import Problem
 
 MODULE = "exercise"  # the name of the learner's file while it is checked

@@ -13,10 +13,9 @@ import numpy as np
 from ...conformance.mistakes.catalog import CATALOG, of_name
 from ...conformance.mistakes.mistake import Mistake
 from ..chapter import Exercise, WrongAnswer
-from .calling import Failed
 from .cases import agree
 from .grading import Grading
-from .law import computed
+from .law import Failed, computed
 from .problem import Problem
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet

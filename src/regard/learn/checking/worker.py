@@ -16,7 +16,7 @@ from typing import Any
 from ...conformance.process.frames import read_frame, write_frame
 from ...conformance.process.one_call import limit_memory
 from ...conformance.process.worker import end_with, flush, leave
-from .calling import KEPT
+from .law import KEPT
 
 MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
 

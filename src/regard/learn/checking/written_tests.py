@@ -8,8 +8,8 @@ from typing import Any
 
 from ...conformance.mistakes.catalog import of_name
 from ..chapter import Exercise
-from .calling import KEPT, printing, raised
 from .grading import Grading
+from .law import KEPT, printing, raised
 from .naming import known_mistake
 from .problem import Problem
 

@@ -20,7 +20,7 @@ from torch import nn
 from ...common.errors import Refused, first_line, refuse
 from ...torch.hf.tiny_models import tiny_config
 from ..model.build import Subject
-from ..model.inputs import candidates
+from ..model.inputs import candidates, without_data
 from ..stand_ins.attention import NAME
 from ..stand_ins.experts import replace_routed
 from .passes import Pass, run
@@ -76,7 +76,7 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
     failed: Exception | None = None
     refused: Refused | None = None
     for each in _ways(made):
-        for given in candidates(made.model, tokens, batch):
+        for given in candidates(made.model, tokens, batch) if made.inputs is None else [without_data(made)]:
             for device, training in WAYS if phase == "train" else WAYS[1:]:
                 try:
                     with torch.device(device) if device == "meta" else nullcontext():

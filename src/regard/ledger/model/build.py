@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...common.errors import Refused, did_you_mean, first_line, refuse
+from ...common.errors import Refused, did_you_mean, first_line, page, refuse
 from ...torch.hf.load_model import near_model
 from ...torch.hf.quiet import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
@@ -24,7 +24,7 @@ MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would 
 class Subject:
     """A model without data. name: as it was given · config: its configuration, or None · own_attention: whether it
     computes attention itself, outside transformers' interface · folder: where its weights are, or None · origin: where
-    its configuration is from.
+    its configuration is from · inputs: what its forward takes, by name, or None: what it accepts is made.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Subject:
     own_attention: bool
     folder: Path | None = None
     origin: str = "the module itself"
+    inputs: dict[str, Any] | None = None
 
 
 def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
@@ -74,7 +75,7 @@ def _named(name: str, dtype: torch.dtype | None) -> Subject:
             "no such model",
             repr(name),
             "an architecture of transformers, a folder with config.json, a config.json, or a hub id",
-            did_you_mean(name, sorted(mappings()), "regard models"),
+            did_you_mean(name, sorted(mappings()), page("Supported architectures")),
         )
     import transformers
 
@@ -115,7 +116,7 @@ def _read(fields: dict[str, Any], where: str) -> Any:
             "the type of the model is unknown" if kind else "the configuration does not say the type of the model",
             f"model_type = {kind!r} in {where}",
             "a model_type that transformers knows",
-            did_you_mean(str(kind), sorted(CONFIG_MAPPING), "regard models"),
+            did_you_mean(str(kind), sorted(CONFIG_MAPPING), page("Supported architectures")),
         )
     layers = fields.get("num_hidden_layers", fields.get("n_layer", 1))
     if isinstance(layers, int) and layers > MOST_LAYERS:

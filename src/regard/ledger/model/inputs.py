@@ -7,13 +7,17 @@ says which one it reads, so candidates are made in a fixed order, and the first 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from ...common.errors import refuse
+
+if TYPE_CHECKING:
+    from .build import Subject
 
 TOKENS = ("input_ids", "decoder_input_ids", "tokens")
 MEDIA = ("pixel_values", "pixel_values_videos", "input_features", "input_values")
@@ -73,9 +77,41 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
             "cost",
             "no inputs are known for the model",
             f"{type(model).__name__}.forward({', '.join(list(takes)[:6])}, …)",
-            "a model that reads input_ids, pixel_values, input_features or input_values",
-            "pass the language model or the image model inside it",
+            "a model that reads input_ids, pixel_values, input_features or input_values, or inputs",
+            "pass the language model or the image model inside it"
+            if sizes.configs != [None]
+            else "pass inputs: a tensor, tuple or dict of what its forward takes (the command: --inputs NAME)",
         )
+
+
+def by_name(model: nn.Module, inputs: Any) -> dict[str, Any]:
+    """A tensor, tuple or dict of inputs as arguments of forward by their names."""
+    signature = inspect.signature(model.forward)
+    try:
+        if isinstance(inputs, Mapping):
+            bound = signature.bind(**inputs)
+        else:
+            bound = signature.bind(*(inputs if isinstance(inputs, tuple | list) else (inputs,)))
+    except TypeError as error:
+        raise refuse(
+            "cost",
+            "the inputs do not fit the model",
+            f"{type(model).__name__}.forward: {error}",
+            "a tensor, a tuple of its arguments, or a dict by their names",
+            "correct inputs",
+        ) from error
+    extra = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), None)
+    named = dict(bound.arguments)
+    return named | (named.pop(extra) if extra in named else {})
+
+
+def without_data(made: Subject) -> dict[str, Any]:
+    """The inputs that the caller gave on the meta device; numbers have the dtype of the model."""
+    dtype = next((each.dtype for each in made.model.parameters()), torch.float32)
+    assert made.inputs is not None
+    return tree_map_only(
+        torch.Tensor, lambda each: each.to("meta", dtype if each.is_floating_point() else each.dtype), made.inputs
+    )
 
 
 def _embeds(model: nn.Module) -> bool:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ...common.text.characters import fitting
 from ...common.text.units import counted
-from ..detection.head_scores import KINDS, HeadScore, HeadScores
+from ..detection import KINDS, HeadScore, HeadScores
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT

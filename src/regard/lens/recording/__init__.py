@@ -1,9 +1,8 @@
 """Recording: runs a model once under an observer and turns every attention call into data.
 
-entry          entry points that `look` calls
-inputs         model inputs and the axes that follow from them; token_text: tokens as text; images: pixel values
+entry          entry points that `look` calls: one forward pass of a transformers model, or greedy generation
+inputs         model inputs, pixel values of images, and the axes that follow from them; token_text: tokens as text
 minilm         the default model, in NumPy, without torch
-run_model      one forward pass of a transformers model, or greedy generation
 session        runs any torch module under the observer
 observer       records calls as they happen, for one batch entry; tensor_layout: where that entry is in the tensors
 rules          masks and scores of that entry as expressions

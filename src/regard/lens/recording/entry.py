@@ -4,16 +4,146 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ...common.errors import refuse
+import torch
+
+from ...common.errors import Refused, refuse
+from ...common.text.units import counted
 from ...torch.hf.load_model import Opened, opened
+from ...torch.hf.recorder import NAME, implementations
 from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
-from ..runs.run import Run
-from .inputs import given_image, given_inputs, given_text
-from .keeper import Axes, RecordingOptions
-from .run_model import record_model
-from .session import record_module
+from ..runs.run import Run, Step
+from .inputs import Given, given_image, given_inputs, given_text
+from .keeper import UNSEEN, Axes, Keeper, RecordingOptions
+from .session import accepts, on_regard, record_module
+from .token_text import spelled
+
+LIKELIEST = 8  # candidates that are stored for every generated token
+
+
+def record_model(opened: Opened, given: Given, options: RecordingOptions, writes: int) -> Run:
+    """The run of a model.
+
+    A model that was opened here and that regard does not support runs on its own code, which is observed. A loaded
+    model with an attention implementation that cannot be observed runs on regard instead.
+    """
+    model = opened.model
+    try:
+        return _recorded(opened, given, options, writes)
+    except Refused as refused:
+        if opened.own and NAME in implementations(model) and refused.where in (NAME, "regard mask"):
+            model.set_attn_implementation("eager")
+        elif (
+            opened.own
+            or not hasattr(model, "set_attn_implementation")
+            or not any(UNSEEN in each.given for each in refused.reasons)
+        ):
+            raise
+        unseen = refused
+    if opened.own:
+        return _recorded(opened, given, options, writes)
+    try:
+        with on_regard(model):
+            return _recorded(opened, given, options, writes)
+    except Refused as refused:
+        raise unseen if refused.where == "check" else refused from None
+
+
+def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: int) -> Run:
+    model = opened.model
+    common: dict[str, Any] = {
+        "name": opened.name,
+        "text": given.text,
+        "axes": Axes(given.axes, given.patches),
+        "batch": given.batch,
+        "options": options,
+    }
+    if not writes:
+        once = {"use_cache": False} if accepts(model, "use_cache") else {}
+        return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
+    written = _Written(opened, given, options.entry, writes)
+    return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
+
+
+class _Written:
+    """Greedy generation. The model generates one token more than is recorded, so that the last one has its row too."""
+
+    def __init__(self, opened: Opened, given: Given, entry: int, writes: int):
+        self.opened, self.given, self.entry, self.writes = opened, given, entry, writes
+        self.decodes = bool(getattr(opened.model.config, "is_encoder_decoder", False))
+        if not getattr(opened.model, "can_generate", lambda: False)():
+            raise refuse(
+                "look",
+                "the model cannot generate text",
+                f"generate={writes} for {type(opened.model).__name__}",
+                "a model with a language modeling head",
+                "load it with AutoModelForCausalLM, or leave generate= out",
+            )
+        ids = given.inputs.get("decoder_input_ids" if self.decodes else "input_ids")
+        if ids is None and not self.decodes:
+            raise refuse(
+                "look", "generation without a prompt", f"generate={writes} without input_ids", "a prompt", "pass a text"
+            )
+        begun = 1 if ids is None else ids.shape[1]
+        self.rows = begun + writes
+        if opened.longest is not None and self.rows > opened.longest:
+            raise refuse(
+                "look",
+                "the text is too long for the model",
+                f"{counted(begun, 'token')} and {writes} more",
+                f"at most {opened.longest} for {opened.name}",
+                "generate fewer tokens",
+            )
+
+    def generate(self):
+        config, padded = self.opened.model.generation_config, {}
+        if config.pad_token_id is None:  # otherwise transformers warns that it chose one
+            end = config.eos_token_id[0] if isinstance(config.eos_token_id, list) else config.eos_token_id
+            known = (getattr(self.opened.words, "pad_token_id", None), end, 0)
+            padded["pad_token_id"] = next(token for token in known if token is not None)
+        return self.opened.model.generate(
+            **self.given.inputs,
+            **padded,
+            max_new_tokens=self.writes + 1,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+
+    def after(self, generated, keeper: Keeper) -> tuple[tuple[Step, ...], dict[str, Any]]:
+        """Adds the generated tokens to the axes; returns the steps, and facts such as why generation stopped."""
+        ids = generated.sequences[self.entry].tolist()
+        kept, begun = ids[: len(ids) - 1], len(ids) - len(generated.scores)  # the last token was not an input
+        new = kept[begun:]
+        axes = keeper.axes.known
+        name = "target" if self.decodes else "text"
+        begins = self._tokens(ids[:begun]) if self.decodes else axes[name].tokens
+        special = (True,) * begun if self.decodes else axes[name].special
+        ends = set(getattr(self.opened.words, "all_special_ids", ()))
+        words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
+        lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown characters
+        axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
+        steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
+        why = (
+            {"stopped": f"the model generated an end token after {counted(len(new), 'token')}"}
+            if len(new) < self.writes
+            else {}
+        )
+        return steps, {"generated": len(new), **why}
+
+    def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
+        found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))
+        return tuple(
+            zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True)
+        )
+
+    def _tokens(self, ids: list[int]) -> tuple[str, ...]:
+        tokenizer = self.opened.words
+        return tuple(map(str, ids)) if tokenizer is None else spelled(tokenizer, ids, None)
 
 
 def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOptions) -> Run:

@@ -12,7 +12,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ..by_heads.ulysses import Division, division, parts
+from ..by_heads.split import Division, division, parts
 from ..exchange.agreement import agreed
 from ..exchange.alone import Alone
 from ..exchange.moving import moved
@@ -20,8 +20,8 @@ from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport
 from ..placement import Placement
 from .forward import attend
+from .pages import check_place, check_tokens, given_dtensors, local_of, whole_of
 from .prepare import Prepared, prepared
-from .shards import check_place, check_tokens, given_dtensors, local_of, whole_of
 
 WHERE = "parallel.attention"
 

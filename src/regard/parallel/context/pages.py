@@ -7,9 +7,21 @@ it needs, it reads zeros.
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from ..exchange.transport import room
+from ...common.arrays import device_of, elsewhere, read_array
+from ...common.errors import Reason, Refused, refuse
+from ...language.checks.arrays import four_axes
+from ..exchange.agreement import agreed
+from ..exchange.moves import Move
+from ..exchange.moving import moved
+from ..exchange.transport import Transport, room
+from ..placement import Placement
 from ..work import PAGE
 
 
@@ -70,3 +82,131 @@ class Rows:
             count = here.stop - here.start
             array[..., here, :] = found[..., begin : begin + count, :]
             begin += count
+
+
+def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...]) -> Any:
+    """q, k and v (or q and k) with four axes, and the axes of the result before its depth."""
+    check_place(where, transport, place)
+    if any(elsewhere(each) for each in tensors):
+        raise refuse(
+            where,
+            "only the CPU computes over several ranks",
+            ", ".join(device_of(each) for each in tensors),
+            "tensors in CPU memory",
+            "move them: tensor.cpu()",
+        )
+    found = [read_array(each, name) for each, name in zip(tensors, "qkv", strict=False)]
+    check_tokens(where, found, len(place.positions(transport.rank)), f"place.positions({transport.rank})")
+    q = found[0]
+    if any(each.shape[:-3] != q.shape[:-3] for each in found):
+        raise refuse(
+            where,
+            "q, k and v differ in the axes before the heads",
+            ", ".join(f"{name} {list(each.shape)}" for name, each in zip("qkv", found, strict=False)),
+            "the same batch; nothing is broadcast over several ranks",
+            "expand k and v to the batch of q",
+        )
+    return tuple(four_axes(each, q.shape[:-3]) for each in found), q.shape[:-1]
+
+
+def check_place(where: str, transport: Transport, place: Any) -> None:
+    """Refuses what is not a placement for these ranks."""
+    if not isinstance(place, Placement):
+        fix = "place = rp.place(tokens, ranks=…, mask=…)"
+        raise refuse(where, "place is not a placement", type(place).__name__, "a Placement", fix)
+    if place.ranks != transport.ranks:
+        raise refuse(
+            where,
+            "the placement is for another number of ranks",
+            f"{place.ranks} ranks in the placement, {transport.ranks} in the group",
+            "as many ranks as the group has processes",
+            f"rp.place(…, ranks={transport.ranks})",
+        )
+
+
+def check_tokens(where: str, arrays: Sequence[Any], tokens: int, named: str) -> None:
+    """Refuses arrays without this number of tokens; named: which ones these are."""
+    reasons = [
+        Reason(
+            f"{name} does not have the tokens of this rank",
+            f"{name} {list(array.shape)}",
+            f"(…, heads, {tokens}, depth): {named}, in this order",
+            f"{name} = place.shard({name}, axis=-2, …) of the whole sequence",
+        )
+        for name, array in zip("qkv", arrays, strict=False)
+        if len(array.shape) < 3 or array.shape[-2] != tokens
+    ]
+    if reasons:
+        raise Refused(where, reasons)
+
+
+def given_dtensors(where: str, tensors: tuple[Any, ...]) -> bool:
+    """Whether these are DTensors; refused: some are, or their tokens are not divided over one dimension of a mesh."""
+    tensor = sys.modules.get("torch.distributed.tensor")
+    if tensor is None or not any(isinstance(each, tensor.DTensor) for each in tensors):
+        return False
+    reasons = []
+    for name, each in zip("qkv", tensors, strict=False):
+        fits = (
+            isinstance(each, tensor.DTensor)
+            and each.device_mesh.ndim == 1
+            and each.placements == (tensor.Shard(each.ndim - 2),)
+            and each.device_mesh == tensors[0].device_mesh
+        )
+        if not fits:
+            given = f"{name} {each.placements}" if isinstance(each, tensor.DTensor) else f"{name}, a plain tensor"
+            reasons.append(
+                Reason(
+                    f"the tokens of {name} are not divided like those of the others",
+                    given,
+                    "DTensors on one mesh of one dimension, Shard(the axis of tokens)",
+                    f"{name}.redistribute(mesh, [Shard({name}.ndim - 2)])",
+                )
+            )
+    if reasons:
+        raise Refused(where, reasons)
+    return True
+
+
+def chunked(tokens: int, ranks: int) -> list[np.ndarray]:
+    """The positions of each rank as `torch.chunk` divides them.
+
+    >>> [len(each) for each in chunked(10, 4)]
+    [3, 3, 3, 1]
+    """
+    size = -(-tokens // ranks)
+    return [np.arange(min(rank * size, tokens), min((rank + 1) * size, tokens)) for rank in range(ranks)]
+
+
+def local_of(where: str, transport: Transport, place: Placement, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tokens of this rank by the placement, (…, heads, n, depth), of DTensors."""
+
+    def checked() -> tuple[Placement, dict[str, str]]:
+        check_place(where, transport, place)
+        check_tokens(where, tensors, place.sizes.tokens, "the whole sequence")
+        return place, {"the placement": place.digest, "the shapes": f"{[list(each.shape) for each in tensors]}"}
+
+    agreed(transport, where, checked)
+    return tuple(moved(_move(transport, place, each.shape[-3]), each.to_local()) for each in tensors)
+
+
+def whole_of(transport: Transport, place: Placement, found: Any, like: Any) -> Any:
+    """A result of this rank's tokens, (…, heads, n, depth) or (…, heads, n), divided like a DTensor."""
+    from torch.distributed.tensor import DTensor
+
+    flat = found.ndim < like.ndim
+    local = moved(_move(transport, place, like.shape[-3]), found[..., None] if flat else found, back=True)
+    local = local[..., 0] if flat else local
+    shape = (*like.shape[:-1], *local.shape[like.ndim - 1 :])
+    stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
+
+
+def _move(transport: Transport, place: Placement, heads: int) -> Move:
+    """Tokens divided as `torch.chunk` does -> as the placement does."""
+    rank, every = transport.rank, slice(None)
+    before = chunked(place.sizes.tokens, place.ranks)
+    after = [place.positions(each) for each in range(place.ranks)]
+    take = [(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True))) for each in after]
+    put = [(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True))) for each in before]
+    return Move(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))

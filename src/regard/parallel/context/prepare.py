@@ -19,8 +19,8 @@ from ..placement import Placement
 from ..work import stripe_of
 from .call import Call
 from .forward import Here
+from .pages import shards
 from .routes import routes_of
-from .shards import shards
 
 SAMPLE = 1 << 16  # numbers of a table that are compared between ranks
 

@@ -25,10 +25,9 @@ from ..placement import Placement
 from ..work import stripe_of
 from .call import Call, part_of
 from .forward import Here, each_stripe, lent, returned
-from .pages import Rows
+from .pages import Rows, shards
 from .prepare import compiled_only, terms
 from .routes import routes_of
-from .shards import shards
 
 WHERE = "parallel.attention_stats"
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...common.errors import Reason, Refused, first_line
-from .lost import Lost
-from .transport import Transport
+from .transport import Lost, Transport
 
 T = TypeVar("T")
 READY, REFUSES, FAILS = b"=", b"?", b"!"

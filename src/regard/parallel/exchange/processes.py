@@ -17,8 +17,7 @@ import numpy as np
 
 from ...common.errors import refuse
 from ...common.optional import requires_extra
-from .lost import Lost
-from .transport import joined, room
+from .transport import Lost, joined, room
 
 SECONDS = 60.0  # that a rank waits for the others
 GRACE = 1.5  # seconds in which the ranks that are left say that they have failed too

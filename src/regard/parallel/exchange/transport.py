@@ -60,3 +60,20 @@ def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 def as_bytes(array: np.ndarray) -> np.ndarray:
     """The bytes of an array in the order of its axes; a view if it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+class Lost(RuntimeError):
+    """An exchange between ranks failed; the process group cannot be used afterwards.
+
+    Args:
+        message: which rank did not take part, in which exchange, and what it did last.
+
+    Examples:
+        >>> import regard.parallel as rp
+        >>> raise rp.Lost("rank 2 ended")
+        Traceback (most recent call last):
+        regard.parallel.Lost: rank 2 ended
+    """
+
+    def __init__(self, message: str):
+        super().__init__(message)

@@ -1,13 +1,12 @@
 """Transformers models on regard: call `register()` once, then use `attn_implementation="regard"`.
 
-attention       the attention function that transformers calls; lazy_mask: its masks as expressions
-divided         the same inside regard.parallel.sequence, where ranks hold parts of a sequence
-call_arguments  which arguments of a model reach its attention
-readiness       checks that a model can run on regard
+attention       the attention function that transformers calls
+lazy_mask       its masks as expressions; packed documents
+divided         the same where ranks hold parts of a sequence, or some of the heads
+readiness       checks that a model can run on regard, and which arguments reach its attention
 recorder        records the attention calls of a model, and sees whether its weights are wanted
 load_model      loads models and tokenizers from folders and hub ids; quiet: without transformers' messages
-comparison      how far two runs of a model are apart, next to what rounding does
-architectures   compares every architecture of transformers with its own code; tiny_models: small random models
+tiny_models     small random models of every architecture, for audits and tests
 """
 
 from ...common.optional import requires_extra

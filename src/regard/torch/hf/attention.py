@@ -28,13 +28,10 @@ from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
 from ..functional import attention
-from .call_arguments import unsupported
-from .divided import DividedMask, current, divided_reasons, mask_for
-from .lazy_mask import LazyMask, between_graphs
-from .packed import packed
-from .readiness import check
+from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
+from .lazy_mask import LazyMask, between_graphs, packed
+from .readiness import check, unsupported
 from .recorder import NAME, listened, note, record, wanted
-from .tensor_parallel import divided, head_start, problems
 
 __all__ = ["attend", "check", "record", "register"]
 

@@ -2,9 +2,8 @@
 
 from ...common.public import belong
 from .approximate.deviation import deviation
-from .approximate.linear import LinearAttention, LinearState
+from .approximate.linear import LinearAttention, LinearState, Performer
 from .approximate.linformer import Linformer
-from .approximate.performer import Performer
 from .attention import Attention
 from .differential import DifferentialAttention
 from .latent import LatentAttention, LatentCache

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...api.kv_cache import KVCache
-from ...api.kv_cache.storage import Rows, Stores
+from ...api.kv_cache.state import Rows, Stores
 from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..cache import TensorCache

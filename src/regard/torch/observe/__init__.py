@@ -1,6 +1,6 @@
 """Observation of the attention calls of any torch module while it runs: `profile` and `trace`.
 
-observed_call  one attention call and its properties (layout: the memory layout of its tensors)
+observed_call  one attention call, its properties, and the memory layout of its tensors
 observer       observes the calls of regard and torch, and attention computed by separate products and a softmax
 describe       a call as a problem of regard: rules, engine, cost
 profiling      the cost of each call (profile_result: figures and table; timeline: the trace of torch's profiler)

@@ -14,8 +14,7 @@ from ...language.problem import Problem
 from .describe import outline_of, problem_of
 from .faults import Finding, empty_rows, non_finite, swapped_axes, wrong_numbers
 from .handwritten import tensors_in
-from .layout import Layout
-from .observed_call import CACHE, WRITTEN_OUT, ObservedCall
+from .observed_call import CACHE, WRITTEN_OUT, Layout, ObservedCall
 from .observer import Observer, arguments, left_alone, module_of
 from .timeline import Trace
 

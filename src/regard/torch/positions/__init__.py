@@ -1,14 +1,11 @@
 """Position encodings: sinusoidal, learned, rotary (with length scaling), ALiBi, T5 buckets, relative tables."""
 
 from ...common.public import belong
-from .alibi import ALiBi
-from .learned import Learned
-from .longrope import LongRoPE
 from .position import Position
-from .relative import Buckets, Relative
+from .relative import ALiBi, Buckets, Relative
 from .rotary import Rotary
-from .scaling import NTK, DynamicNTK, Linear, Llama3, YaRN
-from .sinusoidal import Sinusoidal
+from .scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, YaRN
+from .sinusoidal import Learned, Sinusoidal
 
 __all__ = [
     "ALiBi",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...common.errors import did_you_mean, refuse
-from .longrope import LongRoPE
-from .scaling import DynamicNTK, Linear, Llama3, Scaling, YaRN
+from .scaling import DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 
 def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:

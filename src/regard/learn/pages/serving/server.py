@@ -21,9 +21,8 @@ from ....common.web.local_server import NOT_FOUND, LocalServer, body_of, sentenc
 from ...chapter import Chapter
 from ...folder import writing
 from ...running import installed
-from ..page import FILES, contents, page, policy
 from ..recorded import Recorded, runnable
-from ..site import TITLE, chapter_page, name_of
+from ..site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 from .checks import Checks
 from .programs import AT_ONCE, Programs
 from .requests import FIELDS, SLOW, Requests

@@ -1,22 +1,93 @@
-"""`regard train`: trains a language model on text files; a run can be interrupted and resumed."""
+"""`regard train`: trains a small model on texts, over several processes if wanted."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...common.optional import needs
-from ...common.text.units import counted
-from ..progress import bar, interruptible
-from .together import together
+from ..common.errors import Reason, Refused
+from ..common.optional import needs
+from ..common.text.units import counted
+from .progress import bar, interruptible
+
+if TYPE_CHECKING:
+    from ..models.training.over_ranks import Alone
+
+SECONDS = 300.0  # that a rank waits for the others; one that ends is noticed at once
+
+
+@contextlib.contextmanager
+def together(ranks: int | None, divide: str | None) -> Iterator[Alone]:
+    """The team of this process. Without torchrun, several ranks are started, and the command exits with their status.
+
+    What all ranks refuse is printed by one of them. Where a rank is lost, each of the others says so.
+    """
+    from ..models.training.over_ranks import Alone, Ranks
+    from ..parallel.exchange.transport import Lost
+    from ..parallel.torchrun import joined, run_as_ranks, under_torchrun
+
+    started = under_torchrun()
+    _check(ranks, divide, started)
+    if started is None and ranks is not None and ranks > 1:
+        raise typer.Exit(run_as_ranks(ranks, sys.argv[1:]))
+    if started in (None, 1):
+        yield Alone()
+        return
+    with joined(SECONDS) as transport:
+        team = Ranks(transport, divide or "batch")
+        try:
+            yield team
+        except Refused as refused:
+            if team.first:
+                raise
+            raise typer.Exit(2) from refused
+        except Lost as lost:
+            print(
+                f"regard: rank {transport.rank}: {lost}. The last checkpoint is complete: continue with --resume.",
+                file=sys.stderr,
+            )
+            raise typer.Exit(1) from lost
+
+
+def _check(ranks: int | None, divide: str | None, started: int | None) -> None:
+    """Refuses numbers of ranks that cannot be, and --divide without ranks."""
+    reasons = []
+    if ranks is not None and ranks < 1:
+        reasons.append(Reason("--ranks is too small", f"{ranks}", "1 or more", "omit it for one process"))
+    if started is not None and ranks not in (None, started):
+        reasons.append(
+            Reason(
+                "--ranks differs from the processes of torchrun",
+                f"--ranks {ranks}, {started} processes",
+                f"--ranks {started}",
+                "omit it under torchrun",
+            )
+        )
+    if divide not in (None, "batch", "tokens"):
+        reasons.append(Reason("--divide is unknown", f"{divide}", "batch or tokens", "choose one of them"))
+    elif divide is not None and (started or ranks or 1) == 1:
+        reasons.append(
+            Reason(
+                "there is nothing to divide",
+                f"--divide {divide} with one process",
+                "several ranks",
+                "add --ranks 2, or omit --divide",
+            )
+        )
+    if reasons:
+        raise Refused("train", reasons)
+
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...models.training.over_ranks import Alone
-    from ...models.training.run import Run
+    from ..models.training.over_ranks import Alone
+    from ..models.training.run import Run
 
 APART = ("files", "out", "resume", "ranks", "divide", "as_json")  # arguments that are not settings of a run
 
@@ -84,9 +155,9 @@ def train(
 
 def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], team: Alone, as_json: bool) -> None:
     """Trains, as one of the ranks of a team; the first of them prints."""
-    from ...models.training import run as runs
-    from ...parallel.torchrun import stop_requested
-    from ..terminal import Console, emit_json
+    from ..models.training import run as runs
+    from ..parallel.torchrun import stop_requested
+    from .terminal import Console, emit_json
 
     console = Console(soft_wrap=True, stderr=as_json, quiet=not team.first)
     with Console(stderr=True, quiet=not team.first).status("reading the text"):
@@ -145,7 +216,7 @@ def _print_header(console: Console, run: Run) -> None:
 
 def _print_summary(console: Console, run: Run, out: Path) -> None:
     """Prints the loss curve and the commands for the next steps."""
-    from ...models.training.curve import curve, plot
+    from ..models.training.report import curve, plot
 
     learned = [(line["step"], line["loss"]) for line in run.metrics]
     held = [(line["step"], line["held_out"]) for line in run.metrics if "held_out" in line]

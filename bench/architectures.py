@@ -8,25 +8,28 @@ matters: with a scale that is wrong by half, the error of the outputs must excee
 
 from __future__ import annotations
 
+import argparse
 import copy
 import functools
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ...common.errors import Reason, Refused, did_you_mean, first_line
-from . import attention as hf
-from .comparison import ALLOWED, Doubled, difference, doubled, floats, perturbed, worst
-from .readiness import assigned, check
-from .recorder import NAME, record
-from .tiny_models import accepted, families, model_class, tiny_model
+from bench.model_errors import ALLOWED, Doubled, difference, doubled, floats, perturbed, worst
+from regard.common.errors import Reason, Refused, did_you_mean, first_line
+from regard.torch.hf import attention as hf
+from regard.torch.hf.readiness import assigned, check
+from regard.torch.hf.recorder import NAME, record
+from regard.torch.hf.tiny_models import accepted, families, model_class, tiny_model
 
 RESULTS = ("matches", "differs", "refused", "not tried")
-FIRST, LAST = "<!-- regard models: from here -->", "<!-- regard models: to here -->"
+FIRST, LAST = "<!-- bench.architectures: from here -->", "<!-- bench.architectures: to here -->"
 
 WRITTEN = 6  # tokens per prompt
 ROUGH = 1e-3  # if eager's error exceeds this, its float64 and float32 results are not comparable
@@ -96,13 +99,13 @@ def check_names(names: Iterable[str]) -> None:
             "no such architecture",
             name,
             "a model_type that transformers knows",
-            did_you_mean(name, families(), "regard models"),
+            did_you_mean(name, families(), "docs/reference/architectures.md"),
         )
         for name in names
         if name not in families()
     ]
     if reasons:
-        raise Refused("models", reasons)
+        raise Refused("architectures", reasons)
 
 
 def compare(name: str, seed: int = 0) -> Row:
@@ -337,3 +340,29 @@ def placed(text: str, made: str) -> str:
     """The text with the table between its two marker lines."""
     before, rest = text.split(FIRST, 1)
     return f"{before}{FIRST}\n\n{made}\n\n{LAST}{rest.split(LAST, 1)[1]}"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Prints a line for each architecture. Returns 1 if one differs."""
+    import transformers
+
+    parser = argparse.ArgumentParser(prog="python -m bench.architectures", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="architectures (model_type), such as llama; all if none is named")
+    parser.add_argument("--save", type=Path, help="write the table between the two marker lines of this page")
+    options = parser.parse_args(words)
+    check_names(options.names)
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore")
+    rows = []
+    for name in options.names or sorted(families()):
+        rows.append(compare(name))
+        print(rows[-1].line(), flush=True)
+    counts = {result: sum(row.result == result for row in rows) for result in RESULTS}
+    print(", ".join(f"{count} {result}" for result, count in counts.items()))
+    if options.save:
+        options.save.write_text(placed(options.save.read_text(encoding="utf-8"), table(rows)), encoding="utf-8")
+    return int(counts["differs"] > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
