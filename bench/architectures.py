@@ -26,7 +26,7 @@ from regard.common.errors import Reason, Refused, did_you_mean, first_line
 from regard.torch.hf import attention as hf
 from regard.torch.hf.readiness import assigned, check
 from regard.torch.hf.recorder import NAME, record
-from regard.torch.hf.tiny_models import accepted, families, model_class, tiny_model
+from regard.torch.hf.tiny_models import FAMILIES, accepted, mappings, model_class, tiny_model
 
 RESULTS = ("matches", "differs", "refused", "not tried")
 FIRST, LAST = "<!-- bench.architectures: from here -->", "<!-- bench.architectures: to here -->"
@@ -99,10 +99,10 @@ def check_names(names: Iterable[str]) -> None:
             "no such architecture",
             name,
             "a model_type that transformers knows",
-            did_you_mean(name, families(), "docs/reference/architectures.md"),
+            did_you_mean(name, mappings(), "docs/reference/architectures.md"),
         )
         for name in names
-        if name not in families()
+        if name not in mappings()
     ]
     if reasons:
         raise Refused("architectures", reasons)
@@ -116,7 +116,7 @@ def compare(name: str, seed: int = 0) -> Row:
     check_names([name])
     hf.register()
     torch.manual_seed(seed)
-    row = functools.partial(Row, name, families()[name][0], "")
+    row = functools.partial(Row, name, FAMILIES[mappings()[name]], "")
     try:
         kind = model_class(name)
         row = functools.partial(Row, name, _family(name, kind), kind.__name__)
@@ -223,7 +223,7 @@ def _collected(model, given, implementation: str, how: str) -> list[tuple[str, l
 
 
 def _family(name: str, kind) -> str:
-    family = families()[name][0]
+    family = FAMILIES[mappings()[name]]
     if family != "other":
         return family
     main = kind.main_input_name
@@ -354,7 +354,7 @@ def main(words: list[str] | None = None) -> int:
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     rows = []
-    for name in options.names or sorted(families()):
+    for name in options.names or sorted(mappings()):
         rows.append(compare(name))
         print(rows[-1].line(), flush=True)
     counts = {result: sum(row.result == result for row in rows) for result in RESULTS}

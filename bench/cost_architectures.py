@@ -13,9 +13,9 @@ from regard.ledger.cost import priced
 from regard.ledger.model.build import subject
 from regard.ledger.model.inputs import reads_tokens
 from regard.ledger.result import ModelCost
-from regard.torch.hf.tiny_models import families, tiny_config
+from regard.torch.hf.tiny_models import config_class, mappings, tiny_config
 
-__all__ = ["RESULTS", "Row", "compare", "families", "page", "table"]
+__all__ = ["RESULTS", "Row", "compare", "page", "table"]
 
 RESULTS = ("agrees", "counted", "differs", "refused")
 TOKENS, BATCH = 12, 2
@@ -70,11 +70,11 @@ class Row:
 
 def compare(name: str) -> Row:
     """The row of one architecture; `name` is its model_type."""
-    if name not in families():
+    if name not in mappings():
         raise refuse("cost", "no such architecture", name, "a model_type that transformers knows", "correct it")
     row = functools.partial(Row, name, "")
     reasons = []
-    for size, config in (("small", lambda: tiny_config(families()[name][1])), ("its own", families()[name][1])):
+    for size, config in (("small", lambda: tiny_config(config_class(name))), ("its own", config_class(name))):
         try:
             made = subject(config())
             row = functools.partial(Row, name, type(made.model).__name__, size=size)
@@ -142,7 +142,7 @@ def _main(path: str) -> None:
 
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    Path(path).write_text(page([compare(name) for name in sorted(families())]), encoding="utf-8")
+    Path(path).write_text(page([compare(name) for name in sorted(mappings())]), encoding="utf-8")
 
 
 def _marked(row: Row) -> str:

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import regard as rg
+from bench.audit_alarms.written import Attention
 from regard.audits import audit
-from regard.audits.checks import CHECKS, ModelCheck, RuleCheck, RunCheck, names
+from regard.audits.audit import CHECKS, ModelCheck, RuleCheck, RunCheck, names
 from regard.audits.finding import Passed
 from regard.lens.look import look
+from tests.audits.small_audits import audited, checked
 from tests.support.small_model import BEHAVIOUR, LENGTH, Small, neighbours, only, sees_all, sees_past, tiny, words
 
 PLANTED = {
@@ -90,7 +92,7 @@ def test_a_planted_fault_is_found_and_named(fault):
     """Each fault is found by its own check, its cause is named, and the difference exceeds the threshold."""
     made, causal, check, cause, numbers = PLANTED[fault]
 
-    whole = audit(Small(**made).eval(), inputs=words(), causal=causal, checks=BEHAVIOUR)
+    whole = audited(Small(**made), causal=causal)
     found = whole.findings[0]
 
     assert (found.check, found.severity) == (check, "fault")
@@ -99,26 +101,22 @@ def test_a_planted_fault_is_found_and_named(fault):
     if check != "finite":
         assert found.numbers["difference"] > 100 * found.numbers["threshold"] > 0
     # A mask that is lost is lost for padding as well.
-    assert {each.check for each in whole.findings[1:]} <= ({"padding-leak"} if check == "future-leak" else set())
+    assert checked(whole.findings[1:]) <= ({"padding-leak"} if check == "future-leak" else set())
 
 
 @pytest.mark.parametrize("made", [{}, {"sees": sees_all}], ids=["causal", "both ways"])
 def test_the_healthy_twin_is_silent(made):
     """The same model without a fault has no finding at all, and every check that applies says what it measured."""
-    found = audit(Small(**made).eval(), inputs=words(), causal=not made, checks=BEHAVIOUR)
+    found = audited(Small(**made), causal=not made)
 
-    assert found.healthy and not found.findings
-    assert {each.check for each in found.passed} >= {"finite", "determinism", "padding-leak", "batch-dependence"}
-    assert ("future-leak" in {each.check for each in found.passed}) == (not made)
+    assert not found.findings
+    assert checked(found.passed) >= {"finite", "determinism", "padding-leak", "batch-dependence"}
+    assert ("future-leak" in checked(found.passed)) == (not made)
 
 
 def test_where_the_future_shows():
     """The place that is named is the last position that feels a token one ahead."""
-    found = only(
-        audit(
-            Small(functools.partial(sees_past, diagonal=1)).eval(), inputs=words(), causal=True, checks=["future-leak"]
-        )
-    )
+    found = only(audited(Small(functools.partial(sees_past, diagonal=1)), checks=["future-leak"]))
 
     assert found.row == found.numbers["changed_from"] - 1
     assert found.numbers["rows"] == [found.row]
@@ -137,12 +135,8 @@ def test_dropout_that_was_left_on():
 def test_the_module_that_makes_nan():
     """The innermost module that makes NaN of finite inputs is named."""
     model = tiny("llama")
-    with torch.no_grad():
-        model.model.layers[1].post_attention_layernorm.weight.fill_(torch.inf)
-        model.model.layers[1].mlp.down_proj.weight.zero_()
     own = model.model.layers[1].mlp.forward
-    model.model.layers[1].mlp.forward = lambda x: own(x.nan_to_num(0, 0, 0)) / 0
-    model.model.layers[1].post_attention_layernorm.weight.data.fill_(1)
+    model.model.layers[1].mlp.forward = lambda x: own(x) * torch.nan
 
     assert "model.layers.1.mlp" in only(audit(model, checks=["finite"])).cause
 
@@ -152,10 +146,10 @@ def test_the_module_that_makes_nan():
 
 def test_outputs_that_are_nan_pass_nothing():
     """NaN feels nothing of what changes: checks that compare runs do not apply to it."""
-    found = audit(Small(after=lambda x: x / (x - x)).eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
+    found = audited(Small(after=lambda x: x / (x - x)))
 
-    assert {each.check for each in found.passed} == {"training-mode"}
-    assert {each.check for each in found.skipped if "a fault of finite" in each.reason} == {
+    assert checked(found.passed) == {"training-mode"}
+    assert checked(each for each in found.skipped if "a fault of finite" in each.reason) == {
         "determinism",
         "future-leak",
         "padding-leak",
@@ -166,49 +160,34 @@ def test_outputs_that_are_nan_pass_nothing():
     }
 
 
-@pytest.mark.parametrize("token", [0, 1, 2, 39, True, False])
-def test_inputs_of_one_token_pass_no_leak(token):
-    """Replacing a token by itself shows nothing: others are drawn, whatever the input consists of."""
+@pytest.mark.parametrize(
+    ("token", "dtype"), [(0, None), (39, None), (True, None), (7, torch.uint16), (7, torch.int32), (2**62, None)]
+)
+def test_inputs_of_one_token_pass_no_leak(token, dtype):
+    """Replacing a token by itself shows nothing: a few others are drawn, however large it is, and of its type."""
 
     class OfAnyType(Small):
         def forward(self, ids, attention_mask=None):
-            return super().forward(ids.long(), attention_mask)
+            return super().forward(ids.long() % 40, attention_mask)
 
-    ids = torch.full((1, LENGTH), token)
+    ids = torch.full((1, LENGTH), token, dtype=dtype)
 
-    found = audit(OfAnyType(sees_all).eval(), inputs=ids, causal=True, checks=["future-leak", "batch-dependence"])
+    found = audited(OfAnyType(sees_all), ids, checks=["future-leak", "batch-dependence"])
 
-    assert only(found).check == "future-leak" and [each.check for each in found.passed] == ["batch-dependence"]
+    assert only(found).check == "future-leak" and checked(found.passed) == {"batch-dependence"}
 
 
 def test_where_no_other_token_is_known():
     """Without a table of embeddings, zeros tell nothing about what else may be passed."""
 
-    class Counted(torch.nn.Module):
-        def forward(self, numbers, attention_mask=None):
-            return numbers[..., None] * torch.ones(3) + numbers.sum(1)[:, None, None]
+    def counted(numbers, attention_mask=None):
+        return numbers[..., None] * torch.ones(3) + numbers.sum(1)[:, None, None]
 
     for token in (0, -1):
-        found = audit(Counted(), inputs=torch.full((1, LENGTH), token), causal=True, checks=BEHAVIOUR)
+        found = audit(counted, inputs=torch.full((1, LENGTH), token), causal=True, checks=BEHAVIOUR)
 
-        tried = {"future-leak", "padding-leak", "batch-dependence"}
-        assert {each.check for each in found.skipped if "all tokens of the input are equal" in each.reason} == tried
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.uint16])
-@pytest.mark.parametrize("token", [7, 2**62])
-def test_tokens_of_every_integer_type(dtype, token):
-    """The tokens from which replacements are drawn are few, however large the one that is passed."""
-    token = min(token, torch.iinfo(dtype).max)
-
-    class Hashed(torch.nn.Module):
-        def forward(self, ids):
-            x = (ids.long() % 40)[..., None] * torch.linspace(0.1, 1, 8)
-            return torch.nn.functional.scaled_dot_product_attention(x, x, x)
-
-    found = audit(Hashed(), inputs=torch.full((1, LENGTH), token, dtype=dtype), causal=True, checks=["future-leak"])
-
-    assert [each.check for each in found.findings] == ["future-leak"], str(found)
+        unknown = [each for each in found.skipped if "all tokens of the input are equal" in each.reason]
+        assert checked(unknown) == {"future-leak", "padding-leak", "batch-dependence"}
 
 
 def test_a_model_that_returns_the_same_memory():
@@ -220,14 +199,13 @@ def test_a_model_that_returns_the_same_memory():
         def forward(self, ids, attention_mask=None):
             return self.memory.copy_(super().forward(ids, attention_mask))
 
-    found = audit(Static(sees_all).eval(), inputs={0: words()}, causal=True, checks=["future-leak"])
+    found = audited(Static(sees_all), {0: words()}, checks=["future-leak"])
 
     assert only(found).check == "future-leak"
 
 
 def test_layers_that_read_positions_first():
     """torch's default, batch_first=False: what mixes the entries is named, and how to pass (positions, 1, width)."""
-    torch.manual_seed(0)
     module = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(16, 2, 32), 1, enable_nested_tensor=False)
     x = torch.randn(1, 12, 16)
 
@@ -248,21 +226,15 @@ def test_outputs_of_a_dataclass_and_complex_inputs():
         loss: None = None
         unset: torch.Tensor = field(init=False)
 
-    class OfSpectra(torch.nn.Module):
-        def __init__(self, causal):
-            super().__init__()
-            self.causal = causal
-
-        def forward(self, spectra):
-            x = torch.cat([spectra.real, spectra.imag], -1)
-            return Output(torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.causal))
+    def attend(spectra, causal):
+        x = torch.cat([spectra.real, spectra.imag], -1)
+        return Output(torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=causal))
 
     spectra = torch.randn(1, LENGTH, 8, dtype=torch.complex64)
     for causal in (True, False):
         for given in (spectra, spectra.conj()):
-            found = audit(OfSpectra(causal), inputs=given, causal=True, checks=["future-leak"])
-
-            assert found.healthy == causal, str(found)
+            model = functools.partial(attend, causal=causal)
+            assert audit(model, inputs=given, causal=True, checks=["future-leak"]).healthy == causal
 
 
 def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
@@ -276,7 +248,7 @@ def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
                 raise RuntimeError("one entry,\nand no mask")
             return super().forward(ids)
 
-    found = audit(Alone().eval(), inputs=words(), causal=True, checks=BEHAVIOUR)
+    found = audited(Alone())
 
     assert not found.healthy
     assert {(each.check, each.severity) for each in found.findings} == {
@@ -285,48 +257,27 @@ def test_a_model_that_raises_where_a_check_runs_it_is_not_healthy():
     assert all("RuntimeError: one entry," in each.measured for each in found.findings)
 
 
-def test_a_check_that_could_not_be_made_spoils_no_other(monkeypatch):
-    """A check in which the model raises does not prevent the later ones, as a fault would."""
-
-    def attend(module, query, key, value, attention_mask, scaling=None, is_causal=None, **_):
-        if attention_mask is not None and not attention_mask.all():
-            raise RuntimeError("no padding")
-        if query.shape[2] == 1:
-            value = value.roll(1, 2)
-        found = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
-        )
-        return found.transpose(1, 2).contiguous(), None
-
-    from transformers import AttentionInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "raising", sdpa_mask)
-    monkeypatch.setitem(AttentionInterface._global_mapping, "raising", attend)
-    model = tiny("llama")
-    model.set_attn_implementation("raising")
-    found = audit(model, checks=["future-leak", "cache"])
-
-    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")], (
-        str(found)
-    )
-
-
-def test_a_cache_of_one_token_is_one_token():
-    """A text of nine tokens leaves one to the cache; the finding says "1 token"."""
+def test_a_check_that_could_not_be_made_spoils_no_other():
+    """A check in which the model raises does not prevent the later ones, as a fault would. A text of nine tokens leaves
+    one to the cache: "1 token".
+    """
     model = tiny("llama")
     forward = model.forward
 
     @functools.wraps(forward)
     def wrong(*args, **kwargs):
+        mask = kwargs.get("attention_mask")
+        if mask is not None and not mask.all():
+            raise RuntimeError("no padding")
         found = forward(*args, **kwargs)
-        if kwargs["input_ids"].shape[1] == 1:
-            found.logits = found.logits + 1
+        found.logits = found.logits + (kwargs["input_ids"].shape[1] == 1)
         return found
 
     model.forward = wrong
-    found = only(audit(model, inputs={"input_ids": words(n=9)}, checks=["cache"]))
-    assert found.numbers["start"] == 1 and "with a cache of 1 token and one forward pass" in found.measured
+    found = audit(model, inputs={"input_ids": words(n=9)}, checks=["future-leak", "cache"])
+
+    assert [(each.check, each.severity) for each in found.findings] == [("cache", "fault"), ("future-leak", "note")]
+    assert only(found).numbers["start"] == 1 and "a cache of 1 token and one forward pass" in only(found).measured
 
 
 @pytest.fixture
@@ -342,7 +293,7 @@ def test_mistakes_of_the_audit_itself_are_not_hidden(table):
     table.append(ModelCheck("toy", lambda subject: [][1]))
 
     with pytest.raises(IndexError):
-        audit(Small().eval(), inputs=words(), checks=["toy"])
+        audited(Small(), checks=["toy"])
 
 
 def test_a_check_is_one_line_in_one_table(table):
@@ -354,9 +305,9 @@ def test_a_check_is_one_line_in_one_table(table):
     table.append(ModelCheck("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
     table.append(ModelCheck("toy-after", lambda subject: [][1], after=("future-leak",)))
 
-    model = Small(sees=lambda n, mask: torch.ones(n, n, dtype=torch.bool)).eval()
+    model = Small(sees_all)
     toys = ["future-leak", "toy-run", "toy-rule", "toy-model", "toy-after"]
-    of_the_model = audit(model, inputs=words(), causal=True, checks=toys)
+    of_the_model = audited(model, checks=toys)
     of_the_run = audit(look(model, inputs=words()), checks=toys)
 
     assert of_the_model.passed == (
@@ -373,7 +324,7 @@ def test_a_check_is_one_line_in_one_table(table):
     assert of_the_run.passed == of_the_model.passed[1:]
     assert names()[-4:] == tuple(toys[1:])
     with pytest.raises(rg.Refused, match="toy-after"):
-        audit(model, inputs=words(), checks=["toy-befor"])
+        audited(model, checks=["toy-befor"])
 
 
 def test_every_check_has_a_name_of_its_own_and_follows_those_that_it_needs():
@@ -383,52 +334,29 @@ def test_every_check_has_a_name_of_its_own_and_follows_those_that_it_needs():
         assert {*getattr(check, "after", ())} <= {*names()[:number]}
 
 
-def test_a_model_that_does_not_run_is_refused():
-    """A module that raises with its own inputs cannot be audited."""
-
-    def attend(x):
-        raise ValueError("never")
-
-    with pytest.raises(rg.Refused, match="the model does not run") as refused:
-        audit(attend, inputs=torch.randn(1, 4, 8))
-
-    assert "ValueError: never" in str(refused.value)
-
-
-class RequiresMask(Small):
-    def forward(self, ids, attention_mask):
-        return super().forward(ids, attention_mask)
-
-
 def test_positions_that_count_padding_are_found():
     """Left padding moves the outputs of a causal model without position_ids: a warning that names the positions."""
-    model = Small(numbers=lambda real: torch.arange(real.shape[1])).eval()
-    finding = only(audit(model, inputs=words(), causal=True))
+    model = Small(numbers=lambda real: torch.arange(real.shape[1]))
+    finding = only(audited(model))
     assert (finding.check, finding.severity) == ("padding-leak", "warning")
     assert "positions count the padding" in finding.cause and "cumulative sum" in finding.fix
-    assert audit(model, inputs=words(), causal=False, checks=["padding-leak"]).healthy
+    assert audited(model, causal=False, checks=["padding-leak"]).healthy
 
 
 def test_nan_from_fully_masked_rows_is_named():
     """A mask that reaches the attention and leaves rows without keys is not one that does not reach it."""
 
-    class Model(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.projection = torch.nn.Embedding(60, 32), torch.nn.Linear(32, 96)
-
-        def forward(self, ids, attention_mask=None):
-            x = self.table(ids)
+    class Twice(Attention):
+        def forward(self, x, attention_mask):
+            hidden = ~(self.allowed(x.shape[1]) & attention_mask.bool()[:, None, None])
             for _ in range(2):
-                q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in self.projection(x).chunk(3, -1))
-                mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
-                mask = mask if attention_mask is None else mask & attention_mask.bool()[:, None, None]
-                scores = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(~mask, -torch.inf)
-                x = x + (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+                q, k, v = self.project(x)
+                weights = (q @ k.mT * self.depth**-0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+                x = x + (weights @ v).transpose(1, 2).flatten(2)
             return x
 
-    inputs = {"ids": words(), "attention_mask": torch.ones_like(words())}
-    finding = only(audit(Model().eval(), inputs=inputs, causal=True))
+    inputs = {"x": torch.randn(1, 12, 32), "attention_mask": torch.ones(1, 12)}
+    finding = only(audited(Twice(4, 8), inputs))
     assert (finding.check, finding.severity) == ("padding-leak", "fault")
     assert "NaN after the softmax" in finding.cause and "torch.finfo" in finding.fix
 
@@ -445,8 +373,12 @@ def test_embeddings_are_not_generated_from():
 
 def test_a_model_that_requires_its_mask_is_audited_with_one():
     """No check calls it without its mask, and the causal mask is still judged."""
+
+    class RequiresMask(Small):
+        def forward(self, ids, attention_mask):
+            return super().forward(ids, attention_mask)
+
     inputs = {"ids": words(), "attention_mask": torch.ones_like(words())}
-    found = audit(RequiresMask().eval(), inputs=inputs, causal=True)
-    assert found.healthy, str(found)
-    ill = audit(RequiresMask(sees=sees_all).eval(), inputs=inputs, causal=True)
+    healthy, ill = (audit(RequiresMask(sees).eval(), inputs=inputs, causal=True) for sees in (sees_past, sees_all))
+    assert healthy.healthy, str(healthy)
     assert any(each.check == "future-leak" and "of real tokens" in each.where for each in ill.findings), str(ill)

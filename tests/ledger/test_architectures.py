@@ -5,7 +5,7 @@ import transformers as T
 
 from bench import cost_architectures as architectures
 from bench.cost_architectures import compare
-from regard.torch.hf.tiny_models import families
+from regard.torch.hf.tiny_models import mappings
 from tests import ROOT
 from tests.support.lanes import sweep
 
@@ -39,7 +39,7 @@ def test_a_few(name):
 @pytest.mark.parametrize("first", [0, *sweep(*range(7, 70, 7))])
 def test_some_architectures(first):
     """The page says of each what is found; none differs. The page itself is made of all of them, in some minutes."""
-    for name in sorted(families())[first::70]:
+    for name in sorted(mappings())[first::70]:
         row = compare(name)
         assert row.result != "differs", row
         assert row.reason or row.result == "agrees"

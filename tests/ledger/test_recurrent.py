@@ -11,7 +11,7 @@ from regard.ledger.counting.attempts import ran
 from regard.ledger.counting.passes import run
 from regard.ledger.model.build import subject
 from regard.ledger.stand_ins.recurrent import STAND_INS, noted
-from regard.torch.hf.tiny_models import config_class, families, model_class, tiny_config
+from regard.torch.hf.tiny_models import config_class, model_class, tiny_config
 
 T.logging.set_verbosity_error()
 
@@ -21,7 +21,7 @@ KINDS = ("jamba", "bamba", "qwen3_next", "kimi_linear", "lfm2")
 
 def tiny(name):
     """A tiny configuration of the architecture."""
-    return tiny_config(families()[name][1])
+    return tiny_config(config_class(name))
 
 
 def states(name, phase, tokens, batch=2):

@@ -12,7 +12,7 @@ from rich.console import Console
 import regard as rg
 from regard.language.expr import key, query
 from regard.lens import HeadScore, HeadScores, detect_heads
-from regard.lens.detection.detect import Running
+from regard.lens.detection import Running
 from regard.lens.drawing.terminal import head_table
 from regard.lens.open_model import OpenModel
 from tests.lens.minilm import with_minilm

@@ -10,7 +10,7 @@ from regard import batch, head, key, query, table
 from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
-from regard.lens.recording.images import png
+from regard.lens.recording.inputs import png
 from regard.lens.recording.passes import Growing
 from regard.lens.recording.recorded_call import Recorded, unmeasured
 from regard.lens.recording.rules import one_entry as rules

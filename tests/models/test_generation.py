@@ -7,8 +7,7 @@ import torch
 
 from regard import Refused
 from regard.models import Config, EncoderDecoder, LanguageModel, TranslationConfig, generate, stream
-from regard.models.generation.sampling import Sampling, draw, min_p, top_k, top_p
-from regard.models.generation.stops import Stops
+from regard.models.generation import Sampling, Stops, draw, min_p, top_k, top_p
 from regard.torch.cache import TensorCache
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 64, "tied": False}

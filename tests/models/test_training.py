@@ -15,8 +15,8 @@ from regard.models.data import text
 from regard.models.data.batches import Windows
 from regard.models.data.vocabulary import Bytes, Decoder, Pairs
 from regard.models.training import checkpoint, run
-from regard.models.training.curve import curve
 from regard.models.training.loop import Recipe, Training
+from regard.models.training.report import curve
 from tests.models.texts import FLAGS, RHYME, TINY, done, log, tensors, train_process, until_steps
 from tests.support.command import refused, regard
 
@@ -248,7 +248,7 @@ def test_the_curve_shows_the_losses():
 
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
-    drawing = pytest.importorskip("regard.models.training.curve")
+    drawing = pytest.importorskip("regard.models.training.report")
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
     drawing.plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli.train.together import together
+from regard.cli.train import together
 from regard.common.errors import Refused
 from regard.models.training import run
 from regard.models.training.over_ranks import Alone, Ranks

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.audits import checks as audit_checks
+from regard.audits.audit import names as names_of_checks
+from regard.audits.audit import select_run_checks
 from regard.audits.finding import Finding
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
@@ -36,7 +37,7 @@ def run_of(*calls):
 
 def checks(run, module=None, names=None):
     """What the checks of a run say about it: all of them, or those named."""
-    chosen = audit_checks.select_run_checks(audit_checks.names() if names is None else names)
+    chosen = select_run_checks(names_of_checks() if names is None else names)
     return (result for check in chosen for result in check.judge(run, module))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.common.web import visuals
 from regard.common.web.html_page import json_for_html
-from regard.learn.pages.page import FILES
+from regard.learn.pages.site import FILES
 
 
 def bare_page(kind, data) -> str:

@@ -17,7 +17,7 @@ from bench import card
 from regard.api.torch_operator import operator as autograd
 from regard.engines import dispatch, gpu
 from regard.engines.gpu import flex, sdpa
-from regard.engines.gpu.block_mask import SIZE, block_mask
+from regard.engines.gpu.flex import SIZE, block_mask
 from regard.engines.gpu.lowering import LOWERED, lower, whole_of
 from regard.engines.plan import plan
 from regard.engines.reference import attention as reference

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.common.arrays import as_tensor
 from regard.engines import gpu
-from regard.engines.gpu import dropout
-from regard.engines.gpu import tile_softmax as tiles
-from regard.engines.gpu import tiles as streamed
+from regard.engines.gpu import dropout, tiles
 from regard.engines.gpu.statistics import statistics, weights
 from regard.engines.reference import attention as reference
 from regard.engines.reference import statistics as reference_stats
@@ -50,7 +48,7 @@ def test_tiles_mean_what_the_law_says(case, falling, seed):
     call, law = gpu.DeviceCall.of(**tensors(case), **falling), Problem.of(**case.kwargs, **falling)
     leaves = [x if x is None else x.detach().requires_grad_() for x in (call.q, call.k, call.v, call.sinks)]
     tables = {table: x.clone().requires_grad_(x.is_floating_point()) for table, x in call.tables.items()}
-    out, lse = streamed.attend(gpu.DeviceCall(call.problem, *leaves, tables))
+    out, lse = tiles.attend(gpu.DeviceCall(call.problem, *leaves, tables))
     for found, its in zip((out, lse), reference.forward(law), strict=True):
         np.testing.assert_allclose(found.detach(), its, **CLOSE)
 
@@ -71,7 +69,7 @@ def test_the_range_of_a_score_is_that_of_the_law(rule, dtype, seed):
     """Law 10: constants, elements and results beyond the dtype of sums are infinite, as in the law."""
     problem, exact, budget = test_range.expected(rule, dtype, seed)
     q, k, v = (as_tensor(np.array(part)) for part in (problem.q, problem.k, problem.v))
-    out, lse = streamed.attend(gpu.DeviceCall.of(q, k, v, score=rule))
+    out, lse = tiles.attend(gpu.DeviceCall.of(q, k, v, score=rule))
     test_range.exact_within(out, exact["out"], budget["out"], "output")
     test_range.exact_within(lse, exact["lse"], budget["lse"], "lse")
 
@@ -88,7 +86,7 @@ def test_what_may_not_be_attended_cannot_leak(mask, bad):
         arrays = clean.copy()
         arrays[which][rng.random(arrays[which].shape) < 0.03] = bad
         leaves, dout = [as_tensor(x).requires_grad_() for x in arrays[:3]], arrays[3]
-        out, _ = streamed.attend(gpu.DeviceCall.of(*leaves, gradients=True, mask=mask))
+        out, _ = tiles.attend(gpu.DeviceCall.of(*leaves, gradients=True, mask=mask))
         out.backward(as_tensor(dout))
         problem = Problem.of(*arrays[:3], mask=mask)
         np.testing.assert_allclose(out.detach(), reference.forward(problem)[0], **CLOSE)
@@ -103,7 +101,7 @@ def test_errors_are_at_most_those_of_the_usual_computation(dtype, monkeypatch):
     """Law 10: against float64, at most 1.2 times those of torch's attention, in the same dtype, on the same input."""
     monkeypatch.setattr(tiles, "WIDE", 2048)
     given = qkv(H=2, G=2, Q=200, K=200, D=32, E=32, B=1, dtype=dtype)
-    out = streamed.attend(gpu.DeviceCall.of(*given, mask=rg.causal()))[0]
+    out = tiles.attend(gpu.DeviceCall.of(*given, mask=rg.causal()))[0]
     usual = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=True)
     wide = law(*(x.double() for x in given), mask=rg.causal())[0]
     own, its = (abs(found.double().numpy() - wide) for found in (out, usual))
@@ -132,8 +130,8 @@ def test_memory_grows_with_the_rows():
         return whole(s, below)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "shares", noted)
-        streamed.attend(gpu.DeviceCall.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
+        patch.setattr(tiles, "shares", noted)
+        tiles.attend(gpu.DeviceCall.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
     assert max(seen) == 16 * 16
     assert sum(seen) <= 300 * 300 / 2 + 300 * 32
 
@@ -211,11 +209,11 @@ def test_tiles_are_not_captured_in_a_cuda_graph(monkeypatch):
     """On a GPU torch ends the capture with "Cannot copy between CPU and CUDA tensors": said before, in words."""
     q, k, v = (each.requires_grad_() for each in qkv(12, 12, 4))
     call, rows = gpu.DeviceCall.of(q, k, v), torch.arange(3)
-    out, _ = streamed.attend(call)
+    out, _ = tiles.attend(call)
     request = checked_request(q.detach().numpy(), k.detach().numpy(), ["entropy"])
     monkeypatch.setattr(tiles, "capturing", lambda device: True)
     for run in (
-        lambda: streamed.attend(call),
+        lambda: tiles.attend(call),
         lambda: out.sum().backward(),
         lambda: statistics(request, call),
         lambda: weights(call, rows, rows),

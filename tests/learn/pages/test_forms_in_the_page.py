@@ -6,7 +6,7 @@ import pytest
 
 from regard.learn.forms import FORMS, Unreadable
 from regard.learn.pages.chapter_html import question_data
-from regard.learn.pages.page import FILES
+from regard.learn.pages.site import FILES
 from regard.learn.source import chapters
 from regard.learn.typed_number import typed_number
 

@@ -1,14 +1,10 @@
 """The table of architectures: a sample of its rows is true, and what does not match is found out."""
 
-import json
-
 import pytest
 from transformers import AttentionInterface
-from typer.testing import CliRunner
 
 from bench import architectures
 from regard import Refused
-from regard.cli import app
 from regard.torch.hf import attention as hf
 from tests import ROOT
 
@@ -66,17 +62,16 @@ def test_unknown_names_are_refused():
     """Names that transformers does not know, all of them at once and before anything is computed, with the nearest."""
     with pytest.raises(Refused, match=r"no such architecture(.|\n)*lama(.|\n)*did you mean 'llama'"):
         architectures.compare("lama")
-    result = CliRunner().invoke(app, ["models", "bert", "lama", "gtp2"])
-    assert result.exit_code and "bert" not in result.output.split("choose")[0]
-    assert [reason.given for reason in result.exception.reasons] == ["lama", "gtp2"]
+    with pytest.raises(Refused) as refused:
+        architectures.main(["bert", "lama", "gtp2"])
+    assert [reason.given for reason in refused.value.reasons] == ["lama", "gtp2"]
 
 
-def test_results_as_json():
-    """`regard models --json`: one object for each architecture on standard output, the lines on standard error."""
-    result = CliRunner().invoke(app, ["models", "bert", "gpt2", "--json"])
-    found = json.loads(result.stdout)
-    assert [(row["name"], row["result"]) for row in found] == [("bert", "matches"), ("gpt2", "matches")]
-    assert 0 < found[0]["error"] < 1e-5 and "2 matches" in result.stderr
+def test_the_command_prints_a_line_for_each(capsys):
+    """`python -m bench.architectures`: a line for each architecture, and how many match."""
+    assert architectures.main(["bert"]) == 0
+    line, summary = capsys.readouterr().out.splitlines()
+    assert line.startswith("matches    bert (") and summary.startswith("1 matches")
 
 
 def test_the_table_takes_its_place():

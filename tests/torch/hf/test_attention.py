@@ -8,9 +8,9 @@ import transformers as T
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import masking_utils
 
+from bench.model_errors import perturbed
 from regard import Refused
 from regard.torch.hf import attention as hf
-from regard.torch.hf.comparison import perturbed
 from regard.torch.hf.lazy_mask import LazyMask, lazy_mask
 from tests.support.hf_models import GROUPED, TEXT
 from tests.torch.hf.models import built, claimed, on, tokens

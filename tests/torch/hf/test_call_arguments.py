@@ -10,12 +10,12 @@ from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
 from transformers.utils import TransformersKwargs
 
 from regard import Refused
-from regard.torch.hf import attend, call_arguments
+from regard.torch.hf import attend, readiness
 from tests import ROOT
 
 USED = set(inspect.signature(attend).parameters) - {"kwargs"}
-IGNORED = set(itertools.chain(*call_arguments.IGNORED.values()))
-KNOWN = USED | IGNORED | set(call_arguments.REFUSED)
+IGNORED = set(itertools.chain(*readiness.IGNORED.values()))
+KNOWN = USED | IGNORED | set(readiness.REFUSED)
 
 
 def call(**kwargs):
@@ -26,7 +26,7 @@ def call(**kwargs):
 
 def test_an_argument_has_one_meaning():
     """Nothing is both used and ignored, ignored and refused, or listed twice."""
-    listed = [*USED, *itertools.chain(*call_arguments.IGNORED.values()), *call_arguments.REFUSED]
+    listed = [*USED, *itertools.chain(*readiness.IGNORED.values()), *readiness.REFUSED]
     assert len(listed) == len(set(listed))
 
 
@@ -38,7 +38,7 @@ def test_what_belongs_elsewhere_changes_nothing(name):
         assert torch.equal(want, call(**{name: value}))
 
 
-@pytest.mark.parametrize("name", [*sorted(call_arguments.REFUSED), "labls", "temperature"])
+@pytest.mark.parametrize("name", [*sorted(readiness.REFUSED), "labls", "temperature"])
 def test_what_would_change_the_result_is_refused(name):
     """A refused or an unknown argument says what it is and what to do, unless it is None."""
     with pytest.raises(Refused, match=f"the argument {name} is not supported") as caught:
@@ -65,5 +65,5 @@ def test_the_arguments_of_all_models_are_known():
 def test_the_ignored_arguments_are_documented():
     """The guide lists every ignored argument, under what it belongs to."""
     guide = (ROOT / "docs" / "how-to" / "transformers.md").read_text(encoding="utf-8")
-    for group, names in call_arguments.IGNORED.items():
+    for group, names in readiness.IGNORED.items():
         assert f"| {group} | {', '.join(f'`{name}`' for name in names)} |" in guide

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from bench import architectures
 from regard import Refused
-from regard.torch.hf import architectures, check, record
-from regard.torch.hf.tiny_models import accepted, families
+from regard.torch.hf import check, record
+from regard.torch.hf.tiny_models import accepted, mappings
 from tests.torch.hf.models import built, on
 
 FAILS = ["gemma4_audio", "git", "doge", "deepseek_v32", "inkling2_text", "lasr_encoder", "bigbird_pegasus", "resnet"]
@@ -81,7 +82,7 @@ def test_a_disagreement_is_a_difference(monkeypatch):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", sorted(families()))
+@pytest.mark.parametrize("name", sorted(mappings()))
 def test_every_architecture_matches_or_says_why(name):
     """Outputs, gradients, tokens and weights are eager's, and what check says is what the forward does."""
     row = architectures.compare(name)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from bench.model_errors import Doubled
 from regard.torch.hf import attention as hf
-from regard.torch.hf.comparison import Doubled
 from tests.torch.hf.models import built, on, tokens
 from tests.torch.hf.training_scan import steady
 

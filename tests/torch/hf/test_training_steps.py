@@ -5,7 +5,7 @@ import torch
 import transformers as T
 
 from regard.torch.hf import attend, register
-from regard.torch.hf.tiny_models import families
+from regard.torch.hf.tiny_models import mappings
 from tests.torch.hf import training_scan
 from tests.torch.hf.training_scan import KINDS, Step, scanned, verdict
 
@@ -24,7 +24,7 @@ def test_a_step_is_no_worse(name):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("name", sorted(families()))
+@pytest.mark.parametrize("name", sorted(mappings()))
 def test_no_architecture_is_worse(name):
     """The same for all of transformers: where its own attention trains, regard trains."""
     found = scanned(name)

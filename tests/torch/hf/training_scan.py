@@ -25,7 +25,7 @@ from regard.common.errors import first_line
 from regard.torch.hf import record, register
 from regard.torch.hf.readiness import assigned
 from regard.torch.hf.recorder import NAME
-from regard.torch.hf.tiny_models import accepted, families, tiny_model
+from regard.torch.hf.tiny_models import accepted, mappings, tiny_model
 
 KINDS = ("plain", "checkpoints", "re-entrant checkpoints", "saved on the CPU")
 
@@ -170,7 +170,7 @@ def main(names) -> int:
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     words = Counter()
-    for name in names or sorted(families()):
+    for name in names or sorted(mappings()):
         for kind, (word, reason) in scanned(name).results.items():
             words[kind, word] += 1
             if word != "same":

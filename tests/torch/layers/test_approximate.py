@@ -12,9 +12,14 @@ import torch
 import regard as rg
 from regard.torch.layers import Attention
 from regard.torch.layers.approximate.deviation import deviation
-from regard.torch.layers.approximate.linear import LinearAttention, LinearState, linear_attention
+from regard.torch.layers.approximate.linear import (
+    LinearAttention,
+    LinearState,
+    Performer,
+    linear_attention,
+    orthogonal_directions,
+)
 from regard.torch.layers.approximate.linformer import Linformer
-from regard.torch.layers.approximate.performer import Performer, orthogonal_directions
 from tests import ROOT
 
 LENGTH = 300  # more than two chunks, and no multiple of one

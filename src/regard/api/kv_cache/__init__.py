@@ -1,7 +1,7 @@
 """Keys and values cached for decoding: `KVCache`.
 
 cache     the public cache
-state     everything that its methods change, as one value that never changes itself; the content of a page, in 8 bits too
+state     everything that its methods change, as one value that never changes itself; what a page contains
 pages     which page stores which positions of which sequence
 checks    its arguments
 files     saved caches

@@ -111,11 +111,6 @@ FAMILIES = {
 }
 
 
-def families() -> dict[str, tuple[str, Any]]:
-    """Every architecture by its model_type: (family, configuration class). Loads all configurations: seconds."""
-    return {name: (FAMILIES[mapping], config_class(name)) for name, mapping in mappings().items()}
-
-
 def mappings() -> dict[str, str]:
     """Every architecture by its model_type: the mapping with its model class. Loads nothing else."""
     from transformers.models.auto import configuration_auto, modeling_auto
@@ -192,7 +187,7 @@ def model_class(name: str):
 
 def tiny_model(name: str, **more: Any):
     """A random model of the architecture; `more` are settings of its configuration."""
-    return random_model(model_class(name), tiny_config(families()[name][1], **more))
+    return random_model(model_class(name), tiny_config(config_class(name), **more))
 
 
 def random_model(kind: Any, config: Any):

@@ -1,4 +1,4 @@
-"""Linear attention and the Performer: products of features instead of exp(q·k), so that running sums over the keys are sufficient."""
+"""Linear attention and the Performer: products of features instead of exp(q·k), summed over the keys."""
 
 from __future__ import annotations
 
