@@ -31,6 +31,14 @@ def arrays():
     return rng.standard_normal((4, 24, 16), np.float32), *rng.standard_normal((2, 2, 24, 16), np.float32)
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    """The random numbers of torch are those of seed 0."""
+    import torch
+
+    torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """Tiny models are slower on several threads."""

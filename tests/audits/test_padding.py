@@ -5,27 +5,38 @@ import torch
 
 from bench.audit_alarms.written import Conditioned, FixedLength, Padded, Pooled
 from regard.audits import audit
-from tests.support.small_model import BEHAVIOUR
+from tests.audits.small_audits import audited, checked
+
+X = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0))
+GIVEN = {"given": {"x": X, "attention_mask": torch.ones(1, 12)}, "not given": {"x": X}}
 
 
-@pytest.mark.parametrize("masked", ["given", "not given"])
+def returning(returns, base=Padded):
+    """A class of models that return something made of the rows and the mask."""
+
+    class Returning(base):
+        def forward(self, x, attention_mask=None):
+            out = super().forward(x, attention_mask)
+            return returns(out, torch.ones(1, x.shape[1]) if attention_mask is None else attention_mask)
+
+    return Returning
+
+
+@pytest.mark.parametrize("inputs", GIVEN.values(), ids=GIVEN)
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_model_of_one_length(causal, masked):
+def test_a_model_of_one_length(causal, inputs):
     """No padding can be added to it, so positions of its input are masked; where it ignores them, that is found."""
 
     class Ignoring(FixedLength):
         def forward(self, x, attention_mask=None):
             return super().forward(x)
 
-    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
-    for kind, expected in ((FixedLength, []), (Ignoring, ["padding-leak"])):
-        torch.manual_seed(0)
+    for kind in (FixedLength, Ignoring):
+        found = audited(kind(2, 8, n=12, causal=causal), inputs, causal)
 
-        found = audit(kind(2, 8, n=12, causal=causal).eval(), inputs=inputs, causal=causal, checks=BEHAVIOUR)
-
-        assert [each.check for each in found.findings] == expected, str(found)
-        assert ("padding-leak" in {each.check for each in found.passed}) == (not expected)
-        assert ("future-leak" in {each.check for each in found.passed}) == causal
+        assert checked(found.findings) == ({"padding-leak"} if kind is Ignoring else set()), str(found)
+        assert ("padding-leak" in checked(found.passed)) == (kind is FixedLength)
+        assert ("future-leak" in checked(found.passed)) == causal
 
 
 @pytest.mark.parametrize("n", [11, 12])
@@ -35,37 +46,29 @@ def test_one_output_for_all_tokens(pooling, causal, n):
     """Padding must not change it. Where a model takes one position for it, padding on that side is not supported. With
     padding, the length may be the width of the output: 11 + 5 positions.
     """
-    healthy = Pooled(2, 8, causal=causal).eval()
+    healthy = Pooled(2, 8, causal=causal)
     healthy.pooling = pooling
 
-    found = audit(healthy, inputs=torch.randn(1, n, 16), causal=causal, checks=["padding-leak", "determinism"])
+    found = audited(healthy, X[:, :n], causal, ["padding-leak", "determinism"])
 
-    assert found.healthy and {each.check for each in found.passed} == {"padding-leak", "determinism"}, str(found)
+    assert checked(found.passed) == {"padding-leak", "determinism"}, str(found)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "maximum", "divided by all", "both ends"])
-@pytest.mark.parametrize("masked", ["given", "not given"])
-def test_pooling_over_padding(pooling, masked):
+POOLINGS = {
+    "mean": lambda out, mask: out.mean(1),
+    "maximum": lambda out, mask: out.amax(1),
+    "divided by all": lambda out, mask: (out * mask[..., None]).sum(1) / out.shape[1],
+    "both ends": lambda out, mask: out[:, 0] + out[:, -1],
+}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("inputs", GIVEN.values(), ids=GIVEN)
+def test_pooling_over_padding(pooling, inputs):
     """A mean or maximum over all positions, or a mean of the real ones divided by the number of all."""
+    (found,) = audited(returning(POOLINGS[pooling])(2, 8, causal=False), inputs, None, ["padding-leak"]).findings
 
-    class OverAll(Padded):
-        def forward(self, x, attention_mask=None):
-            out = super().forward(x, attention_mask)
-            real = torch.ones(out.shape[:2]) if attention_mask is None else attention_mask.to(out)
-            return {
-                "mean": lambda: out.mean(1),
-                "maximum": lambda: out.amax(1),
-                "divided by all": lambda: (out * real[..., None]).sum(1) / out.shape[1],
-                "both ends": lambda: out[:, 0] + out[:, -1],
-            }[pooling]()
-
-    torch.manual_seed(0)
-    inputs = {"x": torch.randn(1, 12, 16)} | ({"attention_mask": torch.ones(1, 12)} if masked == "given" else {})
-
-    found = audit(OverAll(2, 8).eval(), inputs=inputs, checks=["padding-leak"])
-
-    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
-    assert "pooling" in found.findings[0].cause and found.findings[0].where == "output"
+    assert (found.check, found.where) == ("padding-leak", "output") and "pooling" in found.cause
 
 
 @pytest.mark.parametrize("masked", ["given", "not given"])
@@ -78,63 +81,39 @@ def test_a_mask_of_the_text_beside_an_image(masked):
 
     inputs = {"sample": torch.randn(1, 4, 6, 6), "context": torch.randn(1, 7, 16)}
     inputs |= {"attention_mask": torch.ones(1, 7)} if masked == "given" else {}
-    for kind in (Conditioned, Ignoring):
-        torch.manual_seed(0)
+    for kind, said in ((Conditioned, "passed"), (Ignoring, "findings")):
+        found = audited(kind(2, 8), inputs, None)
 
-        found = audit(kind(2, 8).eval(), inputs=inputs, checks=BEHAVIOUR)
-
-        expected = {"given": ("passed", "findings")[kind is Ignoring], "not given": "skipped"}[masked]
-        assert "padding-leak" in {each.check for each in getattr(found, expected)}, str(found)
-        assert found.healthy == (expected != "findings")
+        said = said if masked == "given" else "skipped"
+        assert "padding-leak" in checked(getattr(found, said)) and found.healthy == (said != "findings"), str(found)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float32])
 def test_masks_of_every_type_for_one_output(dtype):
     """The mask keeps its type when padding is added, with padding in the given one, too."""
 
-    class First(Padded):
-        def forward(self, x, attention_mask):
-            assert attention_mask.dtype == dtype
-            return super().forward(x, attention_mask)[:, 0]
+    def first(out, mask):
+        assert mask.dtype == dtype
+        return out[:, 0]
 
-    torch.manual_seed(0)
     for real in (12, 9):
-        mask = (torch.arange(12) < real).to(dtype)[None]
-        found = audit(
-            First(2, 8).eval(), inputs={"x": torch.randn(1, 12, 16), "attention_mask": mask}, checks=["padding-leak"]
-        )
+        inputs = {"x": X, "attention_mask": (torch.arange(12) < real).to(dtype)[None]}
 
-        assert found.healthy and found.passed, str(found)
+        assert checked(audited(returning(first)(2, 8), inputs, None, ["padding-leak"]).passed) == {"padding-leak"}
 
 
 def test_outputs_beside_the_one_for_all_tokens():
     """Only outputs without an axis of positions are for all of them; a faulty one beside rows is found."""
 
-    class Several(Padded):
-        n = 0
+    def several(out, mask):
+        mean = (out * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return {"mean": mean, "size": out.square().mean(), "turned": out.mT}
 
-        def forward(self, x, attention_mask=None):
-            if self.n:
-                x = x + torch.linspace(-1, 1, 16 * self.n).view(1, self.n, 16)  # one length only
-            out = super().forward(x, attention_mask)
-            real = torch.ones(out.shape[:2]) if attention_mask is None else attention_mask.to(out)
-            mean = (out * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-            return {"mean": mean, "size": out.square().mean(), "turned": out.mT}
+    for module in (returning(several)(2, 8, causal=False), returning(several, FixedLength)(2, 8, n=12, causal=False)):
+        assert checked(audited(module, GIVEN["given"], None, ["padding-leak"]).passed) == {"padding-leak"}
 
-    class Faulty(Padded):
-        def forward(self, x, attention_mask=None):
-            out = super().forward(x, attention_mask)
-            return {"rows": out, "sentence": out.mean(1)}
-
-    torch.manual_seed(0)
-    inputs = {"x": torch.randn(1, 12, 16), "attention_mask": torch.ones(1, 12)}
-    for n in (0, 12):
-        module = Several(2, 8, causal=False).eval()
-        module.n = n
-        found = audit(module, inputs=inputs, checks=["padding-leak"])
-        assert found.healthy and found.passed, str(found)
-
-    (finding,) = audit(Faulty(2, 8).eval(), inputs=inputs, checks=["padding-leak"]).findings
+    faulty = returning(lambda out, mask: {"rows": out, "sentence": out.mean(1)})
+    (finding,) = audited(faulty(2, 8), GIVEN["given"], None, ["padding-leak"]).findings
     assert finding.where == "sentence"
 
 
@@ -148,27 +127,19 @@ def test_few_positions_in_a_model_of_one_length(n):
                 raise ValueError("another length")
             return (x + super().forward(x, attention_mask))[:, -1]
 
-    torch.manual_seed(0)
-    found = audit(Last(2, 8, n=n).eval(), inputs=torch.randn(1, n, 16), checks=["padding-leak", "determinism"])
+    found = audited(Last(2, 8, n=n), X[:, :n], None, ["padding-leak", "determinism"])
 
-    assert found.healthy and ("padding-leak" in {each.check for each in found.passed}) == (n == 4), str(found)
+    assert found.healthy and ("padding-leak" in checked(found.passed)) == (n == 4), str(found)
 
 
-@pytest.mark.parametrize("table", ["a bias of every head", "rotary angles"])
+@pytest.mark.parametrize("table", [{"bias": torch.ones(1, 2, 12, 12)}, {"table": torch.ones(1, 1, 12, 8)}], ids=list)
 def test_tables_beside_the_input(table):
     """They are no inputs of another length: a mask that is not given is about the sequence."""
 
     class Ignoring(Padded):
-        def forward(self, x, table, attention_mask=None):
-            return super().forward(x) + 0 * table.sum()
+        def forward(self, x, bias=None, table=None, attention_mask=None):
+            return super().forward(x)
 
-    tensor = torch.randn(1, 2, 12, 12) if table == "a bias of every head" else torch.randn(1, 1, 12, 8)
-    name = "bias" if table == "a bias of every head" else "table"
-    torch.manual_seed(0)
-    module = Ignoring(2, 8, causal=False).eval()
-    if name == "bias":
-        module.forward = lambda x, bias, attention_mask=None: Ignoring.forward(module, x, bias, attention_mask)
+    found = audit(Ignoring(2, 8, causal=False).eval(), inputs={"x": X, **table}, checks=["padding-leak"])
 
-    found = audit(module, inputs={"x": torch.randn(1, 12, 16), name: tensor}, checks=["padding-leak"])
-
-    assert [each.check for each in found.findings] == ["padding-leak"], str(found)
+    assert checked(found.findings) == {"padding-leak"}, str(found)

@@ -10,31 +10,32 @@ from transformers.models.llama import modeling_llama
 from regard.audits import audit
 from tests.support.small_model import BEHAVIOUR, only, tiny
 
-# --- transformers
 
+@pytest.fixture
+def plant(monkeypatch):
+    """Changes the mask that a module's own attention code is given."""
 
-def planted(monkeypatch, module, change):
-    """The module's own attention code, with its mask changed before."""
-    own = module.eager_attention_forward
+    def plant(module, change):
+        own = module.eager_attention_forward
+        monkeypatch.setattr(
+            module,
+            "eager_attention_forward",
+            lambda layer, q, k, v, mask, *args, **kwargs: own(layer, q, k, v, change(mask), *args, **kwargs),
+        )
 
-    def attend(layer, query, key, value, attention_mask, *args, **kwargs):
-        return own(layer, query, key, value, change(attention_mask), *args, **kwargs)
-
-    monkeypatch.setattr(module, "eager_attention_forward", attend)
+    return plant
 
 
 def shifted(mask):
     """Every row sees one key more."""
-    if mask.shape[2] == 1:
-        return mask
-    return torch.cat([torch.zeros_like(mask[..., :1]), mask[..., :-1]], -1)
+    return mask if mask.shape[2] == 1 else torch.nn.functional.pad(mask, (1, 0))[..., :-1]
 
 
-def test_a_llama_that_ignores_its_mask(monkeypatch):
+def test_a_llama_that_ignores_its_mask(plant):
     """A leak in the attention code of a transformers model is a future leak, and what it spoils is not reported
     again.
     """
-    planted(monkeypatch, modeling_llama, lambda mask: None)
+    plant(modeling_llama, lambda mask: None)
 
     found = audit(tiny("llama"), checks=BEHAVIOUR)
 
@@ -43,33 +44,30 @@ def test_a_llama_that_ignores_its_mask(monkeypatch):
     assert "can generate" in found.findings[0].measured
 
 
-def test_a_llama_whose_mask_is_off_by_one(monkeypatch):
+def test_a_llama_whose_mask_is_off_by_one(plant):
     """Two layers that see one key too far look two ahead, and that is named."""
-    planted(monkeypatch, modeling_llama, shifted)
+    plant(modeling_llama, shifted)
 
-    found = audit(tiny("llama"), checks=["future-leak"])
+    found = only(audit(tiny("llama"), checks=["future-leak"]))
 
-    assert "off by one" in only(found).cause
-    assert only(found).numbers["reach"] == 2
+    assert "off by one" in found.cause and found.numbers["reach"] == 2
 
 
-def test_a_bert_that_ignores_its_mask(monkeypatch):
+def test_a_bert_that_ignores_its_mask(plant):
     """Padding that is seen is found in an encoder; future-leak does not apply to the same encoder."""
-    planted(monkeypatch, modeling_bert, lambda mask: None)
+    plant(modeling_bert, lambda mask: None)
 
     found = audit(tiny("bert"), checks=BEHAVIOUR)
 
-    assert [finding.check for finding in found.findings] == ["padding-leak", "implementation-difference"]
-    assert (
-        "does not reach the attention" in found.findings[0].cause
-        and "drops the padding mask" in found.findings[1].cause
-    )
+    padding, implementation = found.findings
+    assert padding.check == "padding-leak" and "does not reach the attention" in padding.cause
+    assert implementation.check == "implementation-difference"
+    assert "drops the padding mask" in implementation.cause
     assert "is_causal is False" in next(each.reason for each in found.skipped if each.check == "future-leak")
 
 
 def test_a_head_that_writes_on_an_encoder():
     """A class with a head that writes, configured as an encoder, leaks; the configuration is named."""
-    torch.manual_seed(0)
     model = tiny("bert-generation")
 
     assert "is_decoder=False" in only(audit(model, checks=BEHAVIOUR)).cause
@@ -78,18 +76,18 @@ def test_a_head_that_writes_on_an_encoder():
     assert audit(again, checks=BEHAVIOUR).healthy
 
 
-def test_a_llama_that_forgets_causality_while_it_fills_a_cache(monkeypatch):
+def test_a_llama_that_forgets_causality_while_it_fills_a_cache(plant):
     """A leak of the prefill alone is found, and said to be there alone."""
     model = tiny("llama")
-    own, filling = model.forward, []
+    own = model.forward
 
     @functools.wraps(own)
     def forward(*args, use_cache=None, **kwargs):
-        filling[:] = [use_cache]
+        model.filling = use_cache
         return own(*args, use_cache=use_cache, **kwargs)
 
     model.forward = forward
-    planted(monkeypatch, modeling_llama, lambda mask: None if filling[0] and mask.shape[2] > 1 else mask)
+    plant(modeling_llama, lambda mask: None if model.filling and mask.shape[2] > 1 else mask)
 
     found = only(audit(model, checks=["future-leak"]))
 
@@ -97,20 +95,16 @@ def test_a_llama_that_forgets_causality_while_it_fills_a_cache(monkeypatch):
     assert "missing during cache prefill, but present without a mask and with padding" in found.cause
 
 
-def turned(model, shift):
-    """The model with rotary angles of single tokens turned by so many positions."""
-    own = model.model.rotary_emb.forward
-    model.model.rotary_emb.forward = lambda x, position_ids: own(x, position_ids + shift * (position_ids.shape[1] == 1))
-    return model
-
-
-@pytest.mark.parametrize("shift", [1, -1, 2])
+@pytest.mark.parametrize("shift", [2, -1])
 def test_positions_that_are_off_while_decoding(shift):
     """Positions off by one or two over a cache are found, and by how many is said."""
-    found = only(audit(turned(tiny("llama"), shift), checks=["cache"]))
+    model = tiny("llama")
+    own = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: own(x, position_ids + shift * (position_ids.shape[1] == 1))
 
-    assert found.check == "position-offset"
-    assert found.numbers["offset"] == shift
+    found = only(audit(model, checks=["cache"]))
+
+    assert found.check == "position-offset" and found.numbers["offset"] == shift
     assert f"{abs(shift)} too {'large' if shift > 0 else 'small'}" in found.measured
 
 
@@ -175,28 +169,22 @@ def test_a_cache_that_forgets(monkeypatch):
         keys, values = own(self, *args, **kwargs)
         return (keys, values.flip(2)) if args[0].shape[2] == 1 else (keys, values)
 
-    model = tiny("llama")
-    assert audit(model, checks=["cache"]).healthy
     monkeypatch.setattr(DynamicLayer, "update", update)
 
-    found = only(audit(model, checks=["cache", "position-offset"]))
+    found = only(audit(tiny("llama"), checks=["cache", "position-offset"]))
 
     assert found.check == "cache" and found.row == found.numbers["start"]
 
 
-def test_an_implementation_that_loses_its_mask(monkeypatch):
+def test_an_implementation_that_loses_its_mask(plant):
     """Eager attention that drops the mask differs from SDPA, and that is found from either side."""
     model = tiny("bert")
-    assert audit(model, checks=["implementation-difference"]).healthy
-    planted(monkeypatch, modeling_bert, lambda mask: None)
+    plant(modeling_bert, lambda mask: None)
 
     for name, other in (("eager", "sdpa"), ("sdpa", "eager")):
         model.set_attn_implementation(name)
         found = only(audit(model, checks=["implementation-difference"]))
 
-        assert (found.check, found.numbers["other"], found.numbers["ways"]) == (
-            "implementation-difference",
-            other,
-            ["with padding"],
-        )
+        assert found.check == "implementation-difference"
+        assert (found.numbers["other"], found.numbers["ways"]) == (other, ["with padding"])
         assert model.config._attn_implementation == name

@@ -5,14 +5,14 @@ import numpy as np
 from regard.conformance.call import Call
 
 
-def random_call(rng, adapter, gradients=False, dtype=np.float64):
+def random_call(rng, adapter):
     """A call with a random subset of the arguments."""
     names = adapter.parameters
     Q, K, D, E = (int(rng.integers(1, 7)) for _ in range(4))
     B = 1 if adapter.layout in ("HSD", "SD") else int(rng.integers(1, 4))
     G = 1 if adapter.layout == "SD" else int(rng.integers(1, 4))
     H = G if adapter.groups == "none" or adapter.layout == "SD" else G * int(rng.integers(1, 3))
-    normal = lambda *shape: rng.standard_normal(shape).astype(dtype)  # noqa: E731
+    normal = lambda *shape: rng.standard_normal(shape)  # noqa: E731
     given = {}
     axes = adapter.mask_shapes[rng.integers(len(adapter.mask_shapes))]
     axes = {"HSD": axes.replace("B", ""), "SD": axes.replace("B", "").replace("H", "")}.get(adapter.layout, axes)
@@ -38,8 +38,6 @@ def random_call(rng, adapter, gradients=False, dtype=np.float64):
         given["softcap"] = float(rng.uniform(0.5, 3))
     if has("sinks"):
         given["sinks"] = normal(H)
-    if gradients:
-        given["dout"] = normal(B, H, Q, E)
     memory = ("contiguous", "strided", "expanded", "readonly")[rng.integers(4)]
     q, k, v = normal(B, H, Q, D), normal(B, G, K, D), normal(B, G, K, E)
     if memory == "expanded":

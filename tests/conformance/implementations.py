@@ -147,46 +147,35 @@ def _attention(given, adapter):
         return _packed(given, adapter)
     dimensions = {"BSD": 3, "HSD": 3, "SD": 2}.get(layout, 4)
     assert q.ndim == k.ndim == v.ndim == dimensions, "another number of axes"
-    if layout == "BSD":
-        heads, depth = given["heads"], q.shape[2] // given["heads"]
+    rows, heads, missing = q.shape[:-1], given.get("heads"), {"HSD": 1, "SD": 2}.get(layout, 0)
+    q, k, v = (x.reshape((1,) * missing + x.shape) for x in (q, k, v))
+    if heads:
+        depth = q.shape[2] // heads
         assert q.shape[2] % heads == 0 and k.shape[2] % depth == 0
         groups = k.shape[2] // depth
-        inward = lambda x, h: x.reshape(*x.shape[:2], h, -1).swapaxes(1, 2)  # noqa: E731
-        q, k, v = inward(q, heads), inward(k, groups), inward(v, groups)
-    elif layout in ("HSD", "SD"):
-        q, k, v = (x.reshape((1,) * (4 - x.ndim) + x.shape) for x in (q, k, v))
-    else:
-        axes = {"BHSD": "bhsd", "BSHD": "bshd", "SBHD": "sbhd"}[layout]
-        q, k, v = (np.einsum(f"{axes}->bhsd", x) for x in (q, k, v))
-    lengths = given.get("lengths")
-    out, lse, weights = _canonical(q, k, v, given, adapter, lengths)
-    if layout == "BSD":
-        out = out.swapaxes(1, 2).reshape(out.shape[0], out.shape[2], -1)
-    elif layout in ("HSD", "SD"):
-        drop = (0,) if layout == "HSD" else (0, 0)
-        out, weights = out[drop], weights[drop]
-    else:
-        out = np.einsum(f"bhsd->{axes}", out)
-    lse = _lse_out(lse, adapter)
-    return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in (out, lse, weights))
+        parts = ((q, heads), (k, groups), (v, groups))
+        q, k, v = (x.reshape(*x.shape[:2], each, x.shape[2] // each) for x, each in parts)
+    axes = {"BSHD": "bshd", "BSD": "bshd", "SBHD": "sbhd"}.get(layout, "bhsd")
+    q, k, v = (np.einsum(f"{axes}->bhsd", x) for x in (q, k, v))
+    out, lse, weights = _canonical(q, k, v, given, adapter, given.get("lengths"))
+    out = np.einsum(f"bhsd->{axes}", out).reshape(*rows, out.shape[-1] * (heads or 1))
+    results = out, _lse_out(lse, adapter), weights[(0,) * missing]
+    return tuple(np.ascontiguousarray(each).astype(given["q"].dtype) for each in results)
 
 
 def _lse_out(lse, adapter):
     """lse (B, H, Q) as the adapter says."""
     B, H, Q = lse.shape
-    axes = adapter.lse_layout
+    axes, layout = adapter.lse_layout, adapter.layout
     if axes == "HT":
-        lse = lse.transpose(1, 0, 2).reshape(H, B * Q)
-    elif axes in ("BQH", "BQH1"):
-        lse = lse.swapaxes(1, 2)
-        lse = lse.reshape(B * Q, H) if adapter.layout == "THD" else lse
-    lse = lse[..., None] if axes.endswith("1") else lse
-    if adapter.layout in ("HSD", "SD") and axes != "HT":
-        lse = lse[0]
-        if adapter.layout == "SD":
-            lse = lse[0] if axes.startswith("BH") else lse[:, 0]
-    if adapter.layout == "SD" and axes == "HT":
-        lse = lse[0]
+        lse = lse.swapaxes(0, 1).reshape(H, B * Q)
+    else:
+        lse = lse.swapaxes(1, 2) if axes.startswith("BQ") else lse
+        lse = lse.reshape(B * Q, H) if axes.startswith("BQ") and layout == "THD" else lse
+        lse = lse[..., None] if axes.endswith("1") else lse
+        lse = lse[0] if layout in ("HSD", "SD") else lse
+    if layout == "SD":
+        return lse[:, 0] if axes.startswith("BQ") else lse[0]
     return lse
 
 

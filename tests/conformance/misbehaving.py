@@ -72,17 +72,9 @@ def segfaults(*_):
     ctypes.string_at(0)
 
 
-def exits_at_once(*_):
-    os._exit(3)
-
-
 def exits_after_a_message(*_):
     print("first line\nthe \x1b[31mlast words", file=sys.stderr)
     os._exit(0)
-
-
-def aborts(*_):
-    os.abort()
 
 
 def kills_itself(*_):
@@ -99,14 +91,6 @@ def exits(*_):
 
 def interrupts(*_):
     raise KeyboardInterrupt
-
-
-def raises_generator_exit(*_):
-    raise GeneratorExit("g")
-
-
-def overflows_the_stack(*_):
-    return overflows_the_stack(*_)
 
 
 def raises_a_megabyte(*_):
@@ -126,19 +110,6 @@ def raises_what_cannot_be_printed(*_):
     raise Unprintable
 
 
-class NoText(Exception):
-    def __str__(self):
-        return 5
-
-
-def raises_without_text(*_):
-    raise NoText
-
-
-def allocates_too_much(*_):
-    return np.ones(4 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), np.uint8)
-
-
 def forks_and_both_return(*_):
     os.fork()
 
@@ -147,20 +118,10 @@ def forks_in_c_and_both_return(*_):
     ctypes.CDLL(None).fork()
 
 
-def forks_and_the_copy_fails(*_):
-    if os.fork() == 0:
-        raise ValueError("the copy")
-
-
 def forks_and_leaves_the_copy_alone(*_):
     if os.fork():
         os._exit(5)
     hangs_in_c()
-
-
-def leaves_a_process(*_):
-    if os.fork() == 0:
-        hangs_in_c()
 
 
 def leaves_a_daemon(*_):
@@ -196,14 +157,6 @@ def prints_a_gigabyte(*_):
         left -= os.write(1, chunk[:left])
 
 
-def prints_errors(*_):
-    sys.stderr.write("y" * 100_000)
-
-
-def prints(*_):
-    print("hello")
-
-
 def connects(*_):
     with contextlib.suppress(OSError), socket.socket() as found:
         found.settimeout(0.1)
@@ -227,16 +180,8 @@ def removes_a_file(*_):
     os.remove(name)
 
 
-def changes_q(q, k, v):
-    q[..., 0] = 3
-
-
 def changes_one_bit_of_v(q, k, v):
     v.view(np.uint32)[..., -1, -1] ^= 1
-
-
-def negates_k(q, k, v):
-    k *= -1
 
 
 def reshapes_k(q, k, v):
@@ -257,10 +202,6 @@ def sets_errors_of_numpy(*_):
     np.seterr(all="raise")
 
 
-def changes_the_folder(*_):
-    os.chdir("/")
-
-
 def removes_the_folder(*_):
     os.mkdir("/tmp/regard_test_removed")
     os.chdir("/tmp/regard_test_removed")
@@ -271,32 +212,12 @@ def changes_the_environment(*_):
     os.environ["REGARD_TEST_SEEN"] = "1"
 
 
-def returns_text(*_):
-    return "attention"
-
-
 def returns_false(*_):
     return False
 
 
-def returns_a_list(q, k, v):
-    return right(q, k, v).tolist()
-
-
-def returns_integers(q, k, v):
-    return right(q, k, v).astype(np.int32)
-
-
 def returns_objects(q, k, v):
     return right(q, k, v).astype(object)
-
-
-def returns_another_shape(q, k, v):
-    return right(q, k, v)[:, :, :1, :-1]
-
-
-def returns_a_generator(q, k, v):
-    return (each for each in right(q, k, v))
 
 
 def returns_a_coroutine(*_):
@@ -370,7 +291,7 @@ def hangs_at_exit(*_):
     atexit.register(hangs_in_c)
 
 
-HELPERS = ("right", "attention")
+HELPERS = ("right", "attention", "hangs_in_c", "connects")
 ACTS = [
     value
     for name, value in list(vars().items())
@@ -381,15 +302,6 @@ ACTS = [
 def ends_later(q, k, v):
     threading.Timer(0.2, os._exit, (6,)).start()
     return right(q, k, v)
-
-
-def is_killed_later(q, k, v):
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    return right(q, k, v)
-
-
-def returns_none(q, k, v):
-    return None
 
 
 kept = np.zeros((1, 2, 4, 8), np.float32)

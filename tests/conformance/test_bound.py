@@ -21,6 +21,7 @@ from regard.conformance.mistakes.probes import probes
 from regard.conformance.mistakes.trial import answer_of, mistaken
 
 EVERY = tuple(FLOATS)
+INF, NAN = np.inf, np.nan
 
 
 def judged(given: Call):
@@ -138,50 +139,27 @@ def test_other_results_are_rejected(dtype):
         assert compare(stored(expected[what], given), expected[what], bounds[what])[0], what
 
 
-@pytest.mark.parametrize("dtype", EVERY)
-def test_the_law_rounded_once_is_far_within_the_bounds(dtype):
-    """A function that computes in float64 inside."""
-    for seed in range(7100, 7110):
-        given = call(seed, dtype, 32)
-        _, _, expected, bounds = judged(given)
-        for what, each in expected.items():
-            right, ratio, _ = compare(stored(each, given), each, bounds[what])
-            assert right and ratio <= 1, (what, seed)
-
-
-def test_more_error_is_allowed_where_numbers_cancel_and_only_there():
-    """Rows of large scores have large bounds; the other rows of the same call have the bounds that they have alone."""
-    given = plain("float32", dout=None, dlse=None)
-    large = replace(given, q=given.q * np.array([1, 1, 1, 1, 1000], np.float32)[:, None])
-    bounds, others = judged(large)[3], judged(given)[3]
-
-    for what in others:
-        assert np.array_equal(bounds[what][:, :, :4], others[what][:, :, :4])
-    assert (bounds["lse"][:, :, 4] > 100 * others["lse"][:, :, 4]).all()
-
-
 def test_a_bound_does_not_depend_on_masked_keys():
     """Neither on their size, nor on NaN and infinities."""
     given = plain("float32", lengths=np.array([60, 60]))
     changed = replace(given, k=given.k.copy(), v=given.v.copy())
-    changed.k[:, :, 60:] = np.array([1e30, np.nan, np.inf, -np.inf], np.float32)[:, None]
-    changed.v[:, :, 60:] = np.array([np.nan, 1e30, np.inf, -np.inf], np.float32)[:, None]
+    changed.k[:, :, 60:] = changed.v[:, :, :59:-1] = np.array([1e30, NAN, INF, -INF], np.float32)[:, None]
     first, second = judged(given)[3], judged(changed)[3]
 
     for what in ("out", "lse", "weights", "q"):
-        assert np.isfinite(second[what]).all()
-        assert np.allclose(first[what], second[what], rtol=1e-12), what
+        assert np.isfinite(second[what]).all() and np.allclose(first[what], second[what], rtol=1e-12), what
 
 
 def test_an_empty_row_may_be_a_mean_within_rounding_and_its_lse_is_exact():
     given = plain("float32", lengths=np.array([0, 64]), dout=None, dlse=None)
     _, _, expected, bounds = judged(given)
+    mean = given.v.astype(np.float64)[:1].mean(2, keepdims=True)
 
-    mean = given.v.astype(np.float64)[0].mean(1)
     assert (bounds["out"][0] < 1e-3 * abs(mean).max()).all() and (bounds["lse"][0] == 0).all()
-    assert not compare(np.where(expected["lse"] == -np.inf, -1e30, expected["lse"]), expected["lse"], bounds["lse"])[0]
-    as_mean = np.where(expected["out"] == 0, mean[:, None], expected["out"])
-    assert not compare(as_mean, expected["out"], bounds["out"])[0]
+    for what, empty in (("lse", -1e30), ("out", mean)):
+        wrong = expected[what].copy()
+        wrong[:1] = empty
+        assert not compare(wrong, expected[what], bounds[what])[0]
 
 
 def test_nothing_is_said_of_what_float16_cannot_hold():
@@ -211,41 +189,41 @@ def test_what_the_dtype_cannot_hold_may_become_0(dtype):
     assert compare(flushed @ given.v.astype(np.float64), expected["out"], bounds["out"])[0]
 
 
-INF, NAN = np.inf, np.nan
-
-
 @pytest.mark.parametrize(
-    ("got", "expected", "allowed", "comparison"),
+    ("got", "expected", "allowed", "ratio"),
     [
-        ([1.0, 2.0], [1.0, 2.0], [0.0, 0.0], (True, 0.0)),
-        ([1.0, 2.5], [1.0, 2.0], [1.0, 1.0], (True, 0.5)),
-        ([1.0, 4.0], [1.0, 2.0], [1.0, 1.0], (False, 2.0)),
-        ([1.0, 2.1], [1.0, 2.0], [1.0, 0.0], (False, INF)),
-        ([NAN, 2.0], [NAN, 2.0], [NAN, 1.0], (True, 0.0)),
-        ([1.0, 2.0], [NAN, 2.0], [1.0, 1.0], (False, INF)),
-        ([NAN, 2.0], [1.0, 2.0], [1.0, 1.0], (False, INF)),
-        ([INF, -INF], [INF, -INF], [NAN, 0.0], (True, 0.0)),
-        ([INF, INF], [INF, -INF], [1.0, 1.0], (False, INF)),
-        ([3e38, 1.0], [INF, 1.0], [1.0, 1.0], (False, INF)),
-        ([INF, 1.0], [1.0, 1.0], [1.0, 1.0], (False, INF)),
-        ([NAN, INF], [INF, NAN], [1.0, 1.0], (False, INF)),
-        ([NAN, INF], [1.0, 2.0], [INF, INF], (True, 0.0)),
-        ([1.0, 1.0], [1.0, 1.0], [NAN, 1.0], (True, 0.0)),
-        ([2.0, 1.0], [1.0, 1.0], [NAN, 1.0], (False, INF)),
-        ([], [], [], (True, 0.0)),
-        ([1.0], [1.0, 2.0], [1.0, 1.0], (False, INF)),
+        (1, 1, 0, 0),
+        (2.5, 2, 1, 0.5),
+        (4, 2, 1, 2),
+        (2.1, 2, 0, INF),
+        (NAN, NAN, NAN, 0),
+        (1, NAN, 1, INF),
+        (NAN, 1, 1, INF),
+        (NAN, 1, INF, 0),
+        (INF, INF, NAN, 0),
+        (INF, -INF, 1, INF),
+        (INF, 1, 1, INF),
+        (3e38, INF, 1, INF),
+        (NAN, INF, 1, INF),
+        (INF, NAN, 1, INF),
+        (1, 1, NAN, 0),
+        (2, 1, NAN, INF),
     ],
 )
-def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, comparison):
-    right, ratio, at = compare(*(np.array(each, float) for each in (got, expected, allowed)))
+def test_infinities_and_nan_are_compared_exactly(got, expected, allowed, ratio):
+    right, worst, at = compare(*(np.array([1.0, each, 1.0]) for each in (got, expected, allowed)))
 
-    assert (right, ratio) == comparison
-    assert at == () or np.ravel_multi_index(at, np.shape(expected)) < len(expected)
+    assert (right, worst) == (ratio <= 1, ratio) and (right or at == (1,))
 
 
-@pytest.mark.one_in(2)
+def test_results_of_no_numbers_and_of_another_shape_are_compared():
+    assert compare(*np.zeros((3, 0))) == (True, 0.0, ())
+    assert compare(np.ones(1), np.ones(2), np.ones(2))[:2] == (False, INF)
+
+
+@pytest.mark.one_in(3)
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("dtype", [each for each in EVERY if each != "float32"])
 def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
     """On at least one probe; and the law itself on none. Which mistakes the output alone cannot tell apart is found by
     `classes`, and listed in `CLASSES`.

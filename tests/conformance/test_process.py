@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,10 @@ from regard.conformance.process.session import InProcess, Session
 from tests.conformance import misbehaving
 
 FILE = Path(misbehaving.__file__)
-LIMIT = 1.0
+LIMIT = 0.5
 MARK = "REGARD_TEST_MARK"
 RIGHT = ("ok", "")
+PRINTED = r"first line | the \x1b[31mlast words"
 
 
 def call(**changes) -> Call:
@@ -68,33 +70,41 @@ def without(mark: str) -> list[str]:
     return left
 
 
-@pytest.fixture
-def mark(monkeypatch):
-    """A variable of the environment; at the end of the test no process has it."""
+@contextmanager
+def marked():
+    """A variable of the environment; at the end no process has it."""
     mark = secrets.token_hex(8)
-    monkeypatch.setenv(MARK, mark)
-    yield mark
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, mark)
+        yield mark
     if sys.platform == "linux":
         assert without(mark) == []
+
+
+@pytest.fixture
+def mark():
+    """The mark of what one test starts."""
+    with marked() as mark:
+        yield mark
+
+
+@pytest.fixture(scope="module")
+def session():
+    """A session of the badly behaved function, which must outlive whatever that does."""
+    with marked(), Session(f"{FILE}:attention", seconds=20.0) as session:
+        yield session
 
 
 # What the function does → status, part of the words, part of the events.
 FATAL = {
     "hangs_in_python": ("timeout", f"did not return in {LIMIT:g} s", ""),
-    "hangs_in_c": ("timeout", "did not return", ""),
     "hangs_with_the_interpreter_lock": ("timeout", "did not return", ""),
     "hangs_and_ignores_signals": ("timeout", "did not return", ""),
     "hangs_with_children": ("timeout", "did not return", ""),
     "stops_itself": ("timeout", "did not return", ""),
     "returns_an_array_that_hangs": ("timeout", "did not return", ""),
     "segfaults": ("crashed", "SIGSEGV", ""),
-    "exits_at_once": ("crashed", "exit status 3", ""),
-    "exits_after_a_message": (
-        "crashed",
-        r"exit status 0; it printed: first line | the \x1b[31mlast words",
-        "printed 31 bytes",
-    ),
-    "aborts": ("crashed", "SIGABRT", ""),
+    "exits_after_a_message": ("crashed", f"exit status 0; it printed: {PRINTED}", "printed 31 bytes"),
     "kills_itself": ("crashed", "SIGKILL (out of memory?)", ""),
     "becomes_another_program": ("crashed", "closed the connection", ""),
     "forks_and_leaves_the_copy_alone": ("crashed", "exit status 5", ""),
@@ -106,46 +116,29 @@ SURVIVED = {
     "waits_for_input": ("raised", "EOFError", ""),
     "exits": ("raised", "SystemExit: 4", ""),
     "interrupts": ("raised", "KeyboardInterrupt", ""),
-    "raises_generator_exit": ("raised", "GeneratorExit: g", ""),
-    "overflows_the_stack": ("raised", "RecursionError", ""),
     "raises_a_megabyte": ("raised", "ValueError: xxxx", ""),
     "raises_control_characters": ("raised", r"ValueError: wrong \x1b[2Jshape\x07\u202e", ""),
     "raises_what_cannot_be_printed": ("raised", "Unprintable, whose message cannot be read", ""),
-    "raises_without_text": ("raised", "NoText, whose message cannot be read", ""),
-    "allocates_too_much": ("raised", "MemoryError", ""),
     "forks_and_both_return": (*RIGHT, "started a process"),
     "forks_in_c_and_both_return": (*RIGHT, ""),
-    "forks_and_the_copy_fails": (*RIGHT, "started a process"),
-    "leaves_a_process": (*RIGHT, "started a process"),
     "leaves_a_daemon": (*RIGHT, "started a process"),
     "leaves_a_program": (*RIGHT, "started a process"),
     "runs_a_shell_command": (*RIGHT, "started a process"),
     "starts_a_thread": (*RIGHT, ""),
     "leaves_a_thread": (*RIGHT, "left a thread running"),
     "prints_a_gigabyte": (*RIGHT, "printed 1,073,741,824 bytes"),
-    "prints_errors": (*RIGHT, "printed 100,000 bytes"),
-    "prints": (*RIGHT, "printed 6 bytes"),
-    "connects": (*RIGHT, "opened a network connection to 127.0.0.1:9"),
     "writes_a_file": (*RIGHT, "wrote to the file /"),
     "writes_many_files_and_connects": (*RIGHT, "opened a network connection to 127.0.0.1:9"),
     "removes_a_file": (*RIGHT, "removed the file /"),
-    "changes_q": ("ok", "", "changed its input q"),
     "changes_one_bit_of_v": ("ok", "", "changed its input v"),
-    "negates_k": ("ok", "", "changed its input k"),
     "reshapes_k": ("ok", "", "changed its input k"),
     "draws_from_random": (*RIGHT, "changed the random state of Python"),
     "seeds_numpy": (*RIGHT, "changed the random state of NumPy"),
     "sets_errors_of_numpy": (*RIGHT, "changed NumPy's handling of floating-point errors"),
-    "changes_the_folder": (*RIGHT, "changed the current folder"),
     "removes_the_folder": (*RIGHT, "changed the current folder"),
     "changes_the_environment": (*RIGHT, "changed the environment"),
-    "returns_text": ("unreadable", "str", ""),
     "returns_false": ("unreadable", "bool", ""),
-    "returns_a_list": ("unreadable", "list", ""),
-    "returns_integers": ("unreadable", "int32", ""),
     "returns_objects": ("unreadable", "object", ""),
-    "returns_another_shape": ("unreadable", "(1, 2, 1, 7)", ""),
-    "returns_a_generator": ("unreadable", "generator", ""),
     "returns_a_coroutine": ("unreadable", "coroutine", ""),
     "returns_a_hostile_object": ("unreadable", "Hostile", ""),
     "returns_a_hostile_array": ("unreadable", "SystemExit: 8", ""),
@@ -160,35 +153,24 @@ def test_all_acts_are_tested():
     assert {each.__name__ for each in misbehaving.ACTS} == set(FATAL) | set(SURVIVED)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [*FATAL, *SURVIVED])
-def test_it_is_survived(name, mark):
-    """The answer says what happened; the next call is right; nothing is left."""
+def test_it_is_survived(name, session):
+    """The answer says what happened, every time; the next call is right."""
     status, words, event = (FATAL | SURVIVED)[name]
-    with Session(f"{FILE}:attention", seconds=LIMIT if status == "timeout" else 20.0) as session:
-        session.describe()
-        before = memory.restart_peak()
-        answer = session.call(act(name))
-        after = session.call(call())
+    session.call(call())
+    before = memory.restart_peak()
+    answer = session.call(act(name), seconds=LIMIT if status == "timeout" else None)
+    again = session.call(act(name)) if event.startswith("changed") else answer
+    after = session.call(call())
 
-        assert (answer.status, after.status) == (status, "ok"), (answer.words, after.words)
-        assert words in answer.words and len(answer.words) < 1000 and answer.words.isprintable()
-        assert event in " · ".join(answer.events) and bool(event) == bool(answer.events), answer.events
-        assert len(answer.events) < 20
-        assert memory.peak(before) < 64 << 20
-        if status == "ok" and "input" not in event:
-            assert close(answer.out, call())
-        assert close(after.out, call()) and after.events == ()
-
-
-@pytest.mark.one_in(3)
-@pytest.mark.parametrize("name", [name for name in SURVIVED if SURVIVED[name][2].startswith("changed")])
-def test_every_call_reports_what_it_changed(name, mark):
-    """A second change of the same kind is seen as the first is, although it sets what was set already."""
-    with Session(f"{FILE}:attention") as session:
-        first, second = session.call(act(name)).events, session.call(act(name)).events
-
-        assert first == second != ()
+    assert (answer.status, after.status) == (status, "ok"), (answer.words, after.words)
+    assert words in answer.words and len(answer.words) < 1000 and answer.words.isprintable()
+    assert event in " · ".join(answer.events) and bool(event) == bool(answer.events), answer.events
+    assert again.events == answer.events and len(answer.events) < 20
+    assert memory.peak(before) < 64 << 20
+    if status == "ok" and "input" not in event:
+        assert close(answer.out, call())
+    assert close(after.out, call()) and after.events == ()
 
 
 def test_a_result_is_left_alone(mark):
@@ -202,24 +184,15 @@ def test_a_result_is_left_alone(mark):
             assert [session.call(call()).events for _ in range(3)] == [(), event, event]
 
 
-@pytest.mark.parametrize("name", ["ends_later", "is_killed_later"])
-def test_the_end_between_two_calls_is_not_the_second_call_s(name, mark):
+def test_the_end_between_two_calls_is_not_the_second_call_s(mark):
     """It is an event of the next call, which is answered by a new process."""
-    with Session(f"{FILE}:{name}") as session:
+    with Session(f"{FILE}:ends_later") as session:
         session.call(call())
         time.sleep(1.0)
         answer = session.call(call())
 
     assert answer.status == "ok" and close(answer.out, call())
     assert answer.events[0] == "the process ended after the previous call"
-
-
-def test_nothing_is_not_an_answer(mark):
-    """None is reported, and is not mistaken for an answer that failed."""
-    with Session(f"{FILE}:returns_none") as session:
-        answer = session.call(call())
-
-    assert answer.status == "unreadable" and "None" in answer.words
 
 
 def written(folder: Path, text: str, name: str = "judged.py") -> str:
@@ -232,16 +205,12 @@ def written(folder: Path, text: str, name: str = "judged.py") -> str:
 # What a file contains, the name that is passed, what the refusal says is given, and how it is fixed.
 UNLOADABLE = {
     "raises": ("x = 1\nraise ValueError('no\\nidea')", "f", "ValueError: no, at ", "until `python "),
-    "exits": ("import sys\nsys.exit('bye')", "f", "SystemExit: bye", "until `python "),
     "syntax": ("def f(q, k, v)\n    pass", "f", "SyntaxError: expected ':'", "until `python "),
     "missing module": ("import surely_missing", "f", "ModuleNotFoundError: No module named", "until `python "),
     "relative": ("from . import other", "f", "ImportError: attempted relative", "package.module:function"),
     "crashes": ("import os\nos._exit(7)", "f", "exit status 7", "move what its import does"),
-    "segfault": ("import ctypes\nctypes.string_at(0)", "f", "SIGSEGV", "move what its import does"),
     "misspelled": ("def attention(q, k, v): ...", "atention", "judged.py:atention", "did you mean 'attention'?"),
-    "empty": ("", "attention", "judged.py:attention", "define attention"),
     "number": ("f = 3\ndef g(): ...", "f", "int", "'g'"),
-    "part of a number": ("f = 3\ndef g(): ...", "f.real", "int", "name a function"),
     "class": ("class A:\n    def run(self): ...", "A", "without __call__ or forward", "judged.py:A.run"),
     "arguments": ("class A:\n    def __init__(s, n): ...\n    def __call__(s): ...", "A", "TypeError", "write a"),
     "no method": ("class A:\n    def forward(self): ...", "A.forwards", "judged.py:A.forwards", "'forward'"),
@@ -251,7 +220,7 @@ UNLOADABLE = {
 }
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", UNLOADABLE)
 def test_what_cannot_be_loaded_is_refused(name, mark, tmp_path):
     """Three parts, from the child; whatever the import does."""
@@ -332,8 +301,8 @@ LOADABLE = """
     if __name__ == "__main__":
         raise SystemExit("it was run")
 """
-PATHS = ("function", "Callable", "Callable.method", "Callable.static", "Callable.of_class", "Module", "Module.forward")
-PATHS += ("Outer.Inner", "Outer.Inner.method", "instance", "instance.method", "late")
+PATHS = ("function", "Callable", "Callable.method", "Callable.static", "Callable.of_class", "Module")
+PATHS += ("Outer.Inner.method", "instance", "instance.method", "late")
 
 
 @pytest.mark.parametrize("form", ["file", "module"])
@@ -368,9 +337,8 @@ def test_what_a_function_says_about_itself(mark, tmp_path):
 
     assert (found.name, found.version, found.events) == ("judged.f", "1.2", ("printed 6 bytes",))
     assert [(each.name, each.required) for each in found.parameters] == [*((n, True) for n in "qkv"), ("mask", False)]
-    assert vars(found.adapter) == vars(
-        Adapter(name="mine", dtypes=("float16", "float32"), returns=("out", None, "lse"))
-    )
+    declared = {"name": "mine", "dtypes": ("float16", "float32"), "returns": ("out", None, "lse")}
+    assert vars(found.adapter) == vars(Adapter(**declared))
 
 
 def test_starting_is_light(mark, tmp_path):

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from importlib.util import find_spec
 from xml.etree import ElementTree
 
 import pytest
@@ -111,11 +110,6 @@ def run(project, *arguments, tests="empty") -> subprocess.CompletedProcess:
     )
 
 
-def adapter(project, name: str, **fields) -> str:
-    (project / name).write_text(json.dumps({"schema": 1} | fields))
-    return name
-
-
 def test_a_right_function_passes_every_case(project):
     found = run(project, "--conform", "mine.py:right", "--conform-level", "1", "-v", "--strict-markers")
 
@@ -131,75 +125,52 @@ def test_a_convention_that_is_not_declared_fails_once_with_its_cause(project):
     assert found.returncode == 1
     assert "1 failed" in found.stdout and "law 1, scale-missing: scale: the textbook: 1/√D" in found.stdout
     assert "from mine import scaled" in found.stdout and "Traceback" not in found.stdout
-    declared = adapter(project, "scaled.json", scale=1.0)
-    found = run(project, "--conform", "mine.py:scaled", "--conform-adapter", declared, "--conform-level", "1")
-    assert found.returncode == 0, found.stdout
 
 
 def test_a_broken_law_fails_with_its_counterexample(project):
-    found = run(project, "--conform", "mine.py:deep", "--conform-level", "1", "-v")
+    """In the terminal, and in the report for other programs, which has the error of each case."""
+    path = project / "report.xml"
+    found = run(project, "--conform", "mine.py:deep", "--conform-level", "1", "-v", "--junitxml", path)
 
     assert found.returncode == 1
     assert "law-01[deep] FAILED" in found.stdout and "law-01[one-head] PASSED" in found.stdout
     assert "and must be" in found.stdout and "from mine import deep" in found.stdout
     assert "  cause     " in found.stdout and "pytest_plugin.py" not in found.stdout
 
-
-def test_an_expected_failure_is_strict(project):
-    case = {"law-01[deep]": {"reason": "large depths are special", "link": "https://example.org/1"}}
-    known = adapter(project, "known.json", expected=case)
-    options = ("--conform-adapter", known, "--conform-level", "1", "-rx")
-    found = run(project, "--conform", "mine.py:deep", *options)
-    assert found.returncode == 0, found.stdout
-    assert "1 xfailed" in found.stdout and "large depths are special https://example.org/1" in found.stdout
-
-    found = run(project, "--conform", "mine.py:right", *options)
-    assert found.returncode == 1 and "[XPASS(strict)] large depths are special" in found.stdout
-
-
-def test_a_law_may_be_expected_to_fail(project):
-    known = adapter(
-        project, "law.json", expected={"law-01": {"reason": "not for every depth", "link": "https://example.org/2"}}
-    )
-    options = ("--conform-adapter", known, "--conform-level", "1", "-v")
-    found = run(project, "--conform", "mine.py:deep", *options)
-    assert found.returncode == 0, found.stdout
-    assert "law-01[expected-to-fail] PASSED" in found.stdout and "law-01[deep] XFAIL" in found.stdout
-
-    found = run(project, "--conform", "mine.py:right", *options)
-    assert found.returncode == 1
-    assert "1 failed" in found.stdout and "law-01 is expected to fail, and passes: remove it" in found.stdout
-
-
-def test_cases_are_selected_by_level_and_by_name(project):
-    everything = run(project, "--conform", "mine.py:right", "--collect-only", "-q").stdout
-    level = run(project, "--conform", "mine.py:right", "-m", "level1", "-v")
-    named = run(project, "--conform", "mine.py:right", "-k", "law-03 and causal-of-33-rows", "-v")
-
-    assert ("law-00[runs]" in everything and "law-04[" in everything) or "law-12[" in everything
-    assert level.returncode == 0 and "law-01[plain] PASSED" in level.stdout and "law-00[runs]" not in level.stdout
-    assert "1 passed" in named.stdout and "law-03[causal-of-33-rows] PASSED" in named.stdout
-
-
-def test_the_report_of_pytest_has_the_error(project):
-    path = project / "report.xml"
-    run(project, "--conform", "mine.py:deep", "--conform-level", "1", "--junitxml", path)
     cases = {each.get("name"): each for each in ElementTree.parse(path).iter("testcase")}
-
     plain = {each.get("name"): each.get("value") for each in cases["law-01[plain]"].iter("property")}
     assert plain["law"] == "1" and 0 <= float(plain["error_over_bound"]) <= 1
-    failure = cases["law-01[deep]"].find("failure")
-    assert failure is not None and "from mine import deep" in failure.text
+    assert "from mine import deep" in cases["law-01[deep]"].find("failure").text
     assert cases["law-02[mask-true]"].find("skipped") is not None
 
 
-@pytest.mark.sweep
-def test_it_runs_in_several_processes(project):
-    pytest.importorskip("xdist")
-    found = run(project, "--conform", "mine.py:deep", "--conform-level", "1", "-n", "2")
+@pytest.mark.parametrize(
+    ("known", "fails", "passes"),
+    [
+        ("law-01[deep]", "1 xfailed", "[XPASS(strict)] for large depths"),
+        ("law-01", "law-01[expected-to-fail] PASSED", "law-01 is expected to fail, and passes: remove it"),
+    ],
+)
+def test_a_case_or_a_law_may_be_expected_to_fail(project, known, fails, passes):
+    expected = {known: {"reason": "for large depths", "link": "https://example.org/1"}}
+    (project / "known.json").write_text(json.dumps({"schema": 1, "expected": expected}))
+    options = ("--conform-adapter", "known.json", "--conform-level", "1", "-rx", "-v")
 
-    assert found.returncode == 1, found.stdout + found.stderr
-    assert "1 failed" in found.stdout and "from mine import deep" in found.stdout
+    found = run(project, "--conform", "mine.py:deep", *options)
+    assert found.returncode == 0, found.stdout
+    assert fails in found.stdout and "law-01[deep] XFAIL" in found.stdout
+    assert "for large depths https://example.org/1" in found.stdout
+
+    found = run(project, "--conform", "mine.py:right", *options)
+    assert found.returncode == 1 and "1 failed" in found.stdout and passes in found.stdout
+
+
+def test_cases_are_selected_by_level_and_by_name(project):
+    level = run(project, "--conform", "mine.py:right", "-m", "level1", "-v")
+    named = run(project, "--conform", "mine.py:right", "-k", "law-03 and causal-of-33-rows", "-v")
+
+    assert level.returncode == 0 and "law-01[plain] PASSED" in level.stdout and "law-00[runs]" not in level.stdout
+    assert "1 passed" in named.stdout and "law-03[causal-of-33-rows] PASSED" in named.stdout
 
 
 @pytest.mark.one_in(3)
@@ -215,9 +186,8 @@ def test_it_runs_in_several_processes(project):
     ],
 )
 def test_what_cannot_run_is_an_error_of_usage(project, options, words):
-    """Exit status 4, as for other wrong arguments of pytest, also before several processes are started."""
-    processes = ("-n", "2") if words == "absent" and find_spec("xdist") else ()
-    found = run(project, *options, *processes)
+    """Exit status 4, as for other wrong arguments of pytest."""
+    found = run(project, *options)
 
     assert found.returncode == 4, found.stdout + found.stderr
     assert words in found.stderr and "Traceback" not in found.stderr + found.stdout
@@ -240,10 +210,8 @@ def test_the_fixture(project):
     assert "pytest_plugin.py" not in found.stdout
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("mode", ["prepend", "importlib"])
-def test_the_fixture_finds_functions_of_test_files(project, mode):
-    found = run(project, "-k", "own", f"--import-mode={mode}", tests="test_mine.py")
+def test_the_fixture_finds_functions_of_test_files(project):
+    found = run(project, "-k", "own", "--import-mode=importlib", tests="test_mine.py")
 
     assert "1 passed" in found.stdout, found.stdout
 

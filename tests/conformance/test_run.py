@@ -11,6 +11,7 @@ import pytest
 import regard as rg
 import regard.conformance as rc
 from regard.conformance.mistakes.catalog import CATALOG
+from tests.support.command import regard
 
 from .whole import BREAKS, SOURCE, broken
 
@@ -112,21 +113,6 @@ def attention(q, k, v):
     assert "Error" in fails(report.findings[0].counterexample, tmp_path, 1)
 
 
-@pytest.mark.sweep
-def test_undeclared_conventions(written):
-    """A convention that deviates from the laws is the first finding until it is declared; nothing else fails."""
-    name = written(broken("3-alignment"))
-    report = rc.conform(name, level=2)
-
-    assert [each.kind for each in report.findings] == ["convention"]
-    assert report.findings[0].mistake == "alignment-top-left" and report.findings[0].law == 3
-    found = rc.infer(name)
-    assert found.adapter.causal == "top-left" and found.adapter.confirmed is False and "causal" in " ".join(found.notes)
-    assert not rc.conform(name, adapter=found.adapter, level=2).right
-    assert rc.conform(name, adapter=replace(found.adapter, confirmed=True), level=2).right
-    assert rc.conform(name, adapter=rc.Adapter(causal="top-left"), level=2).right
-
-
 def test_expected_failures_are_strict(written):
     """A case that is expected to fail is no finding; one that passes instead is."""
     name = written(broken("13-mask-and-causal"))
@@ -138,18 +124,23 @@ def test_expected_failures_are_strict(written):
     assert [(each.kind, each.cases) for each in report.findings] == [("unexpected-pass", ("law-01[plain]",))]
 
 
-def test_behavior_beside_the_numbers(written, tmp_path):
-    """Changed inputs, results that change from call to call, and lost precision have scripts as well."""
-    for change, what in (
-        ("    mask = mask if mask is None else np.logical_not(mask, out=mask) | True\n", "inputs"),
-        ("    v = v * (1 + 1e-3 * np.random.default_rng().random())\n", "twice"),
-    ):
-        source = SOURCE.replace("    given = q.dtype\n", f"    given = q.dtype\n{change}")
-        report = rc.conform(written(source, what), level=0)
-        scripts = [each for each in report.findings if any(what in case for case in each.cases)]
-        assert report.level == -1 and scripts, str(report.findings)
-        assert len(scripts[0].counterexample) < 1000, "shrunk like any other call"
-        assert "Error" in fails(scripts[0].counterexample, tmp_path, 1)
+CHANGES = {
+    "inputs": "    mask = mask if mask is None else np.logical_not(mask, out=mask) | True\n",
+    "twice": "    v = v * (1 + 1e-3 * np.random.default_rng().random())\n",
+    "memory-strided": "    k = np.lib.stride_tricks.as_strided(k, k.shape, np.empty(k.shape, k.dtype).strides)\n",
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_behavior_beside_the_numbers(what, written, tmp_path):
+    """Changed inputs, results that change from call to call, and strides that are assumed have scripts as well."""
+    source = SOURCE.replace("    given = q.dtype\n", f"    given = q.dtype\n{CHANGES[what]}")
+    report = rc.conform(written(source), level=2 if what == "memory-strided" else 0)
+    finding = next(each for each in report.findings if any(what in case for case in each.cases))
+
+    assert report.level == (1 if what == "memory-strided" else -1)
+    assert len(finding.counterexample) < 1000, "shrunk like any other call"
+    assert "Error" in fails(finding.counterexample, tmp_path, 1)
 
 
 MISREAD = """
@@ -163,46 +154,26 @@ def attention(q, k, v):
 """
 
 
+LSE = {"returns": {"out": "output", "lse": "logsumexp"}, "lse_layout": "BHQ", "declared": ("lse_layout",)}
+
+
 @pytest.mark.parametrize(
-    "declared",
+    ("name", "declared"),
     [
-        {"returns": {"out": "out"}},
-        {"returns": ("out", "lse")},
-        {"returns": {"out": "output", "lse": "logsumexp"}, "lse_layout": "BHQ", "declared": ("lse_layout",)},
-        {"layout": "SBHD"},
+        ("returns", {"returns": {"out": "out"}}),
+        ("returns", {"returns": ("out", "lse")}),
+        ("lse_layout", LSE),
+        ("layout", {"layout": "SBHD"}),
     ],
-    ids=str,
 )
-def test_a_result_that_is_not_as_declared(written, tmp_path, declared):
+def test_a_result_that_is_not_as_declared(written, tmp_path, name, declared):
     """The declared convention is the first finding, with a short script that fails."""
     report = rc.conform(written(MISREAD), adapter=rc.Adapter(**declared), level=1)
     first = report.findings[0]
 
-    name = [*declared][-1] if "declared" not in declared else "lse_layout"
     assert first.kind == "convention" and first.measured.startswith(name), str(first)
     assert len(first.counterexample) < 1000
     assert "Error" in fails(first.counterexample, tmp_path, 1)
-
-
-def test_memory_that_a_function_misreads(written, tmp_path):
-    """A stride that is assumed, and a stride of 0 that a view does not take."""
-    strided = "    k = np.lib.stride_tricks.as_strided(k, k.shape, np.empty(k.shape, k.dtype).strides)\n"
-    report = rc.conform(written(SOURCE.replace("    given = q.dtype\n", f"    given = q.dtype\n{strided}")), level=2)
-    finding = next(each for each in report.findings if "law-11[memory-strided]" in each.cases)
-    assert "Error" in fails(finding.counterexample, tmp_path, 1)
-
-
-def test_functions_without_a_name():
-    """A closure runs in this process, and the report says so."""
-    import numpy as np
-
-    def attention(q, k, v):
-        s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]).astype(q.dtype)
-        p = np.exp(s - s.max(-1, keepdims=True))
-        return p / p.sum(-1, keepdims=True) @ v
-
-    report = rg.conform(attention, level=2)
-    assert report.right and not report.isolated and not report.to_json()["isolated"]
 
 
 def test_regard_itself():
@@ -227,29 +198,22 @@ def test_reports(written):
     assert "level 0" in ElementTree.fromstring(rc.badge(report)).get("aria-label")
 
 
-@pytest.mark.parametrize(
-    "change, status",
-    [("", 0), ("1-scale", 1), (None, 2)],
-)
+@pytest.mark.parametrize(("change", "status"), [("", 0), ("1-scale", 1), (None, 2)])
 def test_the_command(change, status, written):
     """Exit status 0 right, 1 mistakes, 2 not run."""
     name = "nowhere.py:attention" if change is None else written(broken(change) if change else SOURCE)
-    command = [sys.executable, "-m", "regard", "conform", name, "--level", "1", "--json"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended, out, err = regard("conform", name, "--level", "1", "--json")
 
-    assert ran.returncode == status, ran.stderr
-    assert "Traceback" not in ran.stderr
-    if status < 2:
-        assert json.loads(ran.stdout)["right"] is (status == 0)
+    assert ended == status and "Traceback" not in err, err
+    assert status == 2 or json.loads(out)["right"] is (status == 0)
 
 
 def test_arguments_of_the_command_that_exclude_each_other():
     """All problems at once, in three parts."""
-    command = [sys.executable, "-m", "regard", "conform", "--json", "--junit", "--infer"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    status, out, err = regard("conform", "--json", "--junit", "--infer")
 
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert ran.stderr.splitlines() == [
+    assert (status, out) == (2, "")
+    assert err.splitlines() == [
         "regard: two formats: --json --junit; expected one of --json, --junit, --markdown, --badge; fix: run it once "
         "for each.",
         "regard: --infer prints an adapter, not a report: --infer --json --junit; expected --infer without a format; "
@@ -276,7 +240,7 @@ def attention(q, k, v, *, mask=None, valid_lens=None):
 """
 
 
-def test_what_only_seems_to_be_there_is_not_inferred(written):
+def test_what_only_seems_to_be_there_is_not_inferred(written, tmp_path):
     """A dtype that runs with the errors of another one, and an argument that no call may pass: the notes say so, and
     the confirmed adapter is accepted.
     """
@@ -287,18 +251,9 @@ def test_what_only_seems_to_be_there_is_not_inferred(written):
     assert found.adapter.dtypes[0] == "float32" and "float64" not in found.adapter.dtypes
     assert "without float64" in notes or "float64" not in notes
     assert "valid_lens" not in found.adapter.parameters.values() and "valid_lens: always None" in notes
-    assert rc.conform(name, adapter=replace(found.adapter, confirmed=True), level=2).right
-    assert rc.conform(name, adapter=rc.read_adapter(_file(found.text, written)), level=2).right
-
-
-def _file(text, written):
-    """The adapter as its user saves it, confirmed."""
-    import json
-    from pathlib import Path
-
-    path = Path(written("", "adapter").split(":")[0]).with_suffix(".json")
-    path.write_text(json.dumps(json.loads(text) | {"confirmed": True}))
-    return path
+    path = tmp_path / "adapter.json"
+    path.write_text(json.dumps(json.loads(found.text) | {"confirmed": True}))
+    assert rc.conform(name, adapter=rc.read_adapter(path), level=2).right
 
 
 HEADS = """
@@ -315,7 +270,8 @@ def attention(query, key, value):
 
 def test_heads_that_are_in_the_code_are_found(written):
     """The width is divided among four heads, and no parameter says so."""
-    found = rc.infer(written(HEADS)).adapter
+    name = written(HEADS)
+    found = rc.infer(name).adapter
 
     assert (found.layout, found.heads, found.groups) == ("BSD", 4, "none")
-    assert rc.conform(written(HEADS), adapter=replace(found, confirmed=True), level=2).right
+    assert rc.conform(name, adapter=replace(found, confirmed=True), level=2).right

@@ -1,35 +1,35 @@
 """Faults that show only in calls of one row, at sizes of real models, or where two axes have the same size."""
 
+import inspect
+
 import numpy as np
 import pytest
 
 import regard as rg
 
-
-def scaled(q, k, v, scale=None):
-    return rg.attention(q, k, v, scale=None if q.shape[-2] == 1 else scale)
-
-
-def capped(q, k, v, softcap=None):
-    used = softcap is not None and q.shape[-2] > 1
-    return rg.attention(q, k, v, score=rg.softcap(float(softcap)) if used else None)
-
-
-def biased(q, k, v, bias=None):
-    return rg.attention(q, k, v, score=None if q.shape[-2] == 1 else bias)
+# What each argument is for rg.attention.
+MEANS = {
+    "scale": lambda scale: {"scale": scale},
+    "softcap": lambda cap: {"score": rg.softcap(float(cap))},
+    "bias": lambda bias: {"score": bias},
+    "mask": lambda mask: {"mask": mask},
+    "window": lambda size: {"mask": rg.window(int(size))},
+    "sinks": lambda sinks: {"sinks": sinks},
+}
 
 
-def masked(q, k, v, mask=None):
-    return rg.attention(q, k, v, mask=None if q.shape[-2] == 1 else mask)
+def ignoring(role):
+    """A function with one argument, which a call of one row ignores."""
 
+    def function(*arrays, **given):
+        value = given.pop(role, None)
+        q, k, v = arrays or given.values()
+        return rg.attention(q, k, v, **({} if value is None or q.shape[-2] == 1 else MEANS[role](value)))
 
-def windowed(q, k, v, window=None):
-    left = None if window is None else int(window) + (q.shape[-2] == 1)
-    return rg.attention(q, k, v, mask=None if left is None else rg.window(left))
-
-
-def with_sinks(q, k, v, sinks=None):
-    return rg.attention(q, k, v, sinks=None if q.shape[-2] == 1 else sinks)
+    named = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    listed = [inspect.Parameter(name, named) for name in "qkv"] + [inspect.Parameter(role, named, default=None)]
+    function.__signature__ = inspect.Signature(listed)
+    return function
 
 
 def tiled(q, k, v):
@@ -41,14 +41,10 @@ def tiled(q, k, v):
 
 def grouped(q, k, v, mask=None):
     """A mask (B, 1, Q, K) meets scores (B, G, H / G, Q, K)."""
-    B, H, Q, _ = q.shape
-    G = k.shape[1]
-    scores = q.reshape(B, G, H // G, Q, -1) @ k[:, :, None].swapaxes(-1, -2) / np.sqrt(q.shape[-1])
-    scores = scores if mask is None else np.where(mask, scores, -np.inf)
-    top = scores.max(-1, keepdims=True, initial=-np.inf)
-    powers = np.exp(scores - np.where(np.isinf(top), 0, top))
-    total = powers.sum(-1, keepdims=True)
-    return (powers / np.where(total == 0, 1, total) @ v[:, :, None]).reshape(B, H, Q, -1).astype(q.dtype)
+    if mask is not None:
+        (B, H, Q, _), (_, G, K, _) = q.shape, k.shape
+        mask = np.broadcast_to(mask, (B, G, H // G, Q, K)).reshape(B, H, Q, K)
+    return rg.attention(q, k, v, mask=mask)
 
 
 def cut(axis, first):
@@ -67,12 +63,12 @@ def cut(axis, first):
 
 
 FAULTS = {
-    "scale of one row": scaled,
-    "softcap of one row": capped,
-    "bias of one row": biased,
-    "mask of one row": masked,
-    "window of one row": windowed,
-    "sinks of one row": with_sinks,
+    "scale of one row": ignoring("scale"),
+    "softcap of one row": ignoring("softcap"),
+    "bias of one row": ignoring("bias"),
+    "mask of one row": ignoring("mask"),
+    "window of one row": ignoring("window"),
+    "sinks of one row": ignoring("sinks"),
     "groups of one row": tiled,
     "a mask along key heads": grouped,
     "depth beyond 128": cut("depth", 128),
@@ -86,9 +82,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_it_is_rejected(fault):
     """At level 2, with a counterexample that has the size or the row."""
-    report = rg.conform(FAULTS[fault], level=2)
-    assert {each.case.name for each in report.results if each.status == "fail"}
-    assert report.findings
+    assert rg.conform(FAULTS[fault], level=2).findings
 
 
 def test_the_law_is_accepted():
