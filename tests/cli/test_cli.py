@@ -65,7 +65,7 @@ def test_a_full_disk_is_one_sentence():
     """Not a traceback."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "regard", "models", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "regard", "conform", "--help"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 2
     assert done.stderr.startswith("regard: the output cannot be written") and done.stderr.count("\n") == 1
@@ -77,7 +77,7 @@ def test_a_full_disk_is_one_sentence():
         "audit run",
         "look run --out page.html",
         "plan --tokens 4096 --ranks 2 --json",
-        *sweep("audit run --json", "learn --list", "models bert --json"),
+        *sweep("audit run --json", "learn --list"),
     ],
 )
 def test_a_closed_pipe_changes_nothing(command, tmp_path):
@@ -140,7 +140,7 @@ from tests.support.command import regard
 print(json.dumps([regard(*line.split("|")) for line in sys.argv[1:]]))
 """
 NEEDS = {
-    "look": ["look|Hello there.", "look|somewhere|Hello there.", "audit|somewhere", "audit", "models|llama"],
+    "look": ["look|Hello there.", "look|somewhere|Hello there.", "audit|somewhere", "audit"],
     "train": ["train|text.txt|--out|run", "generate|run|Hello"],
 }
 

@@ -102,7 +102,7 @@ def test_the_wheel_alone_computes_and_explains(alone, tmp_path):
 
 # What needs an extra, by the extra, as arguments of regard.
 NEED_AN_EXTRA = {
-    "look": ["look hello", "look hello --serve", "look hello --out page.html", "models", "models gpt2", "audit"],
+    "look": ["look hello", "look hello --serve", "look hello --out page.html", "audit"],
     "hf": ["cost gpt2", "cost gpt2 --over 8,16 --plot plot.png"],
     "learn": ["learn --serve", "learn --watch"],
     "train": ["train words.txt", "generate hello", "classify hello", "plan --tokens 99 --ranks 2 --figure plan.png"],

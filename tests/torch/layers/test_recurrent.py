@@ -70,6 +70,39 @@ def test_the_product_is_the_papers_formula(causal, engine, relative_dim):
 
 
 @torch.no_grad()
+def test_the_numbers_are_xlnets():
+    """XLNet keeps Transformer-XL's attention, with the shifted matrix: the same weights give the same rows."""
+    transformers = pytest.importorskip("transformers")
+    xlnet = pytest.importorskip("transformers.models.xlnet.modeling_xlnet")
+    config = transformers.XLNetConfig(
+        vocab_size=9, d_model=WIDTH, n_head=HEADS, d_inner=8, n_layer=1, dropout=0.0, attn_type="uni"
+    )
+    theirs, layer = xlnet.XLNetRelativeAttention(config), made("jit").float()
+    theirs.layer_norm = torch.nn.Identity()
+    for name in "qkvr":
+        getattr(theirs, name).copy_(getattr(layer, name).weight.T.unflatten(1, (HEADS, DEPTH)))
+    theirs.o.copy_(layer.o.weight.unflatten(1, (HEADS, DEPTH)))
+    theirs.r_w_bias.copy_(layer.content_bias)
+    theirs.r_r_bias.copy_(layer.position_bias)
+    x, memory = rows(2, 9, WIDTH).float(), rows(2, 5, WIDTH, seed=2).float()
+    waves = xlnet.XLNetModel(config).relative_positional_encoding(9, 14, bsz=2)
+    hidden = torch.ones(9, 14).triu(6)[:, :, None, None].expand(-1, -1, 2, HEADS)
+    expected = (
+        theirs(x.mT.permute(2, 0, 1), None, hidden, None, waves, None, mems=memory.mT.permute(2, 0, 1))[0].transpose(
+            0, 1
+        )
+        - x
+    )
+    exact = plainly(layer.double(), x.double(), memory.double(), torch.ones(9, 14).tril(5).bool())
+
+    ours = layer.float()(x, mask=rg.causal(), cache=remembering(memory))
+
+    # The usual computation in float32 is off too; ours may be off by a few times as much.
+    assert (expected - exact).abs().max() < 1e-4
+    assert (ours - exact).abs().max() <= 4 * (expected - exact).abs().max()
+
+
+@torch.no_grad()
 def test_a_short_memory_is_a_mask():
     """Memory of 4: the rows of each segment see the 4 rows before it, and in the long text a mask says the same."""
     layer, x, memory = made(), rows(1, 30, WIDTH), SegmentMemory(4)
