@@ -76,7 +76,7 @@ def _rows(item):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is marked `sweep`
 def pytest_collection_modifyitems(items):
-    """Leaves to sweeps the cases that the marks `spread` and `one_in` of their test name."""
+    """Leaves to sweeps the cases that the marks `spread` and `one_in` of their test name; slow tests come first."""
     cases = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and not item.get_closest_marker("sweep"):
@@ -92,6 +92,7 @@ def pytest_collection_modifyitems(items):
             shown = shown[:: every.args[0]]
         for item in set(same).difference(shown):
             item.add_marker(pytest.mark.sweep)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # no worker is left with them at the end
 
 
 def pytest_itemcollected(item):

@@ -261,6 +261,7 @@ def test_programs_hold_their_rules_and_nothing_else_does():
     assert array() is None
 
 
+@pytest.mark.slow
 def test_a_saved_program(tmp_path):
     """An exported program with its rules, saved and loaded in another process, computes the same; rules have the names
     there that they have here.

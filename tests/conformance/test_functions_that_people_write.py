@@ -10,6 +10,8 @@ import pytest
 import regard as rg
 import regard.conformance as rc
 
+pytestmark = pytest.mark.slow
+
 
 def needs_softcap(q, k, v, softcap):
     return rg.attention(q, k, v, score=rg.softcap(float(softcap)))

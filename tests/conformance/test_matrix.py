@@ -6,9 +6,10 @@ from regard.conformance.mistakes.catalog import CATALOG
 from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
 from regard.conformance.mistakes.probes import probes
 
-PARTS = 8  # of the catalog, which several workers judge
+PARTS = 4  # of the catalog, which several workers judge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_mistake_is_rejected_and_named_first(part):
     """All of them, 100 %: there is no class of mistakes that the probes cannot separate."""

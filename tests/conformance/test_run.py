@@ -44,6 +44,7 @@ def test_a_right_function_keeps_every_law(written):
     assert report.isolated and report.counts["pass"] > 120 and "fail" not in report.counts
 
 
+@pytest.mark.slow
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", BREAKS)
 def test_every_law_is_judged(name, written, tmp_path):

@@ -90,6 +90,7 @@ def test_law_11_on_every_instruction_set(isa):
         check_tree(*case(K=5000, Q=9), RULES["gaps"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60 if SWEEP else 3)
 @given(st.data())
 def test_law_11_random_rules_are_trees(data):

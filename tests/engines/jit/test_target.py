@@ -171,6 +171,7 @@ assert len(texts) > 16, len(texts)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", [on(isa, sweep=isa != "avx2") for isa in ISAS])
 def test_every_kernel_is_right_and_uses_nothing_wider(isa, tmp_path):
     """Numbers agree with the law, and no kernel names a register or an instruction that a narrower machine lacks."""
