@@ -11,7 +11,7 @@ import pytest
 import regard as rg
 from regard.conformance.call import Call
 from regard.conformance.conventions.fields import CHOICES, Adapter
-from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call
+from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
 from regard.conformance.conventions.read import lse_shape
 from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
@@ -236,3 +236,10 @@ def test_required_parameters_get_values_that_change_nothing():
 
     assert answer.status == "ok", answer.words
     assert (answer.out == rg.attention(*arrays.values())).all()
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"), [("BSD", "BSD with B=2, S=5, H·D=12"), ("THD", "THD with T=10, H=3, D=4")]
+)
+def test_the_axes_of_a_layout_are_named(layout, words):
+    assert shown(layout, (2, 3, 5, 4)) == words

@@ -254,3 +254,11 @@ def test_sizes_are_read():
     for wrong in ("", "GB", "-1", "0", "1e9", "2 G B", "nan", "1 PB", True, None, 2.5e-3, "9" * 400):
         with pytest.raises(rg.Refused, match="limit='2GB'"):
             size_of(wrong, "test")
+
+
+@pytest.mark.parametrize(
+    ("value", "right"), [(2.5, True), (3, True), (True, False), ("3", False), (None, False), (2**60 + 1, False)]
+)
+def test_numbers_in_json(value, right):
+    """A float may be written as an integer, if it is exact; a truth value is no number."""
+    assert (list(strict.wrong(value, float, "scale")) == []) == right
