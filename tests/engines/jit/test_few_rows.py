@@ -30,7 +30,8 @@ RULES = {
 # Their kernels take minutes to compile: these, and in sweeps all.
 SHOWN = [("window and softcap", np.float32), ("causal", np.float16)]
 CASES = [(name, dtype) for name in RULES for dtype in (np.float32, np.float16, np.float64)]
-USUAL, MORE = ("causal", np.float32), [("tables", dtype) for dtype in (np.float32, np.float16, np.float64)]
+USUAL, PAIRED = ("causal", np.float32), ("causal", ml_dtypes.bfloat16)  # which some CPUs multiply in pairs of keys
+MORE = [("tables", dtype) for dtype in (np.float32, np.float16, np.float64)]
 
 
 def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
@@ -103,7 +104,9 @@ def check_gradients(places, dtype, monkeypatch, **rules):
             same_bits(one, other)
 
 
-@pytest.mark.parametrize(("name", "dtype"), [USUAL, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [USUAL, PAIRED, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))]
+)
 def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
     """At any place in a tile of positions, and across the border of two tiles."""
     height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
