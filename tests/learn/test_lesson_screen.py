@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.cli.learn import Terminal
+from regard.cli.learn.screen import Terminal
 from regard.learn.checking.check import Checked
 from regard.learn.checking.problem import Problem
 from regard.learn.source import chapters

@@ -1,23 +1,15 @@
-"""`regard learn`: the course on self-attention in a terminal, and its teacher's side."""
+"""`regard learn`: the course in the terminal and the learner's editor, its arguments, and the teacher's part."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markdown import Markdown
-from rich.padding import Padding
-from rich.syntax import Syntax
-from rich.text import Text
 
-from ..learn.chapter import Exercise
-from ..learn.checking.check import Checked
-from ..learn.checking.message import message
-from ..learn.screen import Stopped
-from .terminal import Console, emit_json
+from ..terminal import Console, emit_json
 
 
 def learn(
@@ -94,7 +86,8 @@ def learn(
 
     Exit status: 0, 1 if a checked exercise is not right, 2 if something could not be run.
     """
-    from ..learn.course import Course
+    from ...learn.course import Course
+    from .screen import Terminal
 
     options = {
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
@@ -155,7 +148,7 @@ def learn(
 
 def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
-    from ..common.errors import Reason, Refused
+    from ...common.errors import Reason, Refused
 
     uses = {
         "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
@@ -182,7 +175,7 @@ class Said:
     """What the words of the command mean."""
 
     def __init__(self) -> None:
-        from ..learn.folder import USUAL
+        from ...learn.folder import USUAL
 
         self.folder = USUAL
         self.chapter: int | None = None
@@ -192,7 +185,7 @@ class Said:
 
 def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     """Folder, chapter, file or question. Raises `Refused` for anything else."""
-    from ..common.errors import Reason, Refused
+    from ...common.errors import Reason, Refused
 
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
@@ -236,7 +229,7 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
 
 def ranges(text: str) -> list[tuple[int, int]]:
     """The first and the last number of each range of "3,5-7". Raises `Refused` for anything else."""
-    from ..common.errors import refuse
+    from ...common.errors import refuse
 
     found = []
     for each in text.split(","):
@@ -249,12 +242,13 @@ def ranges(text: str) -> list[tuple[int, int]]:
 
 
 if TYPE_CHECKING:
-    from ..learn.chapter import Chapter
+    from ...learn.chapter import Chapter
+    from .screen import Terminal
 
 
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
     """The chapters of the course and of a teacher's folder, or those of them that are named."""
-    from ..learn.source import chapter_of, chapters
+    from ...learn.source import chapter_of, chapters
 
     found = chapters(own)
     if only is None:
@@ -265,8 +259,8 @@ def selected(own: Path | None, only: str | None) -> list[Chapter]:
 
 def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Terminal, form: str) -> None:
     """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
-    from ..learn.teacher import as_csv, as_data, grades, of_chapters, summary
-    from .progress import bar
+    from ...learn.teacher import as_csv, as_data, grades, of_chapters, summary
+    from ..progress import bar
 
     course = selected(own, None)
     chapters = course if only is None else selected(own, only)
@@ -291,7 +285,7 @@ def printed_grades(folders: list[Path], own: Path | None, only: str | None, scre
 
 def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Terminal) -> None:
     """Writes notebooks or scripts, and says where."""
-    from ..learn.export import write_notebooks, write_scripts
+    from ...learn.export import write_notebooks, write_scripts
 
     if notebooks is not None:
         for path in write_notebooks(notebooks, chapters):
@@ -308,7 +302,7 @@ def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter
 
 def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> None:
     """Writes the course as pages, and says where."""
-    from ..learn.pages.site import write_site
+    from ...learn.pages.site import write_site
 
     size = 0
     with Console(stderr=True).status("running the code of the chapters"):
@@ -320,105 +314,8 @@ def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> Non
 
 def written_slides(number: int, out: Path | None, own: Path | None, screen: Terminal) -> None:
     """Writes a chapter's slides, and says where."""
-    from ..learn.pages.slides import write_slides
-    from ..learn.source import chapter_of, chapters
+    from ...learn.pages.slides import write_slides
+    from ...learn.source import chapter_of, chapters
 
     path = write_slides(chapter_of(chapters(own), number), out)
     screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")
-
-
-WIDTH = 88  # columns of prose, at most; lines of code may be longer
-INDENT = (0, 0, 0, 4)
-
-
-class Terminal:
-    """Shows a lesson, and reads answers from the keyboard or a pipe."""
-
-    def __init__(self) -> None:
-        self.console = Console()
-        self.width = min(self.console.width, WIDTH)
-
-    def heading(self, text: str) -> None:
-        self.console.print()
-        self.console.print(Text(text, "bold"))
-        self.console.print()
-
-    def prose(self, markdown: str) -> None:
-        self.console.print(Markdown(markdown), width=self.width)
-        self.console.print()
-
-    def code(self, code: str, numbered: bool = False) -> None:
-        self.console.print(
-            Padding(
-                Syntax(code.strip("\n"), "python", line_numbers=numbered, background_color="default", word_wrap=True),
-                INDENT,
-            )
-        )
-        self.console.print()
-
-    def output(self, text: str) -> None:
-        for line in text.rstrip("\n").splitlines():
-            self.console.print(Padding(Text(line, "cyan"), INDENT))
-        self.console.print()
-
-    def note(self, text: str) -> None:
-        self.console.print(Text(text, "dim"), width=self.width)
-
-    def right(self, text: str) -> None:
-        self.console.print(Text(text, "bold green"), width=self.width)
-
-    def wrong(self, text: str) -> None:
-        self.console.print(Text(text, "bold yellow"), width=self.width)
-
-    def checked(self, result: Checked, exercise: Exercise) -> None:
-        """What came out of a check: the problem, how to see it by hand, and the likely cause."""
-        console, found = self.console, message(result, exercise)
-        if found.printed:
-            console.print(Text("your code printed", "dim"))
-            self.output(found.printed)
-        if found.right:
-            self.right(found.says)
-            return
-        self.wrong(found.says)
-        console.print(Text(found.what))
-        for line in found.details:
-            console.print(Padding(Text(line), INDENT))
-        if found.mistake:
-            console.print()
-            console.print(Text.assemble(("known mistake  ", "dim"), (found.mistake, "bold"), found.alike))
-            for name, words in found.about:
-                console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
-
-    def answer(self, how: str) -> str:
-        """What the learner types; Stopped at the end of the input, or on Ctrl-C."""
-        self.console.print(Text(f"{how} > ", "bold"), end="")
-        return self._line()
-
-    def pause(self) -> None:
-        """Waits for Enter in a terminal; a pipe or a file goes on."""
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            self.console.print(Text("Enter goes on.", "dim"), end="")
-            self._line()
-
-    def _line(self) -> str:
-        try:
-            line = sys.stdin.readline()
-        except KeyboardInterrupt:
-            line = ""
-        if not line:
-            self.console.print()
-            raise Stopped
-        if not sys.stdin.isatty():
-            self.console.print(Text(line.rstrip("\n")))
-        return line.rstrip("\n")
-
-    def table(self, rows: list[list[Any]]) -> None:
-        """Rows of words, in columns."""
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for column in zip(*rows):  # words to be typed, such as the names of files, are the last to be cut
-            table.add_column(no_wrap=not any(" " in str(cell) for cell in column), overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(str(each)) for each in row))
-        self.console.print(table)
