@@ -90,11 +90,11 @@ def meaning(call: Call, adapter: Adapter) -> Arguments:
     always = {"alibi": alibi(H)} if "alibi" in adapter.always and H else {}
     tiled = adapter.groups == "tile"
     heads = np.arange(H) % max(G, 1) if tiled else np.arange(G)
-    usual = D**-0.5 if adapter.scale is None else adapter.scale
+    scale = adapter.scale if call.scale is None else call.scale
     return Arguments(
         masks=masks,
         scores=always | (capped | biased if adapter.softcap == "before-bias" else biased | capped),
-        scale=usual if call.scale is None else call.scale,
+        scale=D**-0.5 if scale is None else scale,
         start=_start(adapter, Q, K),
         sinks=None if call.sinks is None else np.asarray(call.sinks, np.float64)[:, None],
         heads=H,
