@@ -351,6 +351,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, help="write the table between the two marker lines of this page")
     options = parser.parse_args(words)
     check_names(options.names)
+    if options.save and not marked(options.save.read_text(encoding="utf-8")):
+        parser.error(f"{options.save} has no lines {FIRST} and {LAST}: add them where the table belongs")
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     rows = []

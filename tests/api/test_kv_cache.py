@@ -303,7 +303,7 @@ def test_what_changed_since_the_last_step_is_seen():
         sinks += 1
         one_row(cache, q, sinks=sinks)
         size += step % 2
-        one_row(cache, q, mask=lambda b, h, q, k: q - k < size)  # noqa: B023
+        one_row(cache, q, mask=lambda b, h, q, k: q - k < size)  # noqa: B023, a captured number that changes is the point
         capped += 0.5
         one_row(cache, q, score=rg.softcap(capped), scale=step / 40)
         one_row(cache, q, mask=allowed[: step + 1])

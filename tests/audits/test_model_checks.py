@@ -9,7 +9,7 @@ import torch
 import regard as rg
 from bench.audit_alarms.written import Attention
 from regard.audits import audit
-from regard.audits.audit import CHECKS, ModelCheck, RuleCheck, RunCheck, names
+from regard.audits.checks import CHECKS, ModelCheck, RuleCheck, RunCheck, names
 from regard.audits.finding import Passed
 from regard.lens.look import look
 from tests.audits.small_audits import audited, checked

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import regard as rg
-from regard.audits.audit import CHECKS, select_run_checks
-from regard.audits.audit import names as names_of_checks
+from regard.audits.checks import CHECKS, select_run_checks
+from regard.audits.checks import names as names_of_checks
 from regard.audits.finding import Skipped
 from regard.audits.run_checks.diagnosis import SEEN, arguments_of
 from regard.common.dtypes import FLOATS

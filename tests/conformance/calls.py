@@ -12,12 +12,18 @@ def random_call(rng, adapter):
     B = 1 if adapter.layout in ("HSD", "SD") else int(rng.integers(1, 4))
     G = 1 if adapter.layout == "SD" else int(rng.integers(1, 4))
     H = G if adapter.groups == "none" or adapter.layout == "SD" else G * int(rng.integers(1, 3))
-    normal = lambda *shape: rng.standard_normal(shape)  # noqa: E731
+
+    def normal(*shape):
+        return rng.standard_normal(shape)
+
     given = {}
     axes = adapter.mask_shapes[rng.integers(len(adapter.mask_shapes))]
     axes = {"HSD": axes.replace("B", ""), "SD": axes.replace("B", "").replace("H", "")}.get(adapter.layout, axes)
     shape = tuple(size if axis in axes else 1 for axis, size in zip("BHQK", (B, H, Q, K)))
-    has = lambda role: role in names and rng.random() < 0.5  # noqa: E731
+
+    def has(role):
+        return role in names and rng.random() < 0.5
+
     if has("mask"):
         given["mask"] = rng.random(shape) < 0.6
     if has("bias"):

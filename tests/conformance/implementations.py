@@ -33,8 +33,13 @@ class Object:
 
 def right(rng, layout=None):
     """A function and its adapter. rng: a Generator; layout: one of CHOICES["layout"], or a random one."""
-    some = lambda options: options[rng.integers(len(options))]  # noqa: E731
-    has = lambda share: bool(rng.random() < share)  # noqa: E731
+
+    def some(options):
+        return options[rng.integers(len(options))]
+
+    def has(share):
+        return bool(rng.random() < share)
+
     layout = layout or some(CHOICES["layout"])
     chosen = Adapter(
         layout=layout,

@@ -23,7 +23,10 @@ def calls(count, seed=0, dtype=np.float32):
     for number in range(count):
         B, G, shared, Q, K = (int(size) for size in rng.integers((1, 1, 1, 2, 3), (3, 3, 3, 6, 7)))
         H = G * shared
-        normal = lambda *shape: rng.standard_normal(shape).astype(dtype)  # noqa: E731
+
+        def normal(*shape):
+            return rng.standard_normal(shape).astype(dtype)
+
         given = (
             {},
             {"causal": True},

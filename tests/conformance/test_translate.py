@@ -76,7 +76,10 @@ def test_gradients_come_back_in_the_axes_of_the_call(layout, kind):
     names = {"mask": "mask", "bias": "mask", "sinks": "sinks", "heads": "heads"}
     common = {"arrays": kind, "layout": layout, "gradients": kind, "mask_shapes": shapes, "parameters": names}
     B, H, G = {"HSD": (1, 4, 2), "THD": (1, 4, 2), "SD": (1, 1, 1)}.get(layout, (2, 4, 2))
-    normal = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+
+    def normal(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
     lse = ("BHQ", "natural"), ("BQH1", "base-2"), ("HT", "natural")
     for lse_layout, base in lse if kind == "torch" else [lse[number % 3]]:  # jax compiles each, which takes seconds
         adapter = Adapter(lse=base, lse_layout=lse_layout, returns=("out", "lse"), **common)

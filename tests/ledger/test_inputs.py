@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import regard as rg
+from regard.torch.hf.tiny_models import config_class, tiny_config
 
 
 class CrossAttention(nn.Module):
@@ -30,6 +31,14 @@ def test_the_inputs_of_the_caller_are_counted(inputs):
     attention = 4 * 32 * 5 * 9 * 2
     assert sum(line.forward.counted for line in cost.lines) == projections + attention
     assert (cost.tokens, cost.batch) == (5, 2)
+
+
+@pytest.mark.parametrize("name", ["bert", "jetmoe"])
+def test_tokens_as_inputs_are_as_many_tokens_and_sequences(name):
+    """Also where stand-ins take the place of experts that are chosen by values."""
+    config = tiny_config(config_class(name))
+    given = rg.cost(config, inputs={"input_ids": torch.zeros(3, 7, dtype=torch.long)})
+    assert given.lines == rg.cost(config, tokens=7, batch=3).lines
 
 
 @pytest.mark.parametrize(

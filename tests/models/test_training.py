@@ -15,8 +15,8 @@ from regard.models.data import text
 from regard.models.data.batches import Windows
 from regard.models.data.vocabulary import Bytes, Decoder, Pairs
 from regard.models.training import checkpoint, run
+from regard.models.training.curve import curve
 from regard.models.training.loop import Recipe, Training
-from regard.models.training.report import curve
 from tests.models.texts import FLAGS, RHYME, TINY, done, log, tensors, train_process, until_steps
 from tests.support.command import refused, regard
 
@@ -59,14 +59,16 @@ def test_half_a_run_and_the_other_half_are_the_whole(rhyme, tmp_path):
     assert [line["step"] for line in log(tmp_path / "halves")] == [1, 2, 3, 4, 5, 6]
 
 
+STEPS = 300  # so many that no process ends before it is killed, however busy the machine is
+
+
 @pytest.mark.slow
 def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
     """kill -9 at any moment, then Ctrl-C, which finishes the step, saves and prints the command that goes on: the run
     ends with the bits and the log of one that was left alone.
     """
     kept = tmp_path / "kept"
-    killed = train_process(tmp_path, rhyme, "--out", "kept", "--steps", 100, "--eval-every", 2, *FLAGS)
-    list(run.begin(tmp_path / "whole", [rhyme], {**TINY, "steps": 100, "eval_every": 2}))
+    killed = train_process(tmp_path, rhyme, "--out", "kept", "--steps", STEPS, "--eval-every", 2, *FLAGS)
     until_steps(kept, killed, 3)
     killed.kill()
     assert killed.wait() == -signal.SIGKILL, killed.stderr.read()
@@ -77,10 +79,11 @@ def test_a_killed_process_goes_on_bit_for_bit(rhyme, tmp_path):
 
     assert resumed.returncode == 0, err
     step = done(kept)
-    assert step == log(kept)[-1]["step"] < 100
-    assert f"Saved at step {step} of 100. To resume: regard train --resume --out kept" in out
+    assert step == log(kept)[-1]["step"] < STEPS
+    assert f"Saved at step {step} of {STEPS}. To resume: regard train --resume --out kept" in out
     status, out, err = regard("train", "--resume", "--out", "kept", cwd=tmp_path)
     assert status == 0 and f"resuming from step {step}" in out, err
+    list(run.begin(tmp_path / "whole", [rhyme], {**TINY, "steps": STEPS, "eval_every": 2}))
     assert same_runs(tmp_path / "whole", kept)
 
 
@@ -248,7 +251,7 @@ def test_the_curve_shows_the_losses():
 
 def test_the_picture_is_drawn(tmp_path):
     """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
-    drawing = pytest.importorskip("regard.models.training.report")
+    drawing = pytest.importorskip("regard.models.training.curve")
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
     drawing.plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()

@@ -11,7 +11,7 @@ BUDGET = {
         "torch": 47_900,
         "learn": 41_800,
         "parallel": 36_600,
-        "audits": 32_400,
+        "audits": 32_500,
         "language": 30_300,
         "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 24_100,
@@ -20,7 +20,7 @@ BUDGET = {
         "common": 15_100,
         "top": 600,
     },
-    "tests": {"sum": 467_800},
+    "tests": {"sum": 467_900},
 }
 
 

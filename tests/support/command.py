@@ -2,7 +2,6 @@
 
 import io
 import os
-import subprocess
 import sys
 
 import pytest
@@ -31,20 +30,6 @@ def regard(*arguments, input=None, cwd=None, **environment):
         except SystemExit as end:
             status = end.code or 0
     return status, *(stream.buffer.getvalue().decode() for stream in streams.values())
-
-
-def regard_process(*arguments, input=None, cwd=None, **environment):
-    """Runs the command in a process of its own -> (status, stdout, stderr): for what only a process can show."""
-    done = subprocess.run(
-        [sys.executable, "-m", "regard", *arguments],
-        input=input,
-        cwd=cwd,
-        capture_output=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL if input is None else None,
-        env={**os.environ, "PYTHONPATH": SRC, "HF_HUB_OFFLINE": "1", **environment},
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def refused(*arguments, **more) -> str:

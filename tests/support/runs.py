@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.audits.audit import names as names_of_checks
-from regard.audits.audit import select_run_checks
+from regard.audits.checks import names as names_of_checks
+from regard.audits.checks import select_run_checks
 from regard.audits.finding import Finding
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.audits.audit import names, select_model_checks
+from regard.audits.checks import names, select_model_checks
 from regard.torch.hf.tiny_models import tiny_model
 
 BEHAVIOUR = [check.name for check in select_model_checks(names())]

@@ -1,9 +1,10 @@
 """Audits: checks that detect faults in the attention of a model or of a recorded run, with likely causes and fixes.
 
-audit         the public entry point, and the table of all checks, where a new one is registered; finding: its results
+audit         the public entry point; finding: its results
+checks        the table of all checks; a new check is registered there
 model_checks  checks that run a model several times with changed inputs (make_subject builds the Subject they run)
 run_checks    checks that read a recorded run
-auditable     what can be audited
+auditable     what can be audited; restored: leaves a model as it was
 declarations  which arguments of a forward are padding masks, and whether a model declares itself causal
 difference    the difference between two runs; rounding: how much of it rounding alone can explain
 """

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..common.errors import Reason, Refused, nearest, refuse
 from ..common.module_settings import is_transformers_model
@@ -20,111 +15,11 @@ from ..common.text.terminal_text import printable
 from ..lens import Call, Run
 from ..lens.look import look
 from ..lens.storage.reader import is_run
+from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks, select_run_checks
 from .declarations import BY_CALLER
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
-from .model_checks.cache import cache, position_offset
-from .model_checks.future import future_leak
-from .model_checks.implementations import implementation_difference
-from .model_checks.padding import padding_leak
-from .model_checks.runs import batch_dependence, determinism, finite, training
-from .run_checks.arguments import bias, groups, sinks, softcap
-from .run_checks.heads import dead, duplicate, saturated, sink, uniform
-from .run_checks.implementation import arrived, implementation
-from .run_checks.masks import alignment, mask
-from .run_checks.numbers import empty_rows, numbers, overflow
-from .run_checks.output import Compare, output, rule
-from .run_checks.scales import scale
-from .run_checks.weights import weights
 from .subject import Raised, Subject
-
-
-@dataclass(frozen=True)
-class ModelCheck:
-    """A check that runs a model. judge: returns the results of the check · after: names of earlier checks; if one of
-    them reports a fault, this check is skipped, because it would report the same fault again.
-    """
-
-    name: str
-    judge: Callable[[Subject], Iterable[Result]]
-    after: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunCheck:
-    """A check that reads a recorded run, with the module that was recorded, or None where it is not available."""
-
-    name: str
-    judge: Callable[[Run, Any], Iterable[Result]]
-
-
-@dataclass(frozen=True)
-class RuleCheck:
-    """A check of one argument of the recorded calls: whether each output follows from it and, with `compare`, whether
-    it is what the layer declares. Known mistakes that list the name of this check are reported by it.
-    """
-
-    name: str
-    compare: Compare | None = None
-
-    def judge(self, run: Run, module: Any) -> Iterable[Result]:
-        """The results for a run."""
-        return rule(self.name, self.compare, run, module)
-
-
-Check = ModelCheck | RunCheck | RuleCheck
-
-SOUND = ("finite", "determinism")  # without these no two runs can be compared
-
-# In the order in which they run.
-CHECKS: list[Check] = [
-    ModelCheck("training-mode", training),
-    ModelCheck("finite", finite),
-    ModelCheck("determinism", determinism, after=("finite",)),
-    ModelCheck("future-leak", future_leak, after=SOUND),
-    ModelCheck("padding-leak", padding_leak, after=SOUND),
-    ModelCheck("batch-dependence", batch_dependence, after=SOUND),
-    ModelCheck("implementation-difference", implementation_difference, after=SOUND),
-    ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
-    ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
-    RuleCheck("scale", scale),
-    RuleCheck("mask", mask),
-    RuleCheck("alignment", alignment),
-    RuleCheck("groups", groups),
-    RuleCheck("heads"),
-    RuleCheck("softcap", softcap),
-    RuleCheck("bias", bias),
-    RuleCheck("sinks", sinks),
-    RuleCheck("softmax"),
-    RunCheck("output", output),
-    RunCheck("numbers", numbers),
-    RunCheck("overflow", overflow),
-    RunCheck("empty-rows", empty_rows),
-    RunCheck("weights", weights),
-    RunCheck("implementation", implementation),
-    RunCheck("arrived", arrived),
-    RunCheck("saturated", saturated),
-    RunCheck("uniform", uniform),
-    RunCheck("dead", dead),
-    RunCheck("duplicate", duplicate),
-    RunCheck("sink", sink),
-]
-
-
-def names() -> tuple[str, ...]:
-    """The names of all checks, in order."""
-    return tuple(check.name for check in CHECKS)
-
-
-def select_model_checks(chosen: Collection[str]) -> list[ModelCheck]:
-    """The checks that run a model, among those with the given names."""
-    return [check for check in CHECKS if check.name in chosen and isinstance(check, ModelCheck)]
-
-
-def select_run_checks(chosen: Collection[str]) -> list[RunCheck | RuleCheck]:
-    """The checks that read a recorded run, among those with the given names."""
-    return [check for check in CHECKS if check.name in chosen and not isinstance(check, ModelCheck)]
-
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -250,8 +145,9 @@ def audit(
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = what if isinstance(what, Run) else look(what)
         return _audit(run.model, _run_results(run, None, select_run_checks(chosen)))
-    from . import make_subject
+    from . import make_subject  # loads torch
     from .auditable import refuse_model
+    from .restored import restored
 
     refuse_model(what, inputs)
     if what is None or isinstance(what, str | Path):
@@ -321,7 +217,7 @@ def _reject(what: str, **arguments) -> None:
 
 def _model_results(subject: Subject, chosen: tuple[str, ...]) -> Iterator[Result]:
     """The results of all checks of a model; its modules are in evaluation mode meanwhile, and restored afterwards."""
-    from .auditable import refuse_outputs
+    from .auditable import refuse_outputs  # loads torch
 
     modes = {name: module for name, module in getattr(subject.model, "named_modules", list)() if module.training}
     subject = replace(subject, training=modes)
@@ -414,81 +310,3 @@ def _with_causal(subject: Subject, call: Call) -> Call:
     main = subject.inputs[subject.sequence]
     others = [part for part in subject.inputs.values() if part is not main and part.shape == main.shape]
     return call if others else replace(call, notes={"causal": True, **call.notes})
-
-
-CONTAINERS = (dict, OrderedDict, list, set, deque)
-
-
-@contextlib.contextmanager
-def restored(model: Any) -> Iterator[None]:
-    """Restores after the block: all attributes, submodules, buffers and settings of the modules of a model, the dtype
-    of its weights, and the random numbers of Python and numpy.
-
-    BigBird replaces its attention layers where the text is short, Reformer keeps the seeds that it drew, and the
-    routers of NLLB-MoE and Switch Transformers note the dtype of their input and move their weights to float32. The
-    values of weights are not copied: no forward pass without gradients changes them.
-    """
-    undo = [action for owner in _owners(model) for action in _saved(owner)]
-    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        for action in undo:
-            action()
-        random.setstate(drawn)
-        np.random.set_state(drawn_by_numpy)
-
-
-def _owners(model: Any) -> Iterator[Any]:
-    """The modules of a model and their configurations, each once."""
-    known: set[int] = set()
-    for module in getattr(model, "modules", tuple)():
-        for owner in (module, *(getattr(module, name, None) for name in ("config", "generation_config"))):
-            if hasattr(owner, "__dict__") and not isinstance(owner, type) and id(owner) not in known:
-                known.add(id(owner))
-                yield owner
-
-
-def _saved(owner: Any) -> Iterator[Callable[[], None]]:
-    """What restores the attributes of an object: which it had, the contents of its containers, and its buffers."""
-    attributes = vars(owner)
-    yield _contents(attributes)
-    for value in attributes.values():
-        if type(value) in CONTAINERS:
-            yield _contents(value)
-    for weight in (attributes.get("_parameters") or {}).values():
-        if weight is not None:
-            yield _same_tensor(weight)
-    for buffer in (attributes.get("_buffers") or {}).values():
-        if buffer is not None:
-            yield _values(buffer)
-
-
-def _contents(held: Any) -> Callable[[], None]:
-    before = held.copy()
-
-    def restore() -> None:
-        held.clear()
-        (held.update if hasattr(held, "update") else held.extend)(before)
-
-    return restore
-
-
-def _same_tensor(weight: Any) -> Callable[[], None]:
-    before = weight.data
-
-    def restore() -> None:
-        if weight.dtype != before.dtype or weight.data_ptr() != before.data_ptr():
-            weight.data = before
-
-    return restore
-
-
-def _values(buffer: Any) -> Callable[[], None]:
-    before, version = buffer.detach().clone(), buffer._version
-
-    def restore() -> None:
-        if buffer._version != version:
-            buffer.detach().copy_(before)
-
-    return restore

@@ -25,7 +25,10 @@ def groups(view):
 
 def merged(p, ranges):
     """Weights over groups: the mean over the rows of the sum over the keys; NaN where the text lacks the group."""
-    cell = lambda i, stop, j, end: p[i:stop, j:end].sum(1).mean() if i < stop and j < end else np.nan  # noqa: E731
+
+    def cell(i, stop, j, end):
+        return p[i:stop, j:end].sum(1).mean() if i < stop and j < end else np.nan
+
     return np.array([[cell(*rows, *keys) for keys in ranges] for rows in ranges])
 
 

@@ -85,7 +85,10 @@ def test_what_a_mean_does_not_have_is_said(home):
     """No cell of the overview is marked, metrics are means of those of the heads, and there are no steps and moves."""
     view, run, _ = home
     view.choose(head="mean")
-    count = lambda cell: view.tab.locator(f"#grid {cell}").count()  # noqa: E731
+
+    def count(cell):
+        return view.tab.locator(f"#grid {cell}").count()
+
     assert (count("[aria-selected=true]"), count("button[tabindex='0']")) == (0, 1)
     shown = view.text("#figures")
     assert f"{100 * run.calls[1].figures['first'].mean():.3g}" in shown.split("weight on the first key")[1]

@@ -266,7 +266,10 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
         monkeypatch.setattr(embed, "WHOLE", 1)
         monkeypatch.setattr(embed, "FULLEST", 6)
     view = opened(page(fault(run, given=given, q=None, k=None)), "#head=2&query=40")
-    row = lambda head, i: np.array(view.asks("row", 0, 0, head, i)["coarse"])  # noqa: E731
+
+    def row(head, i):
+        return np.array(view.asks("row", 0, 0, head, i)["coarse"])
+
     assert not any({NAN, OUT, LEAK} & {*row(0, i)} for i in (5, 80, 40, 60))
     assert (row(1, 5)[:6] == NAN).all() and (row(1, 80) == NAN).all() and row(3, 60)[3] == OUT
     assert ((row(2, 40) == LEAK) == (np.arange(90) > 40)).all()

@@ -10,7 +10,10 @@ from tests.support.browser import example, fault
 def test_the_map_fills_the_window(home):
     """Alone, as large as the window lets it be; Escape and the button lead back; the view is part of the address."""
     view, *_ = home
-    size = lambda: view.tab.locator("#map .matrix").bounding_box()  # noqa: E731
+
+    def size():
+        return view.tab.locator("#map .matrix").bounding_box()
+
     before = size()
     view.click("#fill")
     assert view.state("filled") == "map" and not view.tab.is_visible("#atlas") and not view.tab.is_visible("#walk")

@@ -28,7 +28,10 @@ CAP, SCALE = 3.0, 0.4
 def layer():
     """A call with every rule: shared keys, scale, softcap, causal mask, sinks; with x, v and out."""
     random = np.random.default_rng(7)
-    draw = lambda *shape: random.standard_normal(shape, dtype=np.float32)  # noqa: E731
+
+    def draw(*shape):
+        return random.standard_normal(shape, dtype=np.float32)
+
     q, k, v, x = 2 * draw(HEADS, N, D), 2 * draw(GROUPS, N, D), draw(GROUPS, N, E), draw(N, 40)
     given = {"mask": rg.causal(), "score": rg.softcap(CAP), "scale": SCALE, "sinks": draw(HEADS, 1)}
     problem = Problem.of(q[None], k[None], None, **given)

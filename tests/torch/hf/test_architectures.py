@@ -74,6 +74,15 @@ def test_the_command_prints_a_line_for_each(capsys):
     assert line.startswith("matches    bert (") and summary.startswith("1 matches")
 
 
+def test_a_page_without_the_marker_lines_is_refused(tmp_path, capsys):
+    """Before anything is computed."""
+    page = tmp_path / "page.md"
+    page.write_text("a page")
+    with pytest.raises(SystemExit):
+        architectures.main(["bert", "--save", str(page)])
+    assert "add them where the table belongs" in capsys.readouterr().err
+
+
 def test_the_table_takes_its_place():
     """A new table replaces the old one; what stands around it stays."""
     rows = [

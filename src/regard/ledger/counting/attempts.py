@@ -76,7 +76,7 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
     failed: Exception | None = None
     refused: Refused | None = None
     for each in _ways(made):
-        for given in candidates(made.model, tokens, batch) if made.inputs is None else [without_data(made)]:
+        for given in _inputs(made, tokens, batch):
             for device, training in WAYS if phase == "train" else WAYS[1:]:
                 try:
                     with torch.device(device) if device == "meta" else nullcontext():
@@ -94,7 +94,7 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
         raise refused
     if made.config is not None and replace_routed(made.model):
         confirm(made)
-        given = next(candidates(made.model, tokens, batch))
+        given = next(_inputs(made, tokens, batch))
         with torch.device("meta"):
             return made, run(made.model, given, phase), given
     raise refuse(
@@ -104,6 +104,11 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
         "a model whose operations depend on shapes alone",
         "pass the language model or the image model inside it",
     ) from failed
+
+
+def _inputs(made: Subject, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
+    """Those of the caller, or all that the model may accept."""
+    return candidates(made.model, tokens, batch) if made.inputs is None else iter([without_data(made)])
 
 
 def _ways(made: Subject) -> Iterator[Subject]:

@@ -98,11 +98,13 @@ def by_name(model: nn.Module, inputs: Any) -> dict[str, Any]:
             "the inputs do not fit the model",
             f"{type(model).__name__}.forward: {error}",
             "a tensor, a tuple of its arguments, or a dict by their names",
-            "correct inputs",
+            f"pass {', '.join(signature.parameters)}",
         ) from error
     extra = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), None)
     named = dict(bound.arguments)
-    return named | (named.pop(extra) if extra in named else {})
+    if extra in named:  # what **kwargs takes
+        named |= named.pop(extra)
+    return named
 
 
 def without_data(made: Subject) -> dict[str, Any]:

@@ -6,7 +6,8 @@ settings        the settings of a run: vocabulary, model, recipe
 over_ranks      what several processes do together: agree, add gradients, and compute a part of a batch each
 classification  `regard classify`: trains and evaluates a classifier on a table of texts and labels
 checkpoint      saves and loads models: weights, vocabulary and metadata in one safetensors file
-report          metrics of a classifier; the loss over the steps, as text and as a PNG image
+report          classification metrics: accuracy, precision, recall, F1, confusion matrix
+curve           the loss over the steps, as text and as a PNG image
 """
 
 from .loop import Recipe, Step, Training, precision_of

@@ -5,6 +5,16 @@ import math
 import pytest
 
 
+def projections(n, d, projected):
+    """Operations of the products with W_q, W_k and W_v, and with W_o if the layer has it."""
+    return (8 if projected else 6) * n * d * d
+
+
+def attention(n, d, causal):
+    """Operations of q·k and of the weighted sum of the values, over the pairs that the mask allows."""
+    return 4 * d * (n * (n + 1) // 2 if causal else n * n)
+
+
 def test_operations_of_a_layer(shown):
     """With and without W_o, causal and not; attention overtakes the projections where the crossover is."""
     view = shown("cost-curves", width=64, heads=4)
@@ -15,14 +25,13 @@ def test_operations_of_a_layer(shown):
         ((1_048_576, 16_384), False, True),
     ):
         view.change(n=n, d=d, projected=projected, causal=causal)
-        attention = lambda n: 4 * d * (n * (n + 1) // 2 if causal else n * n)  # noqa: B023, E731
-        projections = lambda n: (8 if projected else 6) * n * d * d  # noqa: B023, E731
         numbers = view.numbers()
-        assert [numbers["value-0"], numbers["value-1"]] == pytest.approx([projections(n), attention(n)], rel=1e-15)
-        share = attention(n) / (projections(n) + attention(n))
-        assert numbers["share-1"] == pytest.approx(share, rel=1e-12)
+        linear, pairs = projections(n, d, projected), attention(n, d, causal)
+        assert [numbers["value-0"], numbers["value-1"]] == pytest.approx([linear, pairs], rel=1e-15)
+        assert numbers["share-1"] == pytest.approx(pairs / (linear + pairs), rel=1e-12)
         crossing = int(numbers["crossover"])
-        assert [attention(each) >= projections(each) for each in (crossing - 1, crossing)] == [False, True]
+        assert attention(crossing - 1, d, causal) < projections(crossing - 1, d, projected)
+        assert attention(crossing, d, causal) >= projections(crossing, d, projected)
 
 
 def test_other_layers_are_those_of_table_1(shown):

@@ -1,0 +1,111 @@
+"""The table of all checks. To add a check, write a function and add one line to `CHECKS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..lens import Run
+from .finding import Result
+from .model_checks.cache import cache, position_offset
+from .model_checks.future import future_leak
+from .model_checks.implementations import implementation_difference
+from .model_checks.padding import padding_leak
+from .model_checks.runs import batch_dependence, determinism, finite, training
+from .run_checks.arguments import bias, groups, sinks, softcap
+from .run_checks.heads import dead, duplicate, saturated, sink, uniform
+from .run_checks.implementation import arrived, implementation
+from .run_checks.masks import alignment, mask
+from .run_checks.numbers import empty_rows, numbers, overflow
+from .run_checks.output import Compare, output, rule
+from .run_checks.scales import scale
+from .run_checks.weights import weights
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """A check that runs a model. judge: returns the results of the check · after: names of earlier checks; if one of
+    them reports a fault, this check is skipped, because it would report the same fault again.
+    """
+
+    name: str
+    judge: Callable[[Subject], Iterable[Result]]
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCheck:
+    """A check that reads a recorded run, with the module that was recorded, or None where it is not available."""
+
+    name: str
+    judge: Callable[[Run, Any], Iterable[Result]]
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """A check of one argument of the recorded calls: whether each output follows from it and, with `compare`, whether
+    it is what the layer declares. Known mistakes that list the name of this check are reported by it.
+    """
+
+    name: str
+    compare: Compare | None = None
+
+    def judge(self, run: Run, module: Any) -> Iterable[Result]:
+        """The results for a run."""
+        return rule(self.name, self.compare, run, module)
+
+
+Check = ModelCheck | RunCheck | RuleCheck
+
+SOUND = ("finite", "determinism")  # without these no two runs can be compared
+
+# In the order in which they run.
+CHECKS: list[Check] = [
+    ModelCheck("training-mode", training),
+    ModelCheck("finite", finite),
+    ModelCheck("determinism", determinism, after=("finite",)),
+    ModelCheck("future-leak", future_leak, after=SOUND),
+    ModelCheck("padding-leak", padding_leak, after=SOUND),
+    ModelCheck("batch-dependence", batch_dependence, after=SOUND),
+    ModelCheck("implementation-difference", implementation_difference, after=SOUND),
+    ModelCheck("cache", cache, after=(*SOUND, "future-leak")),
+    ModelCheck("position-offset", position_offset, after=(*SOUND, "future-leak", "cache")),
+    RuleCheck("scale", scale),
+    RuleCheck("mask", mask),
+    RuleCheck("alignment", alignment),
+    RuleCheck("groups", groups),
+    RuleCheck("heads"),
+    RuleCheck("softcap", softcap),
+    RuleCheck("bias", bias),
+    RuleCheck("sinks", sinks),
+    RuleCheck("softmax"),
+    RunCheck("output", output),
+    RunCheck("numbers", numbers),
+    RunCheck("overflow", overflow),
+    RunCheck("empty-rows", empty_rows),
+    RunCheck("weights", weights),
+    RunCheck("implementation", implementation),
+    RunCheck("arrived", arrived),
+    RunCheck("saturated", saturated),
+    RunCheck("uniform", uniform),
+    RunCheck("dead", dead),
+    RunCheck("duplicate", duplicate),
+    RunCheck("sink", sink),
+]
+
+
+def names() -> tuple[str, ...]:
+    """The names of all checks, in order."""
+    return tuple(check.name for check in CHECKS)
+
+
+def select_model_checks(chosen: Collection[str]) -> list[ModelCheck]:
+    """The checks that run a model, among those with the given names."""
+    return [check for check in CHECKS if check.name in chosen and isinstance(check, ModelCheck)]
+
+
+def select_run_checks(chosen: Collection[str]) -> list[RunCheck | RuleCheck]:
+    """The checks that read a recorded run, among those with the given names."""
+    return [check for check in CHECKS if check.name in chosen and not isinstance(check, ModelCheck)]
