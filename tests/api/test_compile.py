@@ -37,17 +37,16 @@ RULES = {
         "score": lambda s, b, h, i, j: torch.where(i - j < 3, s, s - slopes[h]) + bias[h, i - 3, j] + bias[h, -1, j],
     },
     "methods": lambda: {"score": lambda s, b, h, i, j: s - (i - j).abs().to(torch.float32) * 0.1},
-    "tables": lambda: {"mask": (rg.table(doc)[rg.query] <= rg.table(doc)[rg.key]) | rg.documents(lengths=[3, 3, 3])},
     "masks": lambda: {
         "mask": rg.lengths(ln) & rg.prefix(ln) & rg.strided(3)
         | rg.global_tokens(torch.tensor([0, 2])) & rg.documents(npdoc)
         ^ rg.blocks(torch.ones(3, 3, dtype=torch.bool).tril(), 3)
         ^ rg.dense(bias[0] > 0)
+        ^ rg.documents(lengths=[3, 3, 3])
     },
     "scores": lambda: {
         "score": rg.softcap(cap, rg.relative(torch.arange(7.0), rg.gate(bias.sigmoid(), rg.bias(bias, query_start=3))))
     },
-    "alibi(x.exp)": lambda: {"score": rg.alibi(slopes.exp())},
     "tensors": lambda: {"score": bias * 2, "mask": bias > 0},
     "outer rules": lambda: {"mask": (W & F | rg.documents(doc)) & (rg.key != 2), "score": A},
     "outer rules with a shared part": lambda: {
@@ -60,7 +59,6 @@ RULES = {
         + rg.relu(rg.score)
         + rg.where(rg.key <= rg.query, -0.1 * (rg.query - rg.key) ** 2, float("-inf")),
     },
-    "numbers": lambda: {"mask": rg.causal(), "query_start": 1, "dropout": 0.5, "seed": 3},
     "numbers in arrays": lambda: {
         "mask": rg.causal(),
         "query_start": torch.tensor([1, 2]),
@@ -150,12 +148,12 @@ def test_sizes_in_rules():
     """
 
     def call(q, rule):
-        return rg.attention(q, q, q, mask=rg.window(q.shape[-2] // 2) | rule, score=rg.alibi(q.shape[-3]))
+        return rg.attention(q, q, q, mask=rule, score=rg.alibi(q.shape[-3]))
 
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    for rows, width in ((5, 2), (9, 2), (12, 3), (5, 4)):
-        given = torch.randn(2, 4, rows, D), rg.window(0, width)
+    for heads, width in ((4, 2), (8, 2), (6, 3), (4, 4)):
+        given = torch.randn(2, heads, 9, D), rg.window(0, width)
         assert torch.equal(compiled(*given), call(*given))
 
 
@@ -243,9 +241,7 @@ def test_threads_compile_while_others_import():
 REFUSED = {
     "and": (lambda q: rg.attention(q, q, q, mask=lambda b, h, i, j: j <= i and i - j < 4), "has no truth value"),
     "shapes": (lambda q: rg.attention(q, q[..., :3], q), "q and k differ in depth"),
-    "a name": (lambda q: rg.attention(q, q, q, mask="causal"), r"write mask=regard.causal\(\)"),
     "a negative window": (lambda q: rg.attention(q, q, q, mask=rg.window(-1)), "left is negative"),
-    "an engine": (lambda q: rg.attention(q, q, q, engine="nope"), "no such engine"),
     "a function": (
         lambda q: rg.attention(q, q, q, score=lambda s, b, h, i, j: torch.fft.fft(s)),
         "fft_fft cannot be used in an expression",

@@ -12,9 +12,9 @@ import pytest
 import regard as rg
 from regard import Refused
 from regard.common.files.tensors import read, write
-from tests.api.caches import D, E, G, H, filled, kv
+from tests.api.caches import D, E, G, H, filled, kv, kvq
 from tests.api.test_kv_cache_interrupts import KINDS, lived, operations, same, seen
-from tests.support.engines import normal
+from tests.support.engines import normal, same_bits
 from tests.support.interrupts import ends_before
 
 
@@ -50,9 +50,15 @@ def test_a_loaded_cache_is_the_saved_one(kind, tmp_path):
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("storage", [None, "int8"])
 def test_every_dtype_is_saved_bit_by_bit(name, storage, tmp_path):
-    """NaN, infinities and every other number come back as they were, in every dtype and storage."""
+    """NaN, infinities and every other number come back as they were, in every dtype and storage, also from the cache
+    itself, which attends as arrays of its rows do.
+    """
     cache = rg.KVCache(G, D, E, dtype=name, storage=storage)
-    k, v = (each.astype(cache.dtype) for each in kv(1, 200))
+    k, v, q = (each.astype(cache.dtype) for each in kvq(1, 200, 200))
+    cache.append(k, v)
+    assert storage or np.array_equal(cache.keys(0), k[0])
+    same_bits(cache.attend(q)[0], rg.attention(q[0], cache.keys(0), cache.values(0)))
+    cache.truncate(0)
     k[0, 0, 3], v[0, 1, 7, 2], v[0, 0, 8, 1] = 0, np.inf, np.nan
     cache.append(k, v)
     loaded = reloaded(cache, tmp_path)
@@ -65,7 +71,7 @@ def test_a_stepped_selection_is_saved(tmp_path):
     cache, q = rg.KVCache(G, D, E, batch=3), normal(3, H, 3, D)
     cache.append(*kv(2, 3), sequences=[2, 0])
     loaded = reloaded(cache, tmp_path)
-    same(*([*each.attend_with_lse(q[:2], sequences=[0, 2])] for each in (cache, loaded)))
+    same_bits(*(each.attend(q[:2], sequences=[0, 2]) for each in (cache, loaded)))
     with pytest.raises(Refused, match="the last append was for other sequences"):
         loaded.attend(q)
 
@@ -101,16 +107,12 @@ def test_a_latent_cache_is_saved(storage, tmp_path):
     loaded = reloaded(cache, tmp_path)
     assert isinstance(loaded, LatentCache) and repr(loaded) == repr(cache)
     same(*([each.keys(1), each.values(0), each.attend(q, mask=rg.causal())] for each in (cache, loaded)))
-    with pytest.raises(Refused) as caught:
-        rg.KVCache.load(tmp_path / "cache")
-    assert (
-        str(caught.value)
-        == f"""\
-KVCache.load: another kind of cache
-  given     {tmp_path}/cache: LatentCache
+    words = r"""KVCache.load: another kind of cache
+  given     .*/cache: LatentCache
   expected  KVCache
-  fix       load it with LatentCache.load"""
-    )
+  fix       load it with LatentCache.load$"""
+    with pytest.raises(Refused, match=words):
+        rg.KVCache.load(tmp_path / "cache")
 
 
 # ---- files that are not saved caches ---------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def test_damage_is_found(tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    """Nothing, a folder, a link, text, an array, a pickle and another safetensors file."""
+    """Nothing, a folder, a link, text, a pickle and another safetensors file."""
     path, link = tmp_path / "cache", tmp_path / "link"
     assert refused(path) and refused(tmp_path)
     lived("growing", np.random.default_rng(0)).save(tmp_path / "real")
@@ -158,8 +160,6 @@ def test_other_files_are_refused(tmp_path):
     for raw in (b"", b"{}", b"a text that is long enough to have a length in front", b"\x80\x04]."):
         path.write_bytes(raw)
         assert refused(path)
-    np.savez(tmp_path / "cache.npz", k=np.zeros(3))
-    assert refused(tmp_path / "cache.npz")
     for metadata in ({}, {"format": "another", "version": "1"}):
         path.unlink()
         write(path, {"k": np.zeros(3)}, metadata)
@@ -262,16 +262,12 @@ def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path):
 def test_what_cannot_be_written_is_refused(tmp_path):
     """A folder that does not exist, or stands in the place of the file; no draft remains."""
     cache = rg.KVCache(G, D, E)
-    with pytest.raises(Refused) as caught:
-        cache.save(tmp_path / "none" / "cache")
-    assert (
-        str(caught.value)
-        == f"""\
-KVCache.save: the file cannot be written
-  given     {tmp_path}/none/cache: No such file or directory
+    words = r"""KVCache.save: the file cannot be written
+  given     .*/none/cache: No such file or directory
   expected  a file in a folder that exists, with room on its disk
-  fix       check the path, its permissions and the disk"""
-    )
+  fix       check the path, its permissions and the disk$"""
+    with pytest.raises(Refused, match=words):
+        cache.save(tmp_path / "none" / "cache")
     (tmp_path / "folder").mkdir()
     with pytest.raises(Refused, match="Is a directory"):
         cache.save(tmp_path / "folder")

@@ -56,22 +56,6 @@ def test_autocast():
     assert exact.dtype == torch.float64 and given[0].grad.dtype == torch.float32
 
 
-def test_checkpointing():
-    """A checkpointed step draws its seed again from torch's generator, and drops the same weights."""
-
-    def step(q, k, v):
-        return rt.attention(q, k, v, dropout=0.5, seed=torch.randint(2**62, ()))
-
-    def checkpointed(*given):
-        return torch.utils.checkpoint.checkpoint(step, *given, use_reentrant=False)
-
-    found = []
-    for call in (step, checkpointed):
-        given = tensors()  # which also seeds the generator
-        found.append(torch.autograd.grad(call(*given).square().sum(), given))
-    assert all(map(torch.equal, *found))
-
-
 def test_a_name_is_a_structure():
     """Rules of the same structure have one digest, which leads back to the rule; a table that may change has its
     own.
@@ -87,10 +71,9 @@ def test_a_name_is_a_structure():
 def test_what_the_mask_reads_gets_no_slope():
     """A learned table that both the mask and the score read gets the gradient of the score, once."""
     learned = torch.linspace(-1, 1, K, requires_grad=True)
-    shown = rg.table(learned, "learned")
-    found = []
-    for mask in (shown[rg.key] < 0.7, rg.table(learned.detach() < 0.7)[rg.key]):
-        out = rt.attention(*tensors(), mask=mask, score=rg.score + shown[rg.key])
+    read, found = rg.table(learned)[rg.key], []
+    for mask in (read < 0.7, rg.table(learned.detach() < 0.7)[rg.key]):
+        out = rt.attention(*tensors(), mask=mask, score=rg.score + read)
         found += torch.autograd.grad(out.square().sum(), learned)
 
     assert torch.equal(*found)
@@ -117,25 +100,19 @@ def test_the_same_operator_on_a_device(monkeypatch):
     assert len(mine) == 5
 
 
-class Attended(torch.utils.data.Dataset):
-    """Samples that are made by attention, in the worker."""
-
-    def __len__(self):
-        return 6
-
-    def __getitem__(self, number):
-        x = torch.full((2, 40, 8), 0.1 * number)
-        return rt.attention(x, x.cumsum(-1), x.cumsum(-2), mask=LOCAL)
-
-
 @pytest.mark.parametrize("start", ["fork", *sweep("spawn")])
 def test_in_workers_of_a_data_loader(start):
     """Attention in the processes of a DataLoader gives the numbers that it gives here, also after it was used here."""
-    data = Attended()
-    here = torch.stack([data[number] for number in range(len(data))])
-    loader = torch.utils.data.DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context=start)
+    x = torch.linspace(-2, 2, 6 * 2 * 40 * 8).reshape(6, 2, 40, 8)
+    here = rt.attention(x, x, x)
+    loader = torch.utils.data.DataLoader(x, 3, collate_fn=attended, num_workers=2, multiprocessing_context=start)
 
     assert torch.equal(torch.cat(list(loader)), here)
+
+
+def attended(samples):
+    """Attention of the samples of a batch, in the worker."""
+    return rt.attention(*[torch.stack(samples)] * 3)
 
 
 def test_a_parameter_that_was_given_other_memory():

@@ -109,19 +109,18 @@ def test_forward_mode(call, entry):
     assert torch.autograd.gradcheck(function, given, check_forward_ad=True, check_backward_ad=False, fast_mode=True)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_forward_and_reverse_mode_agree(seed):
+def test_forward_and_reverse_mode_agree():
     """w · (J t) = (Jᵀ w) · t for every tensor that can have a derivative, tables and sinks included."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
 
     def random_like(given):
         return tuple(torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in given)
 
-    given = *tensors(seed, torch.float64), *random_like([torch.ones(H, 2), SLOPES, torch.ones(H, Q, K)])
+    given = *tensors(dtype=torch.float64), *random_like([torch.ones(H, 2), SLOPES, torch.ones(H, Q, K)])
 
     def call(q, k, v, sinks, slopes, bias):
         score = rg.softcap(3.0, rg.bias(bias, rg.alibi(slopes)))
-        return rg.attention_with_lse(q, k, v, mask=rg.causal(), score=score, sinks=sinks, dropout=0.2, seed=seed)
+        return rg.attention_with_lse(q, k, v, mask=rg.causal(), score=score, sinks=sinks, dropout=0.2, seed=1)
 
     def inner(ones, others):
         return sum((one * other).sum() for one, other in zip(ones, others, strict=True))

@@ -13,8 +13,7 @@ import regard as rg
 from regard import __version__
 from regard.cli import terminal
 from tests import ROOT
-from tests.support.command import SRC, refused, regard
-from tests.support.lanes import sweep
+from tests.support.command import SRC, regard
 
 
 def of_a_process(code, *arguments, **more) -> str:
@@ -48,12 +47,6 @@ def test_the_version_and_help_are_there_and_light():
     assert of_a_process(LIGHT) == "[set(), set()]\n"
 
 
-def test_a_refusal_is_a_sentence_and_a_status():
-    """Whatever is refused is one line on standard error and status 2."""
-    assert "not UTF-8: byte 1 of the argument" in refused("look", b"a\xff")
-    assert "no text" in refused("look", "-", input=b"\n")
-
-
 @pytest.mark.parametrize("words", ["look words --hed 1", "look words --head one", "look words --port 70000", "lok"])
 def test_wrong_options_are_explained(words):
     """An option that does not exist, or a number that is none, gets the command's own explanation and status 2."""
@@ -77,7 +70,6 @@ def test_a_full_disk_is_one_sentence():
         "audit run",
         "look run --out page.html",
         "plan --tokens 4096 --ranks 2 --json",
-        *sweep("audit run --json", "learn --list"),
     ],
 )
 def test_a_closed_pipe_changes_nothing(command, tmp_path):

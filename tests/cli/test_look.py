@@ -76,10 +76,8 @@ def here(tmp_path, monkeypatch):
             for text in (
                 "a text",
                 "and/or",
-                "e.g. this",
                 "3.14",
                 "Hello.",
-                "what?",
                 "a\nb.txt c",
                 "x" * 5000,
                 "nul\0nul",
@@ -104,16 +102,15 @@ def test_a_text_comes_from_standard_input(words):
 PICKLED = b"\x80\x04cos\nsystem\n(S'touch harmed'\ntR."
 REFUSED = [
     (["  "], "no text"),
+    ([b"a\xff"], "not UTF-8: byte 1 of the argument"),
     (["empty.txt"], "empty.txt contains no words"),
     (["latin.txt"], "byte 3 of latin.txt"),
     (["nowhere.txt"], "No such file"),
     (["./nowhere"], "No such file"),
-    (["gpt2", "nowhere.md"], "No such file"),
     (["folder"], "Is a directory"),
-    (["gpt2", "folder"], "Is a directory"),
     (["The", "animal", "sat"], "put the text in quotes"),
     (["/tmp/my text.txt"], "through standard input"),
-    *((["words", "--layers", text], "invalid --layers") for text in ("", ",", "5-3", "1,,2")),
+    *((["words", "--layers", text], "invalid --layers") for text in ("", "5-3", "1,,2")),
     # Nothing is written over, and this is told before a model is loaded.
     (["words", "--out", "notes.html"], "not a page of regard"),
     (["words", "--out", "folder"], ": a folder"),
@@ -266,8 +263,6 @@ def test_foreign_names_do_not_act_on_the_terminal(here):
     (call,) = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 4, 8))).calls
     crossed = dataclasses.replace(call, name=evil, queries=evil, keys="source")
     Run(evil, "", {evil: Axis.of(3, None, evil), "source": Axis.of(4, None, "source")}, (crossed,)).save("evil")
-    left_out = {"itself", "previous", "distant", "distance"}
-    assert left_out <= call.figures.keys() and not left_out & crossed.figures.keys()
     shown = done("look", "evil")
     assert "\x1b" not in shown and "entropy" in shown and "distance" not in shown
 

@@ -70,14 +70,6 @@ def test_nothing_else_lists_the_dtypes():
     assert naming == NAMES.keys()
 
 
-def test_meta_a_list_is_seen():
-    """Whether written as strings or as attributes; a doc string is none."""
-    assert named('DTYPES = ("float32", "bfloat16")') == {"bfloat16"}
-    assert named("DTYPES = (torch.float32, torch.half)") == {"half"}
-    assert named('expected = f"float32, {x} or float16"') == {"float16"}
-    assert not named('"""Takes float16."""\nx = float32  # bfloat16')
-
-
 # ---- what a row says -------------------------------------------------------------------------------------------------
 
 

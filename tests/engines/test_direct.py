@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from regard.engines.jit.direct import table
 from regard.engines.jit.run import threads
 from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
 from tests.support.engines import DTYPES
+from tests.support.kernels import fresh
 
 try:
     import torch
@@ -87,9 +86,14 @@ def same(a, b):
     if a is None:
         return False
     a, b = (read_array(x, "test") for x in (a, b))
-    wide = (x.astype(np.float64) for x in (a, b))
-    x, y = (np.where(np.isnan(x), 9, x).tobytes() for x in wide)
+    x, y = (np.where(np.isnan(part), 9, part.astype(np.float64)).tobytes() for part in (a, b))
     return (a.dtype, a.shape) == (b.dtype, b.shape) and x == y
+
+
+def check(kind, given, **rules):
+    """A call, and the same in machine code alone, give the bits of the full path."""
+    expected = fully(*given, **rules)
+    assert same(rg.attention(*given, **rules), expected) and same(kind.directly(*given, **rules), expected)
 
 
 @pytest.mark.spread
@@ -97,11 +101,9 @@ def same(a, b):
 @pytest.mark.parametrize("given", RULES.values(), ids=RULES)
 @of_kinds("kind,size", *each(arrays=SIZES.values(), tensors=SIZES.values()))
 def test_machine_code_gives_what_the_full_path_gives(kind, size, given, dtype):
-    """Bit by bit, for other numbers in arrays of the same layout; lists of them are not changed."""
-    rg.attention(*kind.qkv(**size, dtype=dtype), **given)
-    for seed in (1, 2):
-        q, k, v = kind.qkv(**size, dtype=dtype, seed=seed)
-        assert same(kind.directly(q, k, v, **given), fully(q, k, v, **given))
+    """Bit by bit, for other numbers in arrays of the same layout."""
+    for seed in (1, 2, 3):
+        check(kind, kind.qkv(**size, dtype=dtype, seed=seed), **given)
 
 
 LAYOUTS = [
@@ -128,16 +130,14 @@ def test_layouts(kind, change, place):
     for seed in (1, 2, 3):
         given = kind.qkv(seed=seed)
         given[place] = change(given[place])
-        expected = fully(*given)
-        assert same(rg.attention(*given), expected) and same(kind.directly(*given), expected)
+        check(kind, given)
 
 
 @kinds
 def test_three_axes(kind):
     """Without an axis of the batch."""
     for seed in (1, 2, 3):
-        given = [each[0] for each in kind.qkv(seed=seed)]
-        assert same(rg.attention(*given), fully(*given)) and same(kind.directly(*given), fully(*given))
+        check(kind, [each[0] for each in kind.qkv(seed=seed)])
 
 
 def unaligned(array):
@@ -174,12 +174,12 @@ def test_what_looks_at_calls_is_left_to_python(kind, state):
     the bits of this machine.
     """
     given = kind.qkv()
-    expected = rg.attention(*given)
-    assert same(kind.directly(*given), expected)
+    check(kind, given)
+    expected = fully(*given)
     with state():
         assert kind.directly(*given) is None
         np.testing.assert_allclose(rg.attention(*given), expected, atol=1e-6)
-    assert same(kind.directly(*given), fully(*given))
+    check(kind, given)
 
 
 ODD = [lambda a: a[..., :-1, :], lambda a: a.tolist(), lambda a: None, lambda a: a[None, None]]
@@ -309,10 +309,7 @@ def test_a_score_that_is_an_array(kind, Q, bias, dtype):
         if seed:
             score.reshape(-1)[::7] = -np.inf
             score[..., 3] = (-np.inf, np.nan)[seed - 1]
-        score = kind.of(change(score, dtype))
-        expected = fully(q, k, v, score=score)
-        assert same(rg.attention(q, k, v, score=score), expected)
-        assert same(kind.directly(q, k, v, score=score), expected)
+        check(kind, (q, k, v), score=kind.of(change(score, dtype)))
 
 
 GROWING = [
@@ -339,37 +336,34 @@ def test_steps_of_decoding_are_one_call(kind, cut, biased, dtype):
             given = q, *(kind.of(cut(part[:, :, :K])) for part in (k, v))
             return given, {"score": kind.of(cut(score[:, :, :K]).swapaxes(2, 3))} if biased else {}
 
-        for number, K in enumerate(counts):
-            given, rules = step(K)
-            found = kind.directly(*given, **rules) if number else rg.attention(*given, **rules)
-            assert same(found, fully(*given, **rules))
-        given, rules = step(K + 1)
-        assert kind.directly(*given, **rules) is None or K % 64
-        given, rules = step(counts[0])  # the entry of a step has runs of its own
+        given, rules = step(counts[0])
         assert same(rg.attention(*given, **rules), fully(*given, **rules))
+        for given, rules in map(step, counts[1:]):
+            assert same(kind.directly(*given, **rules), fully(*given, **rules))
+        given, rules = step(counts[-1] + 1)
+        assert kind.directly(*given, **rules) is None or counts[-1] % 64
+        given, rules = step(counts[0])  # the entry of a step has runs of its own
+        check(kind, given, **rules)
 
 
 @kinds
 def test_a_bias_of_one_key_is_not_one_of_several(kind):
     """It is one number for all keys, so the call is another one."""
     for K in (1, 2, 3):
-        q, k, v = kind.qkv(Q=1, K=K)
         (score,) = kind.normal((1, 4, 1, K))
-        for _ in range(2):
-            assert same(rg.attention(q, k, v, score=score), fully(q, k, v, score=score))
+        check(kind, kind.qkv(Q=1, K=K), score=score)
 
 
 def test_without_torch():
     """Arrays go directly in a process that has not imported torch."""
     code = """
-import sys
-import numpy as np
-import regard as rg
-from regard.engines import direct
-q = np.ones((1, 2, 3, 8), np.float32)
-out = rg.attention(q, q, q)
-found = direct.attend_arrays(q, q, q, None, None, None, None, None, 0.0, None, None, None, "auto")
-print(np.array_equal(found, out), "torch" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
+        import sys
+        import numpy as np
+        import regard as rg
+        from regard.engines import direct
+        q = np.ones((1, 2, 3, 8), np.float32)
+        out = rg.attention(q, q, q)
+        found = direct.attend_arrays(q, q, q, None, None, None, None, None, 0.0, None, None, None, "auto")
+        print(np.array_equal(found, out), "torch" in sys.modules)
+    """
+    assert fresh(code).split() == ["True", "False"]

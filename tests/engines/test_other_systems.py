@@ -1,10 +1,8 @@
 """Systems on which compiled kernels cannot run: every call is computed by the reference, and says why."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
+
+from tests.engines.jit.usual import fresh
 
 # Windows has no library of the process itself, and this is the error that it raises.
 WITHOUT = """
@@ -68,8 +66,4 @@ with torch.no_grad():
 @pytest.mark.parametrize("more", ["", WITH_TORCH], ids=["arrays", "torch"])
 def test_without_the_functions_of_posix_the_reference_computes(more):
     """Every public call of the CPU, where the process has no C library; an explicit request says why it cannot be."""
-    if more:
-        pytest.importorskip("torch")
-    script = WITHOUT + textwrap.dedent(CALLS) + more + "\nprint('done')"
-    done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, timeout=120)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-3000:]
+    assert fresh(WITHOUT + CALLS + more + "\nprint('done')", timeout=120) == "done"

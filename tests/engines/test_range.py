@@ -12,22 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.api.backward import learned
-from regard.engines import dispatch as engines
 from regard.engines import sdpa
 from regard.engines.reference import attention as reference
 from regard.language.analysis import evaluate, in_range
 from regard.language.expr import Expr, lift
 from regard.language.problem import Problem
-from tests.engines.jit.test_backward import law, parts, usual
+from tests.engines.jit.test_backward import law, usual
+from tests.engines.jit.usual import gradients_of, slopes
 from tests.support.engines import DTYPES
 from tests.support.in_numpy import in_numpy
 from tests.support.lanes import SWEEP, examples
 
 H, Q, K, D = 2, 5, 9, 4
 LARGE = [2.0**126, 2.0**127, -(2.0**127), 2.0**128, -(2.0**128), 1e39, -1e39, 1e300, -1e300, -(2.0**1023)]
-SMALL = [2.0**-126, 1e-46, -1e-46, 1e-300]
-NUMBERS = st.sampled_from([*LARGE, *LARGE, *SMALL, 0.0, 0.5, 1.0, -2.0])
+NUMBERS = st.sampled_from([*LARGE, *LARGE, 2.0**-126, 1e-46, -1e-46, 1e-300, 0.0, 0.5, 1.0, -2.0])
 many = examples(250, suppress_health_check=list(HealthCheck))
 compiled = settings(many, max_examples=270 if SWEEP else 6)  # each example compiles kernels of its own
 
@@ -82,6 +80,12 @@ def exact_within(found, wanted, budget, what: str) -> None:
     finite = np.isfinite(wanted)
     error = np.abs(found[finite] - wanted[finite]).max(initial=0)
     assert error <= budget, f"{what}: error {error:.2e} over the budget of {budget:.2e}"
+
+
+def check(found: dict, exact: dict, budget: dict, what: str) -> None:
+    """Results, by name, are exact within their budgets."""
+    for name, part in found.items():
+        exact_within(part, exact[name], budget[name], f"{name} of {what}")
 
 
 @many
@@ -144,15 +148,13 @@ def test_every_engine_has_the_range_of_the_law(rule, dtype, seed):
         if engine == "sdpa" and (sdpa.why_not(problem) or added_twice(rule)):
             continue
         out, lse = rg.attention_with_lse(q, k, v, score=rule, engine=engine)
-        exact_within(out, exact["out"], budget["out"], f"output of {engine}")
-        exact_within(lse, exact["lse"], budget["lse"], f"lse of {engine}")
+        check({"out": out, "lse": lse}, exact, budget, engine)
     cache = rg.KVCache(heads=H, depth=D, value_depth=K, dtype=dtype)
     cache.append(k, v)
-    exact_within(cache.attend(q, score=rule, query_start=K - Q), exact["out"], budget["out"], "output over a cache")
-    found = rg.attention_stats(q, k, score=rule, of=["lse", "maximum", "received", "entropy"], engine="jit")
-    for name in ("lse", "received", "entropy"):
-        exact_within(found[name], exact[name], budget[name], name)
-    exact_within(found["maximum"].weight, exact["maximum"], budget["maximum"], "maximum")
+    check({"out": cache.attend(q, score=rule, query_start=K - Q)}, exact, budget, "a cache")
+    of = ["lse", "received", "entropy"]
+    found = rg.attention_stats(q, k, score=rule, of=[*of, "maximum"], engine="jit")
+    check({name: found[name] for name in of} | {"maximum": found.maximum.weight}, exact, budget, "statistics")
 
 
 @compiled
@@ -162,13 +164,11 @@ def test_gradients_have_the_range_of_the_law(rule, dtype, seed):
     problem = Problem.of(*arrays(dtype, seed), score=rule)
     dout = np.random.default_rng(seed).integers(-2, 3, (1, H, Q, D)).astype(dtype)
     wanted, sizes = law(problem, dout), usual(problem, dout, None, absolute=True)
-    found = engines.pull_back(problem, engines.keep(problem, "jit"), dout, None, learned(problem))
-    eps = float(np.finfo(problem.real).eps)
-    for name, mine in parts(found).items():
-        size, exact = parts(sizes)[name], parts(wanted)[name]
+    found, eps = gradients_of(problem, dout), float(np.finfo(problem.real).eps)
+    for mine, size, exact in zip(*map(slopes, (found, sizes, wanted)), strict=True):
         # A sum may be infinite if its terms add up to the largest number, in whatever order.
         certain = np.isfinite(exact) & (size < ml_dtypes.finfo(mine.dtype).max / 4)
         own = float(ml_dtypes.finfo(mine.dtype).eps)
         budget = (64 * eps + 4 * own) * np.maximum(size[certain].max(initial=0), 1)
-        exact_within(mine[certain], exact[certain], budget, f"gradient of {name}")
-        assert not np.isfinite(mine[np.isnan(exact)]).any(), name
+        exact_within(mine[certain], exact[certain], budget, "gradient")
+        assert not np.isfinite(mine[np.isnan(exact)]).any()

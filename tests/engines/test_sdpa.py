@@ -1,18 +1,19 @@
 """Engine "sdpa": torch's own attention answers as the law does, or says why it cannot."""
 
+import functools
+
 import numpy as np
 import pytest
 
 import regard as rg
+from tests.support.engines import normal, qkv
 
 pytest.importorskip("torch", reason='engine "sdpa" is torch')
 
-RNG = np.random.default_rng(7)
 SLOPES = rg.table(rg.alibi_slopes(4), "slope")
 
 
-def draw(B=2, H=4, G=2, Q=5, K=9, D=8, E=6, dtype=np.float32):
-    return tuple(RNG.standard_normal(shape, dtype=dtype) for shape in ((B, H, Q, D), (B, G, K, D), (B, G, K, E)))
+draw = functools.partial(qkv, H=4, G=2, Q=5, K=9, D=8, E=6)
 
 
 RULES = {
@@ -20,7 +21,7 @@ RULES = {
     "causal, grouped heads": {"mask": rg.causal()},
     "lengths per batch entry": {"mask": rg.lengths(np.array([4, 9]))},
     "rows that see nothing": {"mask": rg.causal() & (rg.query > 5)},
-    "bias": {"score": RNG.standard_normal((4, 5, 9), dtype=np.float32)},
+    "bias": {"score": normal(4, 5, 9)},
     "alibi and window": {"score": rg.score - SLOPES[rg.head] * (rg.query - rg.key), "mask": rg.causal() & rg.window(3)},
     "minus infinity removes": {"score": rg.score + rg.where(rg.key < 7, 0.0, float("-inf"))},
     "scale and start": {"scale": 0.3, "query_start": np.array([0, 2]), "mask": rg.causal()},
@@ -64,6 +65,7 @@ def test_strides_that_torch_does_not_take():
         ({"score": 1.0 - rg.score}, "only an additive bias"),
         ({"score": rg.score + rg.floor(rg.score)}, "only an additive bias"),
         ({"sinks": np.zeros(4, np.float32)}, "does not support sinks"),
+        ({"dropout": 0.1, "seed": 1}, "SDPA draws dropout from its own generator"),
     ],
 )
 def test_what_sdpa_cannot_say_is_refused(rule, reason):

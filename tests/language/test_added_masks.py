@@ -44,10 +44,10 @@ def test_the_bound_and_its_neighbour_in_every_dtype(name, known):
 
 def test_whole_numbers_truth_values_and_nothing_at_all():
     """Whole numbers have no −∞ and no smallest number that means one; without numbers there is nothing to hide."""
-    assert range_of(np.dtype(np.int64)) == range_of(torch.int32) == range_of(torch.bool) == math.inf
+    assert range_of(np.dtype(np.int64)) == range_of(torch.bool) == math.inf
     for scores in (0.0, ORDINARY, math.inf):
         assert hides(np.array([-20_000, 0, 1]), scores).tolist() == [scores < math.inf, False, False]
-        assert not hides(np.array([True, False]), scores).any() and not hides(torch.tensor([True]), scores).any()
+        assert not hides(np.array([True, False]), scores).any()
     assert hidden_beside(np.zeros((2, 3, 0)), np.ones((2, 3, 0), bool)).shape == (2, 3, 0)
 
 
@@ -62,24 +62,18 @@ def test_a_row_of_low_numbers_alone_hides_nothing():
         assert hidden_beside(np.array(added), np.array(allowed)).tolist() == hidden
 
 
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(("share", "hidden"), [(1 / 2, True), (3 / 8, False)])
-def test_transformers_masks_are_what_they_were_at_the_bound(name, share, hidden):
+@pytest.mark.parametrize(("share", "weight"), [(1 / 2, 0), (3 / 8, 1 / 3)])
+def test_transformers_masks_are_what_they_were_at_the_bound(share, weight):
     """Rows of half the smallest number attend nothing and give 0; rows of a number above it have the weights that
-    adding it gives, for the same mask.
+    adding it gives: equal ones, because it rounds the scores away.
     """
     hf = pytest.importorskip("regard.torch.hf")
-    dtype = getattr(torch, name)
-    torch.manual_seed(0)
-    q, k, v = torch.randn(3, 1, 2, 3, 8, dtype=dtype)
-    mask = torch.zeros(3, 3, dtype=dtype)
-    mask[0] = mask[1, 1] = torch.finfo(dtype).min * share
-    options = {"scaling": 0.3, "is_causal": False, "output_attentions": True}
-    out, weights = hf.attend(torch.nn.Module().eval(), q, k, v, mask[None, None], **options)
-    added = (q.float() @ k.float().mT * 0.3 + mask.float()).softmax(-1)
-    added[:, :, 0] *= not hidden
-    torch.testing.assert_close(weights.float(), added, rtol=0, atol=2e-2)
-    assert (weights == 0).tolist() == (added == 0).tolist() and bool((out[:, 0] == 0).all()) is hidden
+    mask = torch.zeros(1, 1, 3, 3)
+    mask[:, :, 0] = torch.finfo(torch.float32).min * share
+    options = {"is_causal": False, "output_attentions": True}
+    out, weights = hf.attend(torch.nn.Module().eval(), *torch.randn(3, 1, 2, 3, 8), mask, **options)
+    torch.testing.assert_close(weights[:, :, 0], torch.full((1, 2, 3), float(weight)))
+    assert out[:, 0].any() == (weight > 0) and out[:, 1:].all()
 
 
 @pytest.mark.parametrize("low", [-1e4, -1e9, torch.finfo(torch.float32).min, -math.inf])
@@ -141,16 +135,15 @@ def test_the_fix_for_numbers_as_a_mask_means_what_torch_means(name, tensors, low
     if low != "bias":
         hidden = (rng.random(shape) < 0.4) & (np.arange(9) > 0)
         added = np.where(hidden, lowest(dtype) if low == "smallest" else low, 0.0)
-    added = added.astype(dtype)
+    added, arrays = added.astype(dtype), (q[:, :, :6], k, v)
     tensor = torch.tensor(added.astype(np.float64))
-    arrays = q[:, :, :6], k, v
     wanted = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, arrays), attn_mask=tensor)
     passed = tensor.to(getattr(torch, name)) if tensors else added
     for found in followed(functools.partial(rg.attention, *arrays), mask=passed):
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_the_fix_for_zeros_and_ones_is_a_comparison(dtype):
     """0 and 1 mean false and true, first as regard reads booleans, then the other way round."""
     call = functools.partial(rg.attention, *np.random.default_rng(0).standard_normal((3, 2, 9, 4)))

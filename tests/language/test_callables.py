@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import and_masks, or_masks
 import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.callables import as_mask, as_score
-from regard.language.expr import batch, head, key, query, score, tables_of
+from regard.language.expr import key, query, score, tables_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")  # torch's, when NumPy's functions meet its tensors
 
@@ -33,7 +33,7 @@ table_2d = torch.arange(2.0 * Q - 1)
 relative = torch.randn(H, 2 * Q - 1, generator=torch.Generator().manual_seed(0))
 dense_bias = torch.randn(B, H, Q, K, generator=torch.Generator().manual_seed(1))
 allowed = torch.rand(B, K, generator=torch.Generator().manual_seed(2)) > 0.3
-WINDOW, WIDTH, KERNEL = 4, 4, 3
+WINDOW = 4
 
 
 def positions():
@@ -64,28 +64,6 @@ def make_prefix(prefix_lengths):
 
 def same_document(b, h, q_idx, kv_idx):
     return ids[q_idx] == ids[kv_idx]
-
-
-def within_document(rule):
-    """A rule on the positions inside each packed document."""
-
-    def shifted(b, h, q_idx, kv_idx):
-        q, kv = q_idx - offsets[ids[q_idx]], kv_idx - offsets[ids[kv_idx]]
-        return same_document(b, h, q_idx, kv_idx) & rule(b, h, q, kv)
-
-    return shifted
-
-
-def natten(b, h, q_idx, kv_idx):
-    q_x, q_y = q_idx // WIDTH, q_idx % WIDTH
-    kv_x, kv_y = kv_idx // WIDTH, kv_idx % WIDTH
-    center_x = q_x.clamp(KERNEL // 2, 2 - KERNEL // 2)
-    center_y = torch.clamp(q_y, min=KERNEL // 2, max=(WIDTH - 1) - KERNEL // 2)
-    return ((center_x - kv_x).abs() <= KERNEL // 2) & (torch.abs(center_y - kv_y) <= KERNEL // 2)
-
-
-def padded(b, h, q_idx, kv_idx):
-    return allowed[b, kv_idx]
 
 
 def logical(b, h, q_idx, kv_idx):
@@ -126,7 +104,7 @@ def keyword_defaults(b, h, q_idx, kv_idx, limits=lengths, *, extra=lengths):
 
 def nested(b, h, q_idx, kv_idx):
     def closer(x):
-        return abs(x - kv_idx) < (lambda i: offsets[i % 4])(b + 1)
+        return abs(x - offsets[ids[kv_idx]]) < (lambda i: offsets[i % 4])(b + 1)
 
     return closer(q_idx)
 
@@ -141,9 +119,7 @@ def from_transformers():
 
 MASKS = {
     "sliding window": sliding_window,
-    "causal inside documents": within_document(causal),
-    "2-D neighbourhood": natten,
-    "padding": padded,
+    "padding": lambda b, h, q, kv: allowed[b, kv],
     "torch logic": logical,
     "new_ones": new_ones,
     "NumPy": with_numpy,
@@ -192,7 +168,7 @@ def scores(s, b, h, q, kv):
         "activations": torch.sigmoid(s) + torch.relu(s) + F.softplus(s) + F.relu(s) + F.softplus(s, beta=2),
         "gelu, silu": torch.erf(s) + F.gelu(s) + F.gelu(s, approximate="tanh") + F.silu(s),
         "rounding": torch.floor(s) + torch.ceil(s) * 2 + torch.round(s) * 3 + torch.trunc(s) * 5 + s.sign(),
-        "extremes": torch.maximum(s, torch.minimum(q, kv)) + torch.clamp(s, -1, 1),
+        "extremes": torch.maximum(s, torch.minimum(q, kv)) + torch.clamp(s, -1, max=1) - torch.abs(s).clamp(0.5, 2),
         "conversions": s + kv.float() * 0.5 + (q > kv).to(torch.float32) + (q == kv).int() + s.to(torch.int32),
         "dtype": s + q.to(s.dtype) * 0.1,
         "division": s + torch.div(q, kv + 1, rounding_mode="floor") + q / (kv + 1) + (-q) // 5 + (-q) % 5,
@@ -220,8 +196,6 @@ def test_tracing_reads_like_the_rule():
     """The traced tree is the expression one would have written."""
     assert as_mask(sliding_window) is (query - key < 4) & (query >= key)
     assert as_score(lambda s, b, h, q, kv: 20 * torch.tanh(s / 20)) is 20 * rg.tanh(score / 20)
-    assert repr(as_mask(padded)) == "table[batch, key]"
-    assert as_score(lambda s, b, h, q, kv: s) is score
 
 
 def test_a_captured_array_is_a_view():
@@ -270,7 +244,6 @@ REFUSED = [
     (lambda b, h, q, kv: math.sqrt(kv) < 3, "use regard.tanh, regard.exp"),
     (lambda b, h, q, kv: np.fmin(kv, 3) == 0, "fmin cannot be used in an expression"),
     (lambda b, h, q, kv: kv.to(torch.uint8) == 0, "would overflow"),
-    (lambda b, h, q, kv: kv.to(torch.int16) == 0, "would overflow"),
     (lambda b, h, q, kv: kv >> q > 0, "a shift needs an integer and a constant"),
     (lambda b, h, q, kv: kv.item() > 3, "a rule over positions is not one number"),
     (lambda b, h, q, kv: kv.new_ones(3), "an array cannot be created inside a rule"),
@@ -287,19 +260,3 @@ def test_what_cannot_be_traced_is_refused(rule, words):
         as_mask(rule)
 
     assert words in str(caught.value)
-
-
-def test_masks_and_scores_are_how_to_pass():
-    """A mask may not read the score, a score may not be a condition."""
-    with pytest.raises(rg.Refused, match="a mask cannot depend on the score"):
-        as_mask(score > 0)
-    with pytest.raises(rg.Refused, match="a score must be a number"):
-        as_score(lambda s, b, h, q, kv: q >= kv)
-
-
-def test_what_is_not_a_callable():
-    """None stays None, an expression stays itself, an array becomes a read."""
-    assert as_mask(None) is None and as_score(None) is None
-    assert as_mask(key <= query) is (key <= query) and as_score(score + head) is score + head
-    assert repr(as_mask(np.ones((2, 4), bool))) == "mask[query - 2, key]"
-    assert repr(as_score(np.ones((4, 4)))) == "score + bias[query, key]" and batch.kind == "int"

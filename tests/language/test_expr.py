@@ -75,18 +75,13 @@ def build_trees():
 TREES = build_trees()
 
 
-@st.composite
-def trees(draw):
-    return draw(TREES)
-
-
-@given(trees())
+@given(TREES)
 def test_text_round_trip(tree):
     """eval(repr(e)) is e."""
     assert read_again(tree) is tree
 
 
-@given(trees())
+@given(TREES)
 def test_pickle_and_copy(tree):
     """Copies are the node itself; a pickle builds an equal tree, which is the same one wherever no table is
     involved.
@@ -99,9 +94,9 @@ def test_pickle_and_copy(tree):
 
 
 def test_deep_trees_are_pickled():
-    """Ten thousand nodes, nested in arguments and in indices; shared nodes stay shared."""
+    """Thousands of nodes, nested in arguments and in indices; shared nodes stay shared."""
     index, deep = query, score
-    for number in range(5000):
+    for number in range(2000):
         index, deep = rg.maximum(index, number), rg.tanh(deep) + deep
     for rule, frozen in ((deep, True), (table(np.arange(7.0))[index] + deep, False)):
         again = pickle.loads(pickle.dumps([rule, rule]))
@@ -115,19 +110,16 @@ TEXTS = [
     (((key < 1) | (key < 2)) & (key < 3), "((key < 1) | (key < 2)) & (key < 3)"),
     (query - (key - 1), "query - (key - 1)"),
     ((query - key) - 1, "query - key - 1"),
-    (query // (key // 2), "query // (key // 2)"),
     (-(query - key), "-(query - key)"),
     (-query * key, "-query * key"),
     (query - -2, "query - -2"),
     ((key < 3) == (query < 3), "(key < 3) == (query < 3)"),
-    (~~(key < 3), "~(~(key < 3))"),
     (30 * rg.tanh(score / 30), "30 * tanh(score / 30)"),
     (abs(query - key), "abs(query - key)"),
     (Op("lt", 3, key), "key > 3"),
     (score**0.5, "pow(score, 0.5)"),
     (rg.where(key < 3, score, -np.inf), "where(key < 3, score, float('-inf'))"),
     (lift(2) + 3, "lift(2) + 3"),
-    (MATRIX[head][key], "matrix[head, key]"),
 ]
 
 
@@ -156,14 +148,13 @@ def test_structure_is_identity():
 def test_every_operator_of_python():
     """Each operator builds the row it is named after, from either side."""
     condition = key < 3
-    arithmetic = ["add", "sub", "mul", "floordiv", "mod"]
-    rows = [*((name, getattr(operator, name), key, 3) for name in arithmetic), ("div", operator.truediv, key, 3)]
-    rows += [(name, getattr(operator, f"__{name}__"), condition, True) for name in ("and", "or", "xor")]
-    for name, apply, x, y in rows:
-        assert apply(x, y) is Op(name, x, y) and apply(y, x) is Op(name, y, x)
+    for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "and", "or", "xor"):
+        x, y = (condition, True) if name in ("and", "or", "xor") else (key, 3)
+        apply, row = getattr(operator, f"__{name}__"), name.removeprefix("true")
+        assert apply(x, y) is Op(row, x, y) and apply(y, x) is Op(row, y, x)
     for name, mirrored in {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}.items():
-        assert getattr(operator, name)(key, 3) is Op(name, key, 3)
-        assert getattr(operator, name)(3, key) is Op(mirrored, key, 3)
+        apply = getattr(operator, name)
+        assert apply(key, 3) is Op(name, key, 3) and apply(3, key) is Op(mirrored, key, 3)
     assert -key is Op("neg", key) and abs(key) is Op("abs", key) and ~condition is Op("not", condition) and +key is key
 
 
@@ -299,15 +290,9 @@ def test_what_shares_its_parts_is_built_and_refused_in_the_time_of_its_nodes(cal
 
 def test_a_refusal_prints_what_was_written():
     """The expression in a message has the parentheses it needs."""
-    with pytest.raises(rg.Refused, match=r"\(query - key\) % 0"):
-        rg.dilated(0)
-    with pytest.raises(rg.Refused, match=r"query // 0"):
-        query // 0
-
-
-def test_short_text_is_the_whole_text():
-    """str and repr agree on an expression of ordinary length."""
-    assert str(rg.strided(3)) == repr(rg.strided(3))
+    for divided in (lambda: (query - key) % 0, lambda: (query - key) // 0):
+        with pytest.raises(rg.Refused, match=r"\(query - key\) (%|//) 0"):
+            divided()
 
 
 # ---- what would take forever -----------------------------------------------------------------------------------------
@@ -316,34 +301,23 @@ def test_short_text_is_the_whole_text():
 STARTS = [list, iter, set, sorted, max, sum, lambda x: 3 in x, dict]
 
 
-@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.__name__)
-@pytest.mark.parametrize("shape", [(7,), (1, 1, 4)])
-def test_a_table_is_not_iterated(shape, start):
+@pytest.mark.parametrize("start", [*STARTS, np.asarray], ids=lambda start: start.__name__)
+def test_a_table_is_not_iterated(start):
     """Indices are clamped, so that no index is the end: iteration refuses at once, whatever starts it."""
-    made = table(np.zeros(shape))
-    for each in (made, made[key], made[(key,) * len(shape)]):
+    for each in (MATRIX[key], *((VECTOR, VECTOR[key], MATRIX, MATRIX[key, key]) if start in STARTS else ())):
         with pytest.raises(TypeError):
             start(each)
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.int64, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float16])
 def test_a_table_is_an_array(dtype):
     """NumPy reads it in place, and converts it where that is requested; a copy is one."""
     array = np.arange(6).reshape(2, 3).astype(dtype)
     made = table(array)
-    for found, expected, shared in (
-        (np.asarray(made), array, True),
-        (np.array(made), array, False),
-        (np.asarray(made, np.complex64), array.astype(np.complex64), False),
-    ):
-        np.testing.assert_array_equal(found, expected, strict=True)
+    for found, shared in ((np.asarray(made), True), (np.array(made), False), (np.asarray(made, np.complex64), False)):
+        np.testing.assert_array_equal(found, array.astype(found.dtype), strict=True)
         assert np.shares_memory(found, array) == shared
-
-
-def test_a_table_with_too_few_indices_is_no_array():
-    """`np.asarray(table[key])` refuses at once, where further indices are missing."""
-    with pytest.raises(TypeError):
-        np.asarray(MATRIX[key])
+    assert np.asarray(made).dtype == dtype and np.asarray(made, np.complex64).dtype == np.complex64
 
 
 @pytest.mark.spread
@@ -368,12 +342,11 @@ def test_the_text_of_a_deep_rule_can_be_read(depth):
     assert read_again(rule) is rule
 
 
-@pytest.mark.parametrize("number", [0.1, -3.5, float("inf"), 2.0**70])
+@pytest.mark.parametrize("number", [0.1, float("inf")])
 @pytest.mark.parametrize("kind", [np.longdouble, np.float64, np.float32, np.float16])
 def test_numbers_of_numpy_are_constants(kind, number):
     """Every float of NumPy, also as an array without axes, is the nearest constant."""
-    with np.errstate(over="ignore"):
-        value = kind(number)
+    value = kind(number)
     assert lift(value) is lift(np.array(value)) is Const(float(value))
     assert score * value is score * float(value)
 

@@ -1,49 +1,15 @@
-"""Every row of the operator table: its value, its bounds, its derivative and its text agree with one another."""
-
-import math
+"""Every row of the operator table: its value, its derivative, its kind and its text agree with one another."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import regard as rg
 from regard.language import functions as f
-from regard.language.analysis import adjoints, bounds, evaluate
-from regard.language.expr import Op, lift, score, table
-from regard.language.intervals import Interval
+from regard.language.analysis import adjoints, evaluate
+from regard.language.expr import Op, score, table
 from regard.language.operators import CALL, OPERATORS
-from tests.support.lanes import examples
 
 ROWS = pytest.mark.parametrize("name", OPERATORS)
-NAMES = {**{name: getattr(rg, name) for name in rg.__all__}, "lift": lift}
-SPECIAL = [0.0, -0.0, 0.5, 1.0, -1.0, 3.0, 7.0, 0.1, -2.5, 1e-30, 1e30, 700.0, -700.0, math.inf, -math.inf]
-
-numbers = st.sampled_from(SPECIAL) | st.floats(-20, 20) | st.integers(-20, 20).map(float)
-
-
-# Integers first, so that a failing example is one that reads easily.
-def arguments(row, columns):
-    """One read per argument of the row, so that any numbers can be used, as a condition where one is required."""
-    tables = [table(column > 0 if code == "b" else column) for code, column in zip(row.takes, columns, strict=True)]
-    return Op(row.name, *(held[rg.key] for held in tables))
-
-
-@ROWS
-@examples(100)
-@given(data=st.data())
-def test_the_bounds_of_a_point_hold_its_value(name, data):
-    """An interval of one number gives an interval around the one result; a condition is then decided, below 2**53."""
-    row = OPERATORS[name]
-    point = [data.draw(numbers) for _ in row.takes]
-    expression = arguments(row, [np.array([x]) for x in point])
-
-    value = float(evaluate(expression, {"key": np.array(0)}))
-    found = bounds(expression, {"key": Interval(np.zeros(1), np.zeros(1))})
-
-    assert (np.isnan(value) and np.all(found.nan)) or (found.lo <= value <= found.hi)
-    if row.gives == "bool" and np.abs(point).max() < 2**53:
-        assert found.lo == found.hi == value
 
 
 @ROWS
@@ -51,7 +17,9 @@ def test_the_derivative_is_the_slope(name):
     """Each partial derivative equals the central difference of the value, away from steps and corners."""
     row = OPERATORS[name]
     numbers = np.array([1.83, 0.37] if name == "pow" else [0.37] if row.takes == "n" else [0.37, 1.83, -0.59])
-    expression = arguments(row, numbers[-len(row.takes) :, None])
+    # One read per argument, as a condition where one is required.
+    columns = zip(row.takes, numbers[-len(row.takes) :, None], strict=True)
+    expression = Op(name, *(table(column > 0 if code == "b" else column)[rg.key] for code, column in columns))
     flat = row.derivative is None
 
     if row.gives == "bool" or name == "to_int":
@@ -61,12 +29,11 @@ def test_the_derivative_is_the_slope(name):
     for read in expression.args:
         if read.kind == "bool":
             continue
-        held, ends = read.table.array, []
-        middle = held[0]
-        for held[0] in (middle + 1e-6, middle - 1e-6):
-            ends.append(float(evaluate(expression, at)))
-        held[0] = middle
         slope = float(evaluate(slopes[read], at)) if read in slopes else 0.0
+        ends = []
+        for step in (1e-6, -2e-6, 1e-6):  # above, below and back
+            read.table.array[0] += step
+            ends.append(float(evaluate(expression, at)))
         assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6, abs=1e-8)
         assert not flat or slope == 0
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import transformers as T
+from torch.utils._pytree import tree_leaves
 
 import regard as rg
 from regard.ledger.counting.attempts import ran
@@ -44,15 +45,12 @@ def test_states_and_outputs_have_the_shapes_of_the_models_own_code(name, tokens)
         ours = made.model(input_ids=ids.to("meta"), use_cache=True)
     assert ours.logits.shape == own.logits.shape
 
-    def sizes(held):
-        """The shapes of all arrays in an object of a cache."""
-        if isinstance(held, torch.Tensor):
-            return [tuple(held.shape)] if held.ndim > 1 else []
-        parts = held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
-        return [size for part in parts for size in sizes(part)]
+    def sizes(cache):
+        """The shapes of all arrays of a cache."""
+        arrays = tree_leaves([vars(layer) for layer in cache.layers])
+        return [each.shape for each in arrays if isinstance(each, torch.Tensor) and each.ndim > 1]
 
-    layers, wanted = ([vars(layer) for layer in each.past_key_values.layers] for each in (ours, own))
-    assert sizes(layers) == sizes(wanted) != []
+    assert sizes(ours.past_key_values) == sizes(own.past_key_values) != []
 
 
 @pytest.mark.parametrize("name", ["jamba", "bamba", "qwen3_next", "kimi_linear"])

@@ -1,5 +1,6 @@
 """A client of the server of a page."""
 
+import contextlib
 import http.client
 import json
 import urllib.parse
@@ -19,17 +20,11 @@ class Client:
 
     def ask(self, path, method="GET", begin=None, body=None, **headers):
         """-> (status, headers, body)"""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.putrequest(method, (self.begin if begin is None else begin) + path, skip_host=True)
-        length = {} if body is None else {"Content_Length": str(len(body))}
-        for name, value in ({"Host": self.host} | length | headers).items():
-            if value is not None:
-                connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders(body)
-        reply = connection.getresponse()
-        found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
-        connection.close()
-        return found
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request(method, (self.begin if begin is None else begin) + path, body, named)
+            reply = connection.getresponse()
+            return reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
 
     def post(self, path, given, **headers):
         """Bytes, or what becomes JSON -> (status, what the JSON of the answer says)"""

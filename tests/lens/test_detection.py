@@ -1,7 +1,6 @@
 """Detectors over many texts: means, deviations and the largest values, against every text recorded alone."""
 
 import io
-import itertools
 import json
 from pathlib import Path
 
@@ -42,14 +41,15 @@ def test_scores_are_those_of_every_text(found):
     assert list(found.detectors) == list(found.scores) == NAMES and found.detectors["two_back"] == "key == query - 2"
     assert (found.texts, found.model, found.left_out) == (4, runs[0].model, ())
     assert found.layers == tuple(call.name for call in runs[0].calls)
+    call = runs[0].calls[1]
+    np.testing.assert_allclose(call.figures["two_back"], np.diagonal(call.weights(), -2, 1, 2).mean(-1), atol=1e-6)
     for name, scores in found.scores.items():
         values = [[call.figures[name] for call in run.calls] for run in runs if name in run.calls[0].figures]
-        known = np.array(values).reshape(-1, 72)
-        texts = 3 if name in ("duplicate", "induction") else 4
+        known, texts = np.reshape(values, (-1, 72)), 3 if name in ("duplicate", "induction") else 4
         assert [(each.layer, each.head, each.texts) for each in scores] == [(*at, texts) for at in np.ndindex(6, 12)]
-        np.testing.assert_allclose([each.mean for each in scores], known.mean(0), rtol=1e-12)
-        np.testing.assert_allclose([each.deviation for each in scores], known.std(0, ddof=1), rtol=1e-9)
-        assert [each.most[0][1] for each in scores] == known.max(0).tolist()
+        statistics = [(each.mean, each.deviation, each.most[0][1]) for each in scores]
+        exact = known.mean(0), known.std(0, ddof=1), known.max(0)
+        np.testing.assert_allclose(statistics, np.stack(exact, 1), rtol=1e-9)
 
 
 def test_the_best_heads_come_first(found):
@@ -65,14 +65,11 @@ def test_json(found):
     """Every head with its scores by detector; what is not a number is null. The short form of a result."""
     read = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (read["model"], read["texts"], len(read["heads"])) == (found.model, 4, 72)
-    first = read["heads"][13]
-    assert (first["call"], first["layer"], first["head"]) == (found.layers[1], 1, 1)
-    assert list(first["scores"]) == NAMES
-    assert first["scores"]["duplicate"]["mean"] == found.scores["duplicate"][13].mean
+    scores = {name: found.scores[name][13].to_json() for name in NAMES}
+    assert read["heads"][13] == {"call": found.layers[1], "layer": 1, "head": 1, "scores": scores}
     score = HeadScore("first", "attention", 0, 0, 0.5, np.nan, 1, (("a", 0.5),))
     assert score.to_json() == {"mean": 0.5, "deviation": None, "texts": 1, "most": [{"text": "a", "value": 0.5}]}
-    one = HeadScores("toy", 1, ("attention",), {"first": "the first key"}, {"first": (score,)}, ())
-    assert repr(one) == "<HeadScores of toy: 1 head, 1 text, first>"
+    assert repr(found) == f"<HeadScores of {found.model}: 72 heads, 4 texts, {', '.join(NAMES)}>"
 
 
 @with_minilm
@@ -80,47 +77,36 @@ def test_files_are_read_one_at_a_time_and_bad_ones_are_listed(tmp_path, monkeypa
     """Every text that cannot be read or recorded is in the result with its reason, the others are scored; the next
     text is requested only when the one before has been recorded, and no run is kept.
     """
-    files = {
-        "good": "\ufeffthe more the merrier".encode(),
-        "latin": b"caf\xe9",
-        "empty": b" \n",
-        "long": b"word " * 600,
-    }
+    monkeypatch.chdir(tmp_path)
+    said = {"latin": "not UTF-8", "empty": "empty", "long": "602 tokens", "gone": "No such file", "text 6": "text: 3"}
+    files = {"good": b"\xef\xbb\xbfthe more", "latin": b"caf\xe9", "empty": b" \n", "long": b"word " * 600}
     for name, raw in files.items():
-        (tmp_path / name).write_bytes(raw)
+        Path(name).write_bytes(raw)
     requested, recorded = [], []
     record = OpenModel.__call__
     monkeypatch.setattr(OpenModel, "__call__", lambda self, text: recorded.append(len(requested)) or record(self, text))
 
     def texts():
-        for name in (*files, "gone"):
-            requested.append(name)
-            yield tmp_path / name
-        yield from (("pair", "a cat and a dog"), 3)
+        for each in (*map(Path, (*files, "gone")), ("pair", "a cat and a dog"), 3):
+            requested.append(each)
+            yield each
 
     found = detect_heads(None, texts())
-    assert found.texts == 2 and recorded == [1, 4, 5]
-    expected = {
-        "latin": "not UTF-8",
-        "empty": "empty",
-        "long": "602 tokens",
-        "gone": "No such file",
-        "text 6": "not a text: 3",
-    }
-    for (place, reason), (name, said) in zip(found.left_out, expected.items(), strict=True):
-        assert Path(place).name == name and said in reason
-    assert {name for score in found.scores["first"] for name, _ in score.most} == {"pair", str(tmp_path / "good")}
+    assert found.texts == 2 and recorded == [1, 4, 6]
+    assert [place for place, _ in found.left_out] == [*said]
+    assert all(said[place] in reason for place, reason in found.left_out)
+    assert {name for score in found.scores["first"] for name, _ in score.most} == {"pair", "good"}
 
 
 def test_a_loaded_model(folders):
     """The same scores as from every run alone. (A trained one: tests/cli/test_look_texts.py.)"""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    model = transformers.AutoModel.from_pretrained(folders["gpt2"])
-    more = {"tokenizer": transformers.AutoTokenizer.from_pretrained(folders["gpt2"]), "layers": [1]}
-    scores = detect_heads(model, TEXTS[:2], **more).scores["duplicate"]
-    expected = np.mean([rg.look(model, text, **more).calls[0].figures["duplicate"] for text in TEXTS[:2]], 0)
-    assert {score.layer for score in scores} == {1}
-    np.testing.assert_allclose([score.mean for score in scores], expected, rtol=1e-12)
+    import transformers as T
+
+    model = T.AutoModel.from_pretrained(folders["gpt2"])
+    more = {"tokenizer": T.AutoTokenizer.from_pretrained(folders["gpt2"]), "layers": [1]}
+    scores = detect_heads(model, TEXTS[:1], **more).scores["duplicate"]
+    expected = rg.look(model, TEXTS[0], **more).calls[0].figures["duplicate"]
+    assert [(score.layer, score.mean) for score in scores] == [(1, value) for value in expected]
 
 
 @pytest.mark.parametrize(
@@ -145,18 +131,15 @@ def test_what_is_not_many_texts_through_a_model_is_refused(what, texts, more, sa
 def test_running_statistics():
     """Those of NumPy, whatever the order and the offset of the numbers; NaN does not count."""
     random = np.random.default_rng(0)
-    values = random.standard_normal((200, 3)) + np.array([0, 1e6, 5])
-    values[random.random((200, 3)) < 0.3] = np.nan
-    values[:, 2] = np.nan
-    found = Running(3)
+    values = random.standard_normal((200, 2)) + np.array([1e6, np.nan])
+    values[random.random(200) < 0.3] = np.nan
+    found, known = Running(2), values[:, 0]
     for number, row in enumerate(values):
         found.add(str(number), row)
-    assert found.count.tolist() == np.isfinite(values).sum(0).tolist()
-    known = values[:, :2]
-    np.testing.assert_allclose(found.mean, [*np.nanmean(known, 0), np.nan], rtol=1e-12)
-    np.testing.assert_allclose(found.deviation, [*np.nanstd(known, 0, ddof=1), np.nan], rtol=1e-9)
-    best = np.argsort(-np.nan_to_num(values[:, 1]))[:3]
-    assert found.most[1:] == [[(values[at, 1], str(at)) for at in best.tolist()], []]
+    assert found.count.tolist() == [np.isfinite(known).sum(), 0]
+    np.testing.assert_allclose(found.mean, [np.nanmean(known), np.nan], rtol=1e-12)
+    np.testing.assert_allclose(found.deviation, [np.nanstd(known, ddof=1), np.nan], rtol=1e-9)
+    assert found.most == [[(known[at], str(at)) for at in np.argsort(-np.nan_to_num(known))[:3]], []]
 
 
 def test_the_table_fits_into_eighty_columns(found):
@@ -169,15 +152,16 @@ def test_the_table_fits_into_eighty_columns(found):
     many = HeadScores(found.model, 4, found.layers, dict.fromkeys(names, "keys"), scores, evil)
     file = io.StringIO()
     head_table(Console(file=file, width=80, highlight=False), many)
-    lines = [line.split() for line in file.getvalue().splitlines()]
-    before = lines.index(["every", "head:", "mean", "±", "standard", "deviation", "over", "the", "texts,", "in", "%"])
-    assert file.getvalue().startswith("all-MiniLM-L6-v2 · 6 layers · 72 heads · 4 texts\n")
-    assert max(map(len, file.getvalue().splitlines()[:-1])) <= 80
-    assert lines[2] == ["detector", "weight", "on", "head", "mean", "sd", "texts", "most", "in"]
-    assert lines[3][:5] == ["previous", "keys", "0.2", "100%", "0%"] and before > 12 * 3
-    headers = [line[1:] for line in lines[before:] if line[:1] == ["head"]]
-    assert [*itertools.chain(*headers)] == names and len(headers) > 1
+    said = file.getvalue()
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    before = lines.index("every head: mean ± standard deviation over the texts, in %")
+    assert lines[0] == "all-MiniLM-L6-v2 · 6 layers · 72 heads · 4 texts"
+    assert max(map(len, said.splitlines()[:-1])) <= 80
+    assert lines[2] == "detector weight on head mean sd texts most in"
+    assert lines[3].startswith("previous keys 0.2 100% 0% ") and before > 12 * 3
+    headers = [line.removeprefix("head ") for line in lines[before:] if line.startswith("head ")]
+    assert " ".join(headers).split() == names and len(headers) > 1
     first = found.scores["previous"][0]
-    assert lines[before + 2][:4] == ["0.0", f"{100 * first.mean:.0f}", "±", f"{100 * first.deviation:.0f}"]
-    assert lines[-2][:4] == ["1", "text", "left", "out"]
-    assert "\x1b" not in file.getvalue() and "␛[2J" in file.getvalue()
+    assert lines[before + 2].startswith(f"0.0 {100 * first.mean:.0f} ± {100 * first.deviation:.0f}")
+    assert lines[-2].startswith("1 text left out")
+    assert "\x1b" not in said and "␛[2J" in said

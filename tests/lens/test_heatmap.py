@@ -1,6 +1,7 @@
 """Figures for papers and terminals show the weights."""
 
 import io
+import itertools
 import re
 from pathlib import Path
 
@@ -38,25 +39,21 @@ def image_of(figure, place=0):
 def test_colours_are_those_of_the_legend(scale):
     """Each cell has the colour that the ramp gives its weight, on a domain that does not move with the data."""
     p = weights()
-    place = (
-        p if scale == "linear" else 1 + np.log10(p) / (6 if scale == "log" else 3)
-    )  # short ones begin at 0.1 % by themselves
+    place = p if scale == "linear" else 1 + np.log10(p) / (6 if scale == "log" else 3)  # of itself, from 0.1 %
     expected = ramp("light")[np.rint(255 * np.clip(place, 0, 1)).astype(int)] / 255
     figure = rg.heatmap(p, scale=scale)
-    for head in range(2):
-        np.testing.assert_allclose(image_of(figure, head)[..., :3], expected[head])
+    np.testing.assert_allclose([image_of(figure, head)[..., :3] for head in range(2)], expected)
 
 
 def test_what_is_no_plain_weight_looks_different():
     """Masked, zero, not a number, out of range and forbidden weight have five looks, and each is named in the
     legend.
     """
-    p = weights(heads=1, mask=rg.causal())
-    p[0, 3, 1], p[0, 4, 2], p[0, 5, 3], p[0, 2, 6] = 0, np.nan, 1.5, 0.2
+    p, places = weights(heads=1, mask=rg.causal()), ((3, 4, 5, 2), (1, 2, 3, 6))
+    p[0][places] = 0, np.nan, 1.5, 0.2
     figure = rg.heatmap(p, mask=np.tri(8, dtype=bool))
     shown = image_of(figure)
-    looks = {tuple(shown[at].round(6)) for at in ((3, 1), (4, 2), (5, 3), (2, 6))}
-    assert len(looks) == 4 and shown[0, 7, 3] == 0 and all(look[3] == 1 for look in looks)
+    assert len(np.unique(shown[places], axis=0)) == 4 and shown[0, 7, 3] == 0 and (shown[places][:, 3] == 1).all()
     assert named(figure) == ["masked", "exactly 0", "not a number", "out of range", "weight where the mask forbids it"]
 
 
@@ -69,53 +66,41 @@ def test_zero_is_on_no_ramp():
     """Exactly 0 differs by more than an eye can miss from every colour that a weight may have, light and dark, and is
     the page's.
     """
-    sheet = (Path(rg.lens.__file__).parent / "viewer" / "web" / "page.css").read_text()
-    zeros = [tuple(bytes.fromhex(found)) for found in re.findall(r"--zero: #(\w{6})", sheet)]
+    sheet = Path(rg.lens.__file__).with_name("viewer").joinpath("web", "page.css").read_text()
+    zeros = [np.array([*bytes.fromhex(found)]) for found in re.findall(r"--zero: #(\w{6})", sheet)]
     for theme, zero in zip(("light", "dark"), zeros, strict=True):
-        every = np.concatenate([ramp(theme), ramp(f"diverging-{theme}")]).astype(int)
-        assert np.abs(every - zero).sum(-1).min() > 36
-    np.testing.assert_allclose(image_of(rg.heatmap(np.eye(8)[None]))[3, 1, :3], np.array(zeros[0]) / 255)
+        assert np.abs(np.vstack([ramp(theme), ramp(f"diverging-{theme}")]) - zero).sum(-1).min() > 36
+    np.testing.assert_allclose(image_of(rg.heatmap(np.eye(8)[None]))[3, 1, :3], zeros[0] / 255)
 
 
-def test_what_is_wrong_is_not_pooled_away():
-    """A weight below 0 among thousands has its look in a pooled figure, and its letter in a pooled terminal."""
-    p = weights(n=200, heads=1)
-    p[0, 100, 100] = -0.001
-    assert named(rg.heatmap(p, cells=8)) == ["out of range"]
-    assert printed(run_of(p), 40, None)[0].plain.count("!") == 1
-
-
-def test_a_pooled_picture_adds_up():
-    """Cells of a pooled picture are means over rows of sums over keys: its rows sum to 1, and the title's text says how
-    large they are. (Pictures of some rows and keys, and samples: test_tiles, as regions.)
+def test_a_pooled_picture_adds_up(monkeypatch):
+    """Cells of a pooled picture are means over rows of sums over keys, and the title's text says how large they are,
+    and which rows they are made of where computing all would take long. (Samples: test_tiles, as regions.)
     """
     p = weights(n=90, heads=2)
-    found = matrix_figure(run_of(p).calls[0], 1, range(20, 80), range(7, 90), 6)
-    across = 7 + np.arange(6) * 83 // 6
-    shares = np.add.reduceat(p[1, 20:80, :90], across, 1).reshape(6, 10, 6).mean(1)
+    part = run_of(p).calls[0], 1, range(20, 80), range(7, 90), 6
+    cut, size = 7 + np.arange(6) * 83 // 6, "cells of 10 × 13.83 pairs: mean of rows, sum of keys"
+    found = matrix_figure(*part)
+    shares = np.add.reduceat(p[1, 20:80, :90], cut, 1).reshape(6, 10, 6).mean(1)
     np.testing.assert_allclose(found.share, shares, rtol=1e-6)
-    assert found.exact.startswith("cells of 10 × 13.83 pairs")
+    monkeypatch.setattr("regard.lens.runs.tiles.GIVEN", 60 * 83 // 2)
+    assert (found.exact, matrix_figure(*part).exact) == (size, f"{size}, sampled 1 row of 2")
     assert "pairs" in rg.heatmap(p, cells=7).axes[0].get_xlabel()
-
-
-def test_a_large_picture_says_that_it_is_sampled(monkeypatch):
-    """Where computing all of it would take long, one row in so many is looked at, and the picture says so."""
-    call = rg.look(*np.zeros((1, 1, 640, 16)), k=np.zeros((1, 640, 16))).calls[0]
-    monkeypatch.setattr("regard.lens.runs.tiles.SMALL", 1)
-    monkeypatch.setattr("regard.lens.runs.tiles.PATIENCE", 640 * 640 * 80 // 4)
-    assert matrix_figure(call, 0, range(640), range(640), 8).exact.endswith("sampled 1 row of 4")
 
 
 def test_a_part_of_a_run_names_its_tokens(tmp_path):
     """Rows and keys that are cut out keep their words, hostile ones are only text, and the file is made; `ax` is used
     where there is one, and only it.
     """
-    _, places = pyplot.subplots(1, 2)
+    _, (place, free) = pyplot.subplots(1, 2)
     run = run_of(weights(), words=WORDS)
-    figure = rg.heatmap(run, "layer", 1, rows=slice(2, 5), keys=slice(0, 4), title="a $ b", ax=places[0])
-    assert figure is places[0].figure and len(places[0].images) == 1 and not places[1].images
-    assert [text.get_text() for text in places[0].get_xticklabels()] == ["[CLS]", "a", r"\$x\$", "</script>"]
-    assert [text.get_text() for text in places[0].get_yticklabels()] == [r"\$x\$", "</script>", "⟨U+202E⟩b"]
+    figure = rg.heatmap(run, "layer", 1, rows=slice(2, 5), keys=slice(0, 4), title="a $ b", ax=place)
+    assert figure is place.figure and len(place.images) == 1 and not free.images
+    for labels, words in (
+        (place.get_xticklabels(), ["[CLS]", "a", r"\$x\$", "</script>"]),
+        (place.get_yticklabels(), [r"\$x\$", "</script>", "⟨U+202E⟩b"]),
+    ):
+        assert [label.get_text() for label in labels] == words
     figure.savefig(tmp_path / "picture.pdf")
     assert (tmp_path / "picture.pdf").read_bytes().startswith(b"%PDF")
 
@@ -154,7 +139,7 @@ def test_what_cannot_be_drawn_is_refused_with_every_reason(given, named, whats):
 
 def printed(run, width=120, colours="truecolor"):
     console = Console(file=io.StringIO(), width=width, color_system=colours, force_terminal=colours is not None)
-    return matrix(run, 0, 0, console), console
+    return matrix(run, 0, 0, console)
 
 
 def test_the_terminal_shows_a_line_for_each_row():
@@ -162,21 +147,20 @@ def test_the_terminal_shows_a_line_for_each_row():
     pairs are dots.
     """
     p = weights(heads=1, mask=rg.causal())
-    text, _ = printed(run_of(p, np.tri(8, dtype=bool), WORDS))
-    lines = text.split("\n")
+    lines = printed(run_of(p, np.tri(8, dtype=bool), WORDS)).split("\n")
     assert len(lines) == 9 and "each cell is one weight" in lines[-1].plain
     assert [line.plain.count("·") for line in lines[:8]] == [7, 6, 5, 4, 3, 2, 1, 0]
     ground = [span.style.bgcolor.name for span in lines[2].spans if getattr(span.style, "bgcolor", None)]
-    code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5).astype(int)
-    place = np.maximum(0, 1 - (249 - code) / 249 * 2)  # of three decades
-    assert ground == ["#" + ramp("dark")[round(255 * each)].tobytes().hex() for each in place.tolist()]
+    code = np.floor((np.log10(p[0, 2, :3]) / 6 + 1) * 249 + 0.5)
+    place = 255 * np.maximum(0, 1 - (249 - code) / 249 * 2)  # of three decades
+    assert ground == ["#" + color.tobytes().hex() for color in ramp("dark")[np.rint(place).astype(int)]]
     assert "</script>" in lines[3].plain and "⟨U+202E⟩" in lines[4].plain
 
 
 def test_the_terminal_without_colours_has_shades():
     """Without colours the letters grow with the weight, and alarming cells are letters of their own."""
     p = np.array([[[0.9, 0.1, 0.0], [1e-5, 0.5, 0.4], [np.nan, 0.2, 1.7]]])
-    text, _ = printed(run_of(p, np.array([[1, 1, 0], [1, 1, 0], [1, 1, 1]], bool)), colours=None)
+    text = printed(run_of(p, np.array([[1, 1, 0], [1, 1, 0], [1, 1, 1]], bool)), colours=None)
     first, second, third = (line.plain[11:] for line in text.split("\n")[:3])
     assert (first[2], second[2], third[0], third[2]) == tuple("·LN!")
     shades = " .:-=+*#%@"
@@ -185,7 +169,6 @@ def test_the_terminal_without_colours_has_shades():
 
 def test_the_terminal_fits_its_width():
     """Whatever the number of tokens, no line is wider than the terminal."""
-    for n in (3, 39, 41, 200):
-        for width in (40, 80, 200):
-            text, console = printed(run_of(weights(n=n, heads=1)), width=width)
-            assert all(line.cell_len <= console.width for line in text.split("\n")[:-1])
+    for n, width in itertools.product((3, 39, 41, 200), (40, 80, 200)):
+        lines = printed(run_of(weights(n=n, heads=1)), width).split("\n")
+        assert max(line.cell_len for line in lines[:-1]) <= width

@@ -53,9 +53,7 @@ def test_more_than_fits_is_refused():
     """A run of too many weights for one page is refused, and told to be served; served it has a page."""
     run, _ = example(n=512, layers=1, heads=4)
     run = dataclasses.replace(run, calls=run.calls * 80)
-    with pytest.raises(
-        rg.Refused, match=r"too many weights for one page(.|\n)*320 heads, the largest of 512 × 512(.|\n)*serve it"
-    ):
+    with pytest.raises(rg.Refused, match=r"(?s)too many weights for one page.*320 heads.* of 512 × 512.*serve it"):
         page(run)
     assert '"kept": null' in page(run, served=True)
 
@@ -73,13 +71,11 @@ def test_a_place_that_is_not_there_is_refused():
 def test_a_run_without_figures_is_refused():
     """A call that was put together by hand, without the figures of its rows, is refused by name, and the mend works."""
     run, _ = example()
-    bare = fault(run, 1, rows={})
+    bare = fault(run, 1, rows={}, v=None)
     with pytest.raises(rg.Refused, match=r"(?s)calls without figures.*layers.1.attention.*figures.with_figures"):
         page(bare)
-    mended = figures.with_figures(dataclasses.replace(bare.calls[1], v=None), run.axes["text"].special)
-    assert mended.rows.keys() == run.calls[1].rows.keys()
-    for name, values in run.calls[1].rows.items():
-        np.testing.assert_array_equal(mended.rows[name], values)
+    mended = figures.with_figures(bare.calls[1], run.axes["text"].special)
+    np.testing.assert_equal(mended.rows, run.calls[1].rows)
 
 
 @given(

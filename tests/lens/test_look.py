@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from regard.lens import look
 from regard.lens.recording import minilm
 from regard.lens.recording.token_text import spelled
 from regard.lens.runs.first_view import choose
-from regard.lens.runs.labels import visible
 from regard.torch.hf import load_model
 from tests.lens.minilm import SENTENCE, with_minilm
 
@@ -41,16 +41,13 @@ def eager_weights(folder, kind=None, **inputs):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
 def test_any_decoder_can_be_looked_at(folders, kind):
-    """The weights are those of transformers' own code, later keys are masked, and tokens spell the text."""
+    """The weights are those of transformers' own code, and tokens spell the text."""
     run = look(folders[kind], SENTENCE)
     tokenizer = T.AutoTokenizer.from_pretrained(folders[kind])
     exact = eager_weights(folders[kind], **tokenizer(SENTENCE, return_tensors="pt")).attentions
-    assert "".join(run.axes["text"].tokens) == SENTENCE
-    assert (run.model, run.text) == (folders[kind].name, SENTENCE)
-    for call, theirs in zip(run.calls, exact, strict=True):
-        np.testing.assert_allclose(call.weights(), theirs[0].numpy(), atol=5e-6)
-        np.testing.assert_array_equal(call.allowed(), [np.tri(len(run.axes["text"]))] * 4)
-        assert call.engine == ("written out" if kind == "bloom" else "regard jit")
+    assert ("".join(run.axes["text"].tokens), run.model, run.text) == (SENTENCE, folders[kind].name, SENTENCE)
+    np.testing.assert_allclose([call.weights() for call in run.calls], np.concatenate(exact), atol=5e-6)
+    assert {call.engine for call in run.calls} == {"written out" if kind == "bloom" else "regard jit"}
 
 
 def test_an_encoder_decoder_and_its_target(folders):
@@ -61,14 +58,13 @@ def test_an_encoder_decoder_and_its_target(folders):
     exact = eager_weights(folders["t5"], **tokenizer(SENTENCE, return_tensors="pt"), decoder_input_ids=target)
     assert "".join(run.axes["target"].tokens) == "<s>It was tired."
     assert run.axes["target"].special == (True, *[False] * (target.shape[1] - 1))
-    kinds = {
+    for kind, theirs in {
         ("source", "source"): exact.encoder_attentions,
         ("target", "target"): exact.decoder_attentions,
         ("target", "source"): exact.cross_attentions,
-    }
-    for kind, theirs in kinds.items():
+    }.items():
         calls = [call.weights() for call in run.calls if (call.queries, call.keys) == kind]
-        np.testing.assert_allclose(calls, [weights[0].numpy() for weights in theirs], atol=1e-5)
+        np.testing.assert_allclose(calls, np.concatenate(theirs), atol=1e-5)
     assert "an encoder–decoder model without a target text" in refused(folders["t5"], SENTENCE)
     assert "target= is not used" in refused(folders["gpt2"], SENTENCE, target="It")
 
@@ -77,11 +73,11 @@ def test_one_of_several_texts(folders):
     """Texts of several lengths go through the model together; padding is special, and nobody looks at it."""
     texts = [SENTENCE, "it was"]
     run, alone = look(folders["llama"], texts, entry=1), look(folders["llama"], "it was")
-    n, axis = len(alone.axes["text"]), run.axes["text"]
+    n, axis, p = len(alone.axes["text"]), run.axes["text"], run.calls[1].weights()
     assert (run.text, axis.tokens[:n]) == ("it was", alone.axes["text"].tokens)
     assert axis.special == (False,) * n + (True,) * (len(axis) - n)
-    np.testing.assert_allclose(run.calls[1].weights(rows=slice(n), keys=slice(n)), alone.calls[1].weights(), atol=5e-6)
-    assert not run.calls[1].weights(keys=slice(n, None)).any()
+    np.testing.assert_allclose(p[:, :n, :n], alone.calls[1].weights(), atol=5e-6)
+    assert not p[:, :, n:].any()
     assert "no such batch entry" in refused(folders["llama"], texts, entry=2)
 
 
@@ -92,17 +88,14 @@ def test_a_text_that_the_model_writes(folders):
     run = look(folders["llama"], "the animal", generate=5)
     model = T.LlamaForCausalLM.from_pretrained(folders["llama"])
     ids = T.AutoTokenizer.from_pretrained(folders["llama"])("the animal", return_tensors="pt")
-    written = {"output_scores": True, "return_dict_in_generate": True}
-    out = model.generate(**ids, max_new_tokens=6, do_sample=False, **written)
-    prompt = ids["input_ids"].shape[1]
-    assert run.facts["generated"] == len(run.steps) > 0
-    assert [step.position for step in run.steps] == list(range(prompt, prompt + len(run.steps)))
-    assert run.calls[0].shape == (4, prompt + len(run.steps), prompt + len(run.steps))
-    for step, scores, token in zip(run.steps, out.scores, out.sequences[0, prompt:].tolist(), strict=False):
-        p = scores[0].double().softmax(-1)
-        np.testing.assert_allclose([share for _, share in step.candidates], p.topk(8).values, rtol=1e-4)
-        assert step.candidates[0][0] == run.axes["text"].tokens[step.position]
-        assert p.argmax() == token
+    out = model.generate(**ids, max_new_tokens=6, do_sample=False, output_scores=True, return_dict_in_generate=True)
+    prompt, n = ids["input_ids"].shape[1], out.sequences.shape[1] - 1
+    assert run.facts["generated"] == len(run.steps) > 0 and run.calls[0].shape == (4, n, n)
+    assert [step.position for step in run.steps] == [*range(prompt, n)]
+    for step, scores in zip(run.steps, out.scores, strict=False):
+        words, shares = zip(*step.candidates, strict=True)
+        np.testing.assert_allclose(shares, scores[0].double().softmax(-1).topk(8).values, rtol=1e-4)
+        assert words[0] == run.axes["text"].tokens[step.position]
     assert "too long" in refused(folders["llama"], "the animal", generate=64)
 
 
@@ -113,21 +106,16 @@ def test_only_the_bytes_of_split_characters_are_spelled():
     letters = bytes_to_unicode()
     known = {letter: byte for byte, letter in letters.items()}
 
-    class Tokenizer:
-        def __init__(self, *tokens):
-            self.tokens = tokens
+    def spell(*tokens):
+        tokenizer = SimpleNamespace(
+            convert_ids_to_tokens=lambda ids: [tokens[i] for i in ids],
+            convert_tokens_to_string=lambda some: bytes(known[each] for each in some[0]).decode("utf-8", "replace"),
+        )
+        return spelled(tokenizer, range(len(tokens)), None)
 
-        def convert_ids_to_tokens(self, ids):
-            return [self.tokens[i] for i in ids]
-
-        def convert_tokens_to_string(self, tokens):
-            return bytes(known[letter] for letter in tokens[0]).decode("utf-8", "replace")
-
-    parts = [b" \xc3\xa9\xf0\x9f", b"\xa6\x8ab", b"\xef\xbf\xbd"]
-    tokens = ["".join(letters[byte] for byte in part) for part in parts]
-    assert spelled(Tokenizer(*tokens), range(3), None) == (" é⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩b", "\ufffd")
-    assert visible("\ufffd") == "⟨U+FFFD⟩"  # never a sign that stands for nothing
-    assert spelled(Tokenizer("<0xF0>", "▁a"), range(2), None) == ("⟨F0⟩", " a")
+    parts = b" \xc3\xa9\xf0\x9f", b"\xa6\x8ab", b"\xef\xbf\xbd"
+    assert spell(*("".join(letters[byte] for byte in part) for part in parts)) == (" é⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩b", "\ufffd")
+    assert spell("<0xF0>", "▁a") == ("⟨F0⟩", " a")
 
 
 @with_minilm
@@ -164,13 +152,12 @@ def test_an_image(folders, tmp_path):
     colours[:24, :24, 0] = 255  # the first quarter is red
     Image.fromarray(colours).save(tmp_path / "red.png")
     run, again = (look(folders["vit"], picture=picture) for picture in (tmp_path / "red.png", colours))
-    axis = run.axes["patches"]
+    axis, call = run.axes["patches"], run.calls[0]
     assert (axis.grid, axis.special, axis.tokens[:3]) == ((4, 4), (True, *[False] * 16), ("[CLS]", "0,0", "0,1"))
-    assert {(call.queries, call.keys, call.shape) for call in run.calls} == {("patches", "patches", (4, 17, 17))}
+    assert (call.queries, call.keys, call.shape) == ("patches", "patches", (4, 17, 17))
     seen = np.array(Image.open(io.BytesIO(axis.picture)))
-    assert seen.shape == (32, 32, 3)
-    assert seen[4, 4].tolist() == [255, 0, 0] and not seen[28, 28].any()
-    assert np.array_equal(again.calls[0].q, run.calls[0].q)
+    assert seen.shape == (32, 32, 3) and seen[4, 4].tolist() == [255, 0, 0] and not seen[28, 28].any()
+    assert np.array_equal(again.calls[0].q, call.q)
     assert "the image cannot be read" in refused(folders["vit"], picture=tmp_path / "none.png")
     assert "not an image" in refused(folders["vit"], picture=np.zeros((4, 4)))
 
@@ -186,12 +173,12 @@ def test_the_default_model_has_transformers_numbers():
     run, folder = look(None, SENTENCE), default_model.default_folder()
     tokenizer = T.AutoTokenizer.from_pretrained(folder)
     exact = eager_weights(folder, **tokenizer(SENTENCE, return_tensors="pt")).attentions
-    assert "".join(run.axes["text"].tokens) == "[CLS]the animal didn't cross the street because it was too tired.[SEP]"
-    assert run.axes["text"].special == (True, *[False] * 14, True)
-    opened = look(folder, SENTENCE)
-    assert (opened.axes["text"], opened.facts["weights"]) == (run.axes["text"], run.facts["weights"])
-    for call, other, theirs in zip(run.calls, opened.calls, exact, strict=True):
-        np.testing.assert_allclose(call.weights(), theirs[0].numpy(), atol=3e-6)
+    axis, opened = run.axes["text"], look(folder, SENTENCE)
+    assert "".join(axis.tokens) == "[CLS]the animal didn't cross the street because it was too tired.[SEP]"
+    assert axis.special == (True, *[False] * 14, True)
+    assert (opened.axes["text"], opened.facts["weights"]) == (axis, run.facts["weights"])
+    np.testing.assert_allclose([call.weights() for call in run.calls], np.concatenate(exact), atol=3e-6)
+    for call, other in zip(run.calls, opened.calls, strict=True):
         assert (call.name, call.layer) == (other.name, other.layer)
         for name in ("x", "v", "out"):
             np.testing.assert_allclose(getattr(call, name), getattr(other, name), atol=2e-5)
@@ -245,41 +232,34 @@ def test_code_that_a_model_brings_is_not_run(tmp_path):
     assert not (tmp_path / "harmed").exists()
 
 
-def test_libraries_are_left_as_they_were(folders, monkeypatch):
+def test_libraries_are_left_as_they_were(folders):
     """Opening a model leaves what transformers and the hub say and draw as it was, also where it fails."""
     from huggingface_hub.utils import logging as hub
 
     own = T.utils.logging
-
-    def settings():
-        return own.get_verbosity(), own.is_progress_bar_enabled(), hub.get_verbosity()
-
-    before = settings()
-    own.set_verbosity_info(), own.enable_progress_bar(), hub.set_verbosity_info()
-    chosen = settings()
+    before = own.get_verbosity(), hub.get_verbosity()
+    own.set_verbosity_info(), hub.set_verbosity_info()
     try:
         load_model.opened(folders["llama"], reads=False)
         assert "cannot be loaded" in refused(folders["llama"], picture=np.zeros((8, 8, 3)))
-        assert settings() == chosen
+        assert own.get_verbosity() == own.INFO and hub.get_verbosity() == hub.INFO and own.is_progress_bar_enabled()
     finally:
-        own.set_verbosity(before[0]), hub.set_verbosity(before[2])
-        own.enable_progress_bar() if before[1] else own.disable_progress_bar()
+        own.set_verbosity(before[0]), hub.set_verbosity(before[1])
 
 
 def test_an_error_inside_a_load_is_not_swallowed(folders, monkeypatch):
     """Only the table of a model that does not know regard sends it back to its own code; any other missing key is
     said.
     """
-    kind = T.AutoModel
-    real, asked = kind.from_pretrained.__func__, []
+    real, asked = T.AutoModel.from_pretrained, []
 
-    def load(cls, *args, attn_implementation, **named):
+    def load(*args, attn_implementation, **named):
         asked.append(attn_implementation)
         if attn_implementation == "regard":
             raise KeyError(missing)
-        return real(cls, *args, attn_implementation=attn_implementation, **named)
+        return real(*args, attn_implementation=attn_implementation, **named)
 
-    monkeypatch.setattr(kind, "from_pretrained", classmethod(load))
+    monkeypatch.setattr(T.AutoModel, "from_pretrained", load)
     missing = "rope_theta"
     with pytest.raises(rg.Refused, match="rope_theta"):
         load_model.opened(folders["llama"], reads=False)
@@ -314,39 +294,41 @@ def test_a_broken_model_is_refused(folders, tmp_path):
 
 def test_layers_values_and_limit(folders, tmp_path):
     """Chosen layers alone; values as asked; sizes are stated before they are passed."""
-    given, run = (folders["llama"], SENTENCE), look(folders["llama"], SENTENCE, layers=[1], values=False)
-    assert [call.layer for call in run.calls] == [1] and run.calls[0].v is run.calls[0].x is run.calls[0].out is None
+    given = folders["llama"], SENTENCE
+    run = look(*given, layers=[1], values=False)
+    (call,) = run.calls
+    assert call.layer == 1 and call.v is call.x is call.out is None
     assert run.facts["layers"] == [1] and run.facts["values"] is False
     assert [call.layer for call in look(*given, layers="layers.0.*").calls] == [0]
-    assert "no such layer" in refused(*given, layers=[0, "*.cross"])
-    assert "layers is not a selection of layers" in refused(*given, layers=[])
-    said = refused(*given, limit="20 kB", into=tmp_path / "run")
-    assert re.search("(?s)larger than the limit.*at most 20 kB.*choose layers", said)
+    for more, said in (
+        ({"layers": [0, "*.cross"]}, "no such layer"),
+        ({"layers": []}, "layers is not a selection of layers"),
+        ({"limit": "20 kB", "into": tmp_path / "run"}, "larger than the limit.*at most 20 kB.*choose layers"),
+    ):
+        assert re.search(f"(?s){said}", refused(*given, **more))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_recorded_into_a_folder(folders, tmp_path):
     """The folder holds the run that was made, and is written over only when asked."""
     given, into = (folders["llama"], SENTENCE), tmp_path / "run"
-    kept, again, whole = look(*given, into=into), look(into), look(*given)
+    kept, again = look(*given, into=into), look(into)
     made = {name: value for name, value in kept.facts.items() if name != "made"}  # how this process made it
     assert (again.model, again.axes, again.facts) == (kept.model, kept.axes, made)
-    for mine, theirs in zip(again.calls, whole.calls, strict=True):
-        assert np.array_equal(mine.weights(), theirs.weights()) and np.array_equal(mine.x, theirs.x)
+    for mine, whole in zip(again.calls, look(*given).calls, strict=True):
+        assert np.array_equal(mine.weights(), whole.weights()) and np.array_equal(mine.x, whole.x)
     assert "contains a run" in refused(*given, into=into)
     assert look(folders["llama"], "it", into=into, overwrite=True).text == look(into).text == "it"
 
 
 def test_a_size_is_known_from_the_first_call(folders):
     """A run beyond the limit stops at its first call: the layers after it do not run."""
-    model = T.LlamaForCausalLM.from_pretrained(folders["llama"])
+    model, inputs = T.LlamaForCausalLM.from_pretrained(folders["llama"]), {"input_ids": torch.arange(9)[None]}
+    (call,) = look(model, inputs=inputs, layers=0).calls
+    size = sum(part.nbytes for part in vars(call).values() if isinstance(part, np.ndarray))
     ran = []
     model.model.layers[1].register_forward_pre_hook(lambda *_: ran.append(1))
-    (call,) = look(model, inputs={"input_ids": torch.arange(9)[None]}, layers=0).calls
-    size = sum(part.nbytes for part in vars(call).values() if isinstance(part, np.ndarray))
-    ran.clear()
-    said = refused(model, inputs={"input_ids": torch.arange(9)[None]}, limit=int(1.5 * size))
-    assert "about" in said and not ran
+    assert "about" in refused(model, inputs=inputs, limit=int(1.5 * size)) and not ran
 
 
 # Arrays and weights ---------------------------------------------------------------------------------------------------
@@ -355,34 +337,26 @@ def test_a_size_is_known_from_the_first_call(folders):
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
 def test_arrays_and_their_rules(kind):
     """q and k with any rules give the weights of `attention_weights`."""
-    q, k, v = (np.random.default_rng(i).standard_normal((4 if i == 0 else 2, 6, 8), dtype=np.float32) for i in range(3))
+    q, k, v = np.random.default_rng(0).standard_normal((3, 4, 6, 8), dtype=np.float32)
     rules = {"mask": rg.causal(), "score": rg.softcap(2.0), "scale": 0.7, "sinks": np.arange(4, dtype=np.float32)}
-    run = look(kind(q), k=kind(k), v=kind(v), tokens=list("abcdef"), special=[1, 0, 0, 0, 0, 0], **rules)
-    np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k, **rules), atol=1e-6)
-    assert run.axes["keys"].special == (True, *[False] * 5) and np.array_equal(run.calls[0].v, v)
-    for made in (run, look(weights=np.full((2, 3), 0.5))):
-        assert made.facts["versions"]["regard"] == rg.__version__ and made.facts["date"] and made.facts["exact"]
+    run = look(kind(q), k=kind(k[:2]), v=kind(v[:2]), tokens=list("abcdef"), special=[1, 0, 0, 0, 0, 0], **rules)
+    np.testing.assert_allclose(run.calls[0].weights(), rg.attention_weights(q, k[:2], **rules), atol=1e-6)
+    assert run.axes["keys"].special == (True, *[False] * 5) and np.array_equal(run.calls[0].v, v[:2])
 
 
-@pytest.mark.parametrize(("rows", "more", "start"), [(2, {}, 4), (6, {"query_start": 2}, 2)])
-def test_rows_and_keys_are_two_axes_where_they_differ(rows, more, start):
-    """In their number, or in where they stand: row 0 at "c" is not called "a"."""
-    q, k = np.ones((4, rows, 8)), np.ones((2, 6, 8))
-    run = look(q, k=k, tokens=list("abcdef"), **more)
-    assert (run.calls[0].queries, run.calls[0].start) == ("queries", start)
-    assert run.axes["queries"].tokens == tuple("012345"[:rows])
-
-
-def test_weights_as_they_are():
-    """One array is a layer, a list is several; what the mask forbids is counted; an entry of a batch is chosen."""
+def test_weights_and_where_rows_stand():
+    """One array is a layer, a list is several; an entry of a batch is chosen. Rows and keys are two axes where they
+    differ in their number, or in where they stand: row 0 at "c" is not called "a".
+    """
     p = np.full((2, 3, 4, 4), 0.25)
     run = look(weights=[p, p], mask=rg.causal(), entry=1)
     assert [(call.layer, call.shape) for call in run.calls] == [(0, (3, 4, 4)), (1, (3, 4, 4))]
     np.testing.assert_allclose(run.calls[0].rows["forbidden"][0], [0.75, 0.5, 0.25, 0])
-    assert look(weights=p[0, 0]).calls[0].shape == (1, 4, 4)
-
-
-ONES, TEXT, LINEAR = np.ones((1, 2, 2)), (None, "words"), torch.nn.Linear(3, 3)
+    assert run.facts["versions"]["regard"] == rg.__version__ and run.facts["date"] and run.facts["exact"]
+    for rows, more in ((2, {}), (4, {"query_start": 2})):
+        run = look(p[0, :1, :rows], k=p[0, :1], tokens=list("abcd"), **more)
+        assert (run.calls[0].queries, run.calls[0].start, run.calls[0].shape) == ("queries", 2, (1, rows, 4))
+        assert run.axes["queries"].tokens == tuple("0123"[:rows])
 
 
 ONES, TEXT, LINEAR = np.ones((1, 2, 2)), (None, "words"), torch.nn.Linear(3, 3)

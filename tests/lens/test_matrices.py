@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.lens import Axis, Run
 from regard.lens.projections.layer import LayerProjections, Projection
 from regard.lens.viewer import matrices
 from regard.lens.viewer.embed import unframed
@@ -18,13 +19,13 @@ RANDOM = np.random.default_rng(3)
 def layer(bias=True):
     """A causal layer with shared keys, and the input, outputs and matrices that gave them."""
 
-    def projection(*sizes):
-        heads = sizes[:-1]
-        b = RANDOM.standard_normal(heads).astype(np.float32) if bias else None
-        return Projection(RANDOM.standard_normal(sizes).astype(np.float32), b)
+    def draw(*sizes):
+        return RANDOM.standard_normal(sizes).astype(np.float32)
 
-    x = RANDOM.standard_normal((N, M)).astype(np.float32)
-    parts = projection(H, D, M), projection(G, D, M), projection(G, E, M)
+    def projection(*sizes):
+        return Projection(draw(*sizes), draw(*sizes[:-1]) if bias else None)
+
+    x, parts = draw(N, M), (projection(H, D, M), projection(G, D, M), projection(G, E, M))
     q, k, v = (part.of(x).swapaxes(0, 1).astype(np.float32) for part in parts)
     (call,) = rg.look(q, k=k, v=v, mask=rg.causal()).calls
     out = np.asarray(call.weights() @ np.repeat(v, H // G, 0), np.float32)
@@ -36,12 +37,16 @@ def layer(bias=True):
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_head(bias):
     """Its own rows of W_q, those of its key/value head of W_k and W_v, and its columns of W_o; with the input of a row
-    and key they give q, k, and the part of the head in the output.
+    and key they give q, k, and the part of the head in the output. Keys before the first row, and keys of another text,
+    have no input. (What is not there: test_server.)
     """
     call = layer(bias)
-    whole = call.projections
+    whole, run = call.projections, Run("toy", "", {"keys": Axis.of(N, name="keys")}, (call,))
+    for other in (dataclasses.replace(call, start=4), dataclasses.replace(call, keys="pictures")):
+        assert "x_key" not in matrices.products(other, 0, 0, 3)
     for head in range(H):
-        found, made = matrices.matrices(call, head), matrices.products(call, head, 5, 2)
+        _, found = unframed(Responder([run]).answer("matrices", "0", "0", str(head)))
+        _, made = unframed(Responder([run]).answer("products", "0", "0", str(head), "5", "2"))
         own = {"q": head, "k": head // 2, "v": head // 2}
         exact = {name: getattr(whole, name).w[at] for name, at in own.items()}
         exact["o"] = whole.o.w[:, E * head : E * head + E]
@@ -60,12 +65,14 @@ def test_one_head(bias):
 
 def test_about_says_what_is_known():
     """The known matrices, those with a bias, and why the others are missing."""
-    assert matrices.about(layer()) == {"known": list("qkvo"), "biased": list("qkvo"), "missing": {}}
-    call = dataclasses.replace(layer(False), projections=LayerProjections(missing={"q": "rotated"}))
-    assert matrices.about(call) == {"known": [], "biased": [], "missing": {"q": "rotated"}}
-    bare = dataclasses.replace(call, projections=None)
-    assert matrices.about(bare) == {"known": [], "biased": [], "missing": {}} and matrices.matrices(bare, 0) == {}
-    assert matrices.kept(bare, {"head": 0, "query": 0}) is None
+    call, bare = layer(), {"known": [], "biased": [], "missing": {}}
+    assert matrices.about(call) == {"known": [*"qkvo"], "biased": [*"qkvo"], "missing": {}}
+    assert matrices.about(layer(False)) == {"known": [*"qkvo"], "biased": [], "missing": {}}
+    rotated = dataclasses.replace(call, projections=LayerProjections(missing={"q": "rotated"}))
+    assert matrices.about(rotated) == bare | {"missing": {"q": "rotated"}}
+    call = dataclasses.replace(call, projections=None)
+    assert matrices.about(call) == bare and matrices.matrices(call, 0) == {}
+    assert matrices.kept(call, {"head": 0, "query": 0}) is None
 
 
 def test_a_page_has_the_strongest_elements(monkeypatch):
@@ -85,23 +92,3 @@ def test_a_page_has_the_strongest_elements(monkeypatch):
     assert np.array_equal(some["q"], whole["q"][strongest]) and some["q_bias"].shape == (3,)
     monkeypatch.setattr(matrices, "ROOM", fixed)
     assert matrices.kept(call, start) is None
-
-
-def test_keys_that_are_not_rows_have_no_input():
-    """Keys before the first row, and keys of another text."""
-    call = layer()
-    assert "x_key" in matrices.products(call, 0, 0, 3)
-    assert "x_key" not in matrices.products(dataclasses.replace(call, start=4), 0, 0, 3)
-    assert "x_key" not in matrices.products(dataclasses.replace(call, keys="pictures"), 0, 0, 3)
-
-
-def test_routes():
-    """They answer with the matrices and products of the head. (What is not there: test_server.)"""
-    axes, call = {"keys": rg.lens.Axis.of(list("abcdefghi"), [False] * N)}, layer()
-    desk = Responder([rg.lens.Run("toy", "", axes, (call,))])
-    for exact, request in (
-        (matrices.matrices(call, 3), ("matrices", "0", "0", "3")),
-        (matrices.products(call, 3, 8, 1), ("products", "0", "0", "3", "8", "1")),
-    ):
-        _, found = unframed(desk.answer(*request))
-        assert found.keys() == exact.keys() and all(np.array_equal(found[name], exact[name]) for name in exact)

@@ -9,31 +9,21 @@ from regard.lens.look import of_weights
 from regard.torch.hf.tiny_models import tiny_model
 
 
-@pytest.fixture(scope="module")
-def causal():
-    """A small GPT-2, and the attention that transformers' own code returns."""
-    torch.manual_seed(0)
+def test_they_take_what_transformers_returns():
+    """BertViz: a list with a tensor (1, heads, n, n) for each layer, and a token for each of n; nothing else.
+    CircuitsVis: the weights of a layer, with names of heads; the upper triangle is hidden where nothing is in it.
+    """
     model, inputs = tiny_model("gpt2"), {"input_ids": torch.arange(2, 13)[None]}
+    run = rg.look(model, inputs=inputs)
     with torch.no_grad():
-        return rg.look(model, inputs=inputs), model(**inputs, output_attentions=True).attentions
-
-
-def test_bertviz_takes_what_transformers_returns(causal):
-    """A list with a tensor (1, heads, n, n) for each layer, and a token for each of n; nothing else."""
-    run, attentions = causal
-    given = run.to_bertviz()
+        attentions = model(**inputs, output_attentions=True).attentions
+    given, layer = run.to_bertviz(), run.to_circuitsvis(1)
     assert given.keys() == {"attention", "tokens"} and [*map(type, given["tokens"])] == [str] * 11
     torch.testing.assert_close(given["attention"], list(attentions), atol=1e-5, rtol=1e-5)
-
-
-def test_circuitsvis_takes_the_weights_of_a_layer(causal):
-    """(heads, n, n), with names of heads; the upper triangle is hidden where nothing is in it."""
-    run, attentions = causal
-    given = run.to_circuitsvis(1)
-    assert given.keys() == {"attention", "tokens", "attention_head_names", "mask_upper_tri"}
-    np.testing.assert_allclose(given["attention"], attentions[1][0].numpy(), atol=1e-5)
-    assert given["attention_head_names"] == ["1.0", "1.1", "1.2", "1.3"] and given["mask_upper_tri"] is True
-    assert run.to_circuitsvis(run.calls[1].name)["tokens"] == given["tokens"]
+    np.testing.assert_allclose(layer.pop("attention"), attentions[1][0], atol=1e-5)
+    names = [f"1.{head}" for head in range(4)]
+    assert layer == {"tokens": given["tokens"], "attention_head_names": names, "mask_upper_tri": True}
+    assert run.to_circuitsvis(run.calls[1].name)["attention_head_names"] == names
     assert of_weights(np.full((1, 4, 4), 0.25)).to_circuitsvis(0)["mask_upper_tri"] is False
 
 

@@ -23,8 +23,7 @@ def test_the_python_of_a_page_gives_the_same_run(folders, monkeypatch):
     monkeypatch.chdir("/")
     for run in runs:
         same = again(run)
-        for name in ("text", "axes", "steps"):
-            assert getattr(same, name) == getattr(run, name)
+        assert (same.text, same.axes, same.steps) == (run.text, run.axes, run.steps)
         assert same.facts["made"] == run.facts["made"]
         for one, other in zip(same.calls, run.calls, strict=True):
             np.testing.assert_array_equal(one.weights(), other.weights())

@@ -1,5 +1,6 @@
 """Recording: every call of a running model becomes data, and its weights are those that the model used."""
 
+import copy
 import functools
 import itertools
 
@@ -46,16 +47,16 @@ def inputs_of(model) -> dict:
 
 
 @functools.cache
-def eager_weights(name: str, dtype=torch.float32) -> list[np.ndarray]:
+def eager_weights(name: str, dtype=torch.float32) -> list[torch.Tensor]:
     """What the models' own code returns for the whole batch, in the order in which the calls are made."""
     model = built(name, "eager").to(dtype)
     given = {key: part.to(dtype) if part.is_floating_point() else part for key, part in inputs_of(model).items()}
     with torch.no_grad():
         out = model(**given, output_attentions=True)
     if not model.config.is_encoder_decoder:
-        return [part.numpy() for part in out.attentions]
+        return out.attentions
     decoder = zip(out.decoder_attentions, out.cross_attentions, strict=True)
-    return [part.numpy() for part in (*out.encoder_attentions, *itertools.chain(*decoder))]
+    return [*out.encoder_attentions, *itertools.chain(*decoder)]
 
 
 def agree(ours, exact, allowed, error: float):
@@ -81,7 +82,7 @@ def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
         run = look(model, inputs=inputs_of(model), entry=entry)
         assert run.facts["left_out"] == []
         for call, theirs, truth in zip(run.calls, exact, double, strict=True):
-            usual = np.nanmax(np.abs(theirs - truth))
+            usual = (theirs - truth).abs().nan_to_num().max().item()
             agree(call.weights(), theirs[entry], call.allowed(), 10 * usual + 1e-7)
             assert call.allowed().any() and call.given is None
             assert call.notes["difference"] < 100 * np.finfo(np.float32).eps
@@ -90,17 +91,16 @@ def test_the_weights_of_a_run_are_those_of_the_model(name, implementation):
 class Toy(torch.nn.Module):
     """Two heads of one layer, in whatever way `attend` does it."""
 
-    def __init__(self, attend, heads=2, width=16):
+    def __init__(self, attend):
         super().__init__()
         torch.manual_seed(1)
-        self.attend, self.num_heads = attend, heads
-        self.projections = torch.nn.Linear(width, 3 * width)
+        self.attend, self.num_heads, self.projections = attend, 2, torch.nn.Linear(16, 48)
+
+    def heads(self, x):
+        return [part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.projections(x).chunk(3, -1)]
 
     def forward(self, x):
-        q, k, v = (
-            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in self.projections(x).chunk(3, -1)
-        )
-        return self.attend(q, k, v).transpose(1, 2).flatten(2)
+        return self.attend(*self.heads(x)).transpose(1, 2).flatten(2)
 
 
 def tril(n: int) -> torch.Tensor:
@@ -138,8 +138,7 @@ def sdpa(q, k, v):
 
 
 def sdpa_biased(q, k, v):
-    n = q.shape[2]
-    bias = torch.linspace(-1, 1, q.shape[0] * n * n).view(q.shape[0], 1, n, n)
+    bias = torch.linspace(-1, 1, len(q) * 64).view(-1, 1, 8, 8)
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
 
 
@@ -148,13 +147,13 @@ def of_regard(q, k, v):
 
 
 RULES = {
-    plain: (None, None),
-    masked: ("key <= query", None),
+    plain: ("None", "None"),
+    masked: ("key <= query", "None"),
     capped: ("key <= query", "5.0 * tanh(score / 5.0)"),
     clamped: None,
     renormalised: None,
-    sdpa: ("key <= query", None),
-    sdpa_biased: (None, "score + bias[query, key]"),
+    sdpa: ("key <= query", "None"),
+    sdpa_biased: ("None", "score + bias[query, key]"),
     of_regard: ("(key <= query) & ((query - key < 3) & (key - query <= 0))", "2.0 * tanh(score / 2.0)"),
 }
 
@@ -166,26 +165,23 @@ def test_any_module_is_recorded_with_its_rules(attend, rules):
     """
     module, x = Toy(attend), torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(2)) * 3
     with torch.no_grad():  # with the unit vectors as values the output is the weights
-        q, k, _ = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in module.projections(x).chunk(3, -1))
-        exact = attend(q, k, torch.eye(8).expand(3, 2, 8, 8)).numpy()
+        exact = attend(*module.heads(x)[:2], torch.eye(8).expand(3, 2, 8, 8)).numpy()
     for entry in (0, 2):
         (call,) = look(module, inputs=x, entry=entry).calls
         np.testing.assert_allclose(call.weights(), exact[entry], atol=1e-6)
-        assert call.notes["difference"] < 1e-5
-        assert np.array_equal(call.x, x[entry].numpy())
+        assert call.notes["difference"] < 1e-5 and np.array_equal(call.x, x[entry])
         assert (call.given is None) == (rules is not None)
         if rules is not None:
-            assert tuple(None if rule is None else str(rule) for rule in (call.mask, call.score)) == rules
+            assert (str(call.mask), str(call.score)) == rules
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_models_of_16_bits(dtype):
+def test_models_of_16_bits():
     """q and k are kept as the model had them, and what came out agrees within the rounding of its dtype."""
     for implementation in ("regard", "sdpa", "eager"):
-        model = built("llama", implementation).to(dtype)
+        model = built("llama", implementation).bfloat16()
         for call in look(model, inputs=inputs_of(model), entry=1).calls:
-            assert str(call.q.dtype) == call.notes["dtype"] == str(dtype).removeprefix("torch.")
-            assert 0 < call.notes["difference"] < 4 * torch.finfo(dtype).eps
+            assert str(call.q.dtype) == call.notes["dtype"] == "bfloat16"
+            assert 0 < call.notes["difference"] < 4 * torch.finfo(torch.bfloat16).eps
 
 
 # What a model writes --------------------------------------------------------------------------------------------------
@@ -209,24 +205,18 @@ def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
     prompt = {"input_ids": IDS, "attention_mask": LEFT}
     for each in (model, theirs):
         each.generation_config.eos_token_id = each.generation_config.forced_eos_token_id = None
-    out = theirs.generate(
-        **prompt, max_new_tokens=5, do_sample=False, output_attentions=True, return_dict_in_generate=True
-    )
+    out = theirs.generate(**prompt, max_new_tokens=5, output_attentions=True, return_dict_in_generate=True)
     run = look(model, inputs=prompt, entry=1, generate=4)
     assert len(run.steps) == 4
+    kinds, axis = {("text", "text"): "attentions"}, run.axes.get("target", run.axes.get("text"))
     if model.config.is_encoder_decoder:
-        kinds = {"source source": (), "target target": out.decoder_attentions, "target source": out.cross_attentions}
-        axis, length = run.axes["target"], 5
-    else:
-        kinds, axis, length = {"text text": out.attentions}, run.axes["text"], 11
-    assert axis.tokens == tuple(map(str, out.sequences[1, :length].tolist()))
+        kinds = {("target", "target"): "decoder_attentions", ("target", "source"): "cross_attentions"}
+    assert axis.tokens == tuple(map(str, out.sequences[1, :-1].tolist()))
     for kind, passes in kinds.items():
-        calls = [call for call in run.calls if f"{call.queries} {call.keys}" == kind]
-        assert len(calls) == 2
-        for layer, call in enumerate(calls):
+        calls = [call for call in run.calls if (call.queries, call.keys) == kind]
+        for call, *each in zip(calls, *out[passes], strict=True):
             first = 0
-            for each in passes:
-                exact = each[layer][1].numpy()
+            for exact in (part[1].numpy() for part in each):
                 _, rows, keys = exact.shape
                 part = slice(first, first + rows)
                 begin = first + rows - keys if call.queries == call.keys else 0  # a window's cache has dropped keys
@@ -234,8 +224,7 @@ def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
                 agree(ours, exact, call.allowed(rows=part), 2e-5)
                 np.testing.assert_allclose(call.weights(rows=part).sum(-1), ours.sum(-1), atol=1e-12)
                 first += rows
-            assert first in (0, call.shape[1])
-            assert call.notes["difference"] < 1e-5
+            assert first == call.shape[1] and call.notes["difference"] < 1e-5
 
 
 # Modules that are not transformers' -----------------------------------------------------------------------------------
@@ -243,14 +232,12 @@ def test_rows_that_are_written_step_by_step_are_one_call(name, implementation):
 
 def test_layers_of_torch():
     """torch's own layers, encoder and cross-attention alike: the weights are those that MultiheadAttention returns."""
-    torch.manual_seed(0)
     layer = torch.nn.MultiheadAttention(16, 2)
     given = {"query": torch.randn(5, 3, 16)} | dict.fromkeys(("key", "value"), torch.randn(7, 3, 16))
-    with torch.no_grad():
-        exact = layer(**given, average_attn_weights=False)[1]
+    exact = layer(**given, average_attn_weights=False)[1].detach()
     for wanted in (True, False):
         (call,) = look(layer, inputs={**given, "need_weights": wanted}, entry=2).calls
-        np.testing.assert_allclose(call.weights(), exact[2].numpy(), atol=1e-6)
+        np.testing.assert_allclose(call.weights(), exact[2], atol=1e-6)
     model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True).eval()
     run = look(model, inputs=(torch.randn(2, 6, 16), torch.randn(2, 4, 16)), entry=1)
     assert [(call.name, call.shape, call.notes["difference"] < 1e-5) for call in run.calls] == [
@@ -265,7 +252,7 @@ def test_passes_of_albert_are_layers():
     """A layer that runs several times in one pass is a layer of the run each time: two layers, three times each."""
     model = tiny_model("albert", num_hidden_layers=6, num_hidden_groups=2)
     calls = look(model, inputs={"input_ids": IDS}).calls
-    assert len({call.layer for call in calls}) == 6 and len({call.name for call in calls}) == 2
+    assert [call.layer for call in calls] == [*range(6)] and len({call.name for call in calls}) == 2
     assert [call.layer for call in look(model, inputs={"input_ids": IDS}, layers=[4]).calls] == [4]
 
 
@@ -282,14 +269,14 @@ def test_a_cache_of_regard(some):
     """Rows over what a KVCache holds, with the keys, lengths and positions of the chosen sequence; the batch entries of
     a call for some sequences are these.
     """
-    x = torch.randn(2, 2, 6, 8)
 
     def chunked(x):
         cache = rg.KVCache(heads=2, depth=8, batch=3 if some else 2)
-        for part in (x[:, :, :4], x[:, :, 4:]):
+        for part in x.split(4, 2):
             cache.append(part, part, **some)
             cache.attend(part, mask=rg.causal(), **some)
 
+    x = torch.randn(2, 2, 6, 8)
     for entry, exact in enumerate(rg.attention_weights(x, x, mask=rg.causal()).numpy()):
         first, second = look(chunked, inputs=x, entry=entry).calls
         np.testing.assert_allclose(first.weights(), exact[:, :4, :4], atol=1e-6)
@@ -301,33 +288,28 @@ def test_windows_stand_one_after_the_other(implementation):
     """Attention within windows is one call: its own weights in blocks along the diagonal, nothing between them."""
     config = T.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
     torch.manual_seed(0)
-    model = sharpened(T.SwinModel(config).eval())
+    model, pixels = sharpened(T.SwinModel(config).eval()), torch.randn(2, 3, 16, 16)
     model.set_attn_implementation(implementation)
-    pixels, seen = torch.randn(2, 3, 16, 16), []
-    run = look(model, inputs={"pixel_values": pixels}, entry=1)
+    run, seen = look(model, inputs={"pixel_values": pixels}, entry=1), []
     model.set_attn_implementation("eager")
-    for name, module in model.named_modules():
-        if name.endswith("attention"):
-            module.register_forward_hook(lambda *made: seen.append(made[2][1].detach().numpy()))
+    for layer in model.encoder.layers[0].blocks:
+        layer.attention.register_forward_hook(lambda *made: seen.append(made[2][1].detach()))
     model(pixels)
     for call, exact in zip(run.calls, seen, strict=True):
-        assert call.shape == (2, 64, 64)
-        own = np.eye(4)[:, None, :, None] * exact[4:].transpose(1, 0, 2, 3)[..., None, :]
-        np.testing.assert_allclose(call.weights(), own.reshape(call.shape), atol=5e-6)
+        own = [torch.block_diag(*head) for head in exact[4:].swapaxes(0, 1)]
+        np.testing.assert_allclose(call.weights(), np.stack(own), atol=5e-6)
         assert run.axes[call.keys].tokens[17] == "1:1"
 
 
 @pytest.mark.slow
 def test_texts_that_see_pictures():
     """A model that reads a picture beside its text has both axes, and attention from the words to the patches."""
-    torch.manual_seed(0)
     model = tiny_model("blip")
     given = next(each for each in inputs(model) if {"input_ids", "pixel_values"} <= each.keys())
     run = look(model, inputs=given, entry=1)
-    kinds = {(call.queries, call.keys) for call in run.calls}
-    assert kinds == {("patches", "patches"), ("text", "text"), ("text", "patches")}
+    kinds = {(call.queries, call.keys, call.notes["difference"] < 1e-5) for call in run.calls}
+    assert kinds == {("patches", "patches", True), ("text", "text", True), ("text", "patches", True)}
     assert run.axes["patches"].grid == (4, 4) and len(run.axes["text"]) == 9
-    assert all(call.notes["difference"] < 1e-5 for call in run.calls)
 
 
 # What is left as it was -----------------------------------------------------------------------------------------------
@@ -336,12 +318,10 @@ def test_texts_that_see_pictures():
 def test_a_loaded_model_is_left_as_it_was():
     """Looking changes no implementation, hook, mode, random number or weight of a loaded model."""
     model = built("llama", "sdpa")
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    state = torch.get_rng_state()
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     look(model, inputs={"input_ids": IDS}, generate=2)
     assert model.config._attn_implementation == "sdpa" and model.config.use_cache
-    assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    torch.testing.assert_close({**model.state_dict(), "": torch.get_rng_state()}, before | {"": state}, rtol=0, atol=0)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
@@ -350,8 +330,8 @@ def test_an_implementation_that_cannot_be_seen_gives_way_to_regard():
 
     def blind(module, query, key, value, mask, **kwargs):
         with torch._C.DisableTorchFunction():
-            copies = [part.repeat_interleave(query.shape[1] // part.shape[1], 1) for part in (key, value)]
-            return torch.nn.functional.scaled_dot_product_attention(query, *copies, mask).transpose(1, 2), None
+            out = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, enable_gqa=True)
+            return out.transpose(1, 2), None
 
     T.AttentionInterface.register("blind", blind)
     T.AttentionMaskInterface.register("blind", T.masking_utils.sdpa_mask)
@@ -366,8 +346,8 @@ def test_calls_that_cannot_be_kept_are_named():
     """What has no place in a run stands in its facts with the reason; the rest is there."""
 
     def strange(x):
-        torch.nn.functional.scaled_dot_product_attention(x, x, x)
-        torch.nn.functional.scaled_dot_product_attention(x[:, :1].repeat(3, 1, 1, 1)[:5], x[:1], x[:1])
+        for each in (x, x.repeat(3, 1, 1, 1)[:5]):
+            torch.nn.functional.scaled_dot_product_attention(each, each, each)
 
     run = look(strange, inputs=torch.randn(2, 2, 4, 8))
     assert len(run.calls) == 1
@@ -379,12 +359,11 @@ def test_what_falls_out_is_told():
     """A model that is left in training drops weights: the rate is noted where it is told, else the weights that were
     left are kept.
     """
-    fused, written = (built("gpt2", implementation).train() for implementation in ("sdpa", "eager"))
-    (first, *_) = look(fused, inputs=inputs_of(fused)).calls
-    assert first.notes["dropout"] == 0.1 and first.notes["training"] and "difference" not in first.notes
-    (first, *_) = look(written, inputs=inputs_of(written)).calls
-    assert first.given is not None and "do not reproduce the weights" in first.notes["unread"]
-    assert (first.given[:, -1] == 0).any() and first.notes["difference"] < 1e-5
+    models = [built("gpt2", implementation).train() for implementation in ("sdpa", "eager")]
+    fused, written = (look(model, inputs=inputs_of(model)).calls[0] for model in models)
+    assert fused.notes["dropout"] == 0.1 and fused.notes["training"] and "difference" not in fused.notes
+    assert written.given is not None and "do not reproduce the weights" in written.notes["unread"]
+    assert (written.given[:, -1] == 0).any() and written.notes["difference"] < 1e-5
 
 
 def test_a_model_that_stops_is_refused():
@@ -399,8 +378,8 @@ def test_rows_that_attend_nothing_are_told(instead, said):
     """What a module gives for rows that may attend nothing is noted: 0, NaN, or something else."""
 
     def attend(x):
-        s = (x @ x.mT).masked_fill(torch.tensor([[True] * 4, *[[False] * 4] * 3]), float("-inf"))
-        return (s.softmax(-1) if instead is None else s.softmax(-1).nan_to_num(instead)) @ x
+        p = (x @ x.mT).masked_fill(torch.arange(4)[:, None] == 0, float("-inf")).softmax(-1)
+        return (p if instead is None else p.nan_to_num(instead)) @ x
 
     assert look(attend, inputs=torch.randn(1, 1, 4, 8)).calls[0].notes["empty"] == said
 

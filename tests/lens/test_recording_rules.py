@@ -18,13 +18,8 @@ from regard.lens.recording.rules import one_entry as rules
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):
     """A rule for every pair, (heads, Q, K)."""
-    places = {
-        "batch": entry,
-        "head": np.arange(heads)[:, None, None],
-        "query": start + np.arange(Q)[:, None],
-        "key": np.arange(K),
-        "score": np.float64(score),
-    }
+    h, i, j = np.ogrid[:heads, :Q, :K]
+    places = {"batch": entry, "head": h, "query": start + i, "key": j, "score": np.float64(score)}
     return np.broadcast_to(evaluate(rule, places), (heads, Q, K))
 
 
@@ -54,21 +49,24 @@ def test_a_mask_is_said_exactly(drawn, kind):
     np.testing.assert_array_equal(whole, True if rule is None else value(rule, H, Q, K, start))
 
 
+ALL, CAUSAL, PADDING = np.ones((6, 6)), np.tri(6), np.arange(6) > 1
+
+
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        (np.tri(6) > 0, "key <= query"),
-        (np.tri(6) - np.tri(6, k=-3) > 0, "(query - key < 3) & (key - query <= 0)"),
-        (np.ones((6, 6)) * np.array([0, 0, 1, 1, 1, 1]) > 0, "padding[key]"),
-        (np.tri(6) * np.array([0, 0, 1, 1, 1, 1]) > 0, "(key <= query) & padding[key]"),
-        (np.ones((6, 6)) > 0, "None"),
-        (np.zeros((6, 6)) > 0, "False"),
-        (np.eye(6)[::-1] > 0, "allowed[query, key]"),
+        (CAUSAL, "key <= query"),
+        (CAUSAL - np.tri(6, k=-3), "(query - key < 3) & (key - query <= 0)"),
+        (ALL * PADDING, "padding[key]"),
+        (CAUSAL * PADDING, "(key <= query) & padding[key]"),
+        (ALL, "None"),
+        (0 * ALL, "False"),
+        (np.eye(6)[::-1], "allowed[query, key]"),
     ],
 )
 def test_a_mask_is_said_shortly(seen, said):
     """Causality, windows and padding are found in a table of booleans."""
-    assert str(rules.mask_of(seen[None], 0)) == said
+    assert str(rules.mask_of(seen[None] > 0, 0)) == said
 
 
 @settings(max_examples=100, deadline=None)
@@ -85,12 +83,10 @@ def test_a_bias_is_said_exactly(drawn, kind, causal):
         "heads": random.random((H, 1, 1)),
         "zero": 0.0,
     }[kind]
-    known = np.tri(Q, K, dtype=bool) if causal else np.ones((Q, K), bool)
-    numbers = np.where(known, np.broadcast_to(bias, (H, Q, K)), 0).astype(np.float32)
+    known = np.tri(Q, K, 0 if causal else K, dtype=bool)
+    numbers = (known * np.broadcast_to(bias, (H, Q, K))).astype(np.float32)
     rule = rules.added(the_score, numbers, start, known if causal else None)
-    np.testing.assert_array_equal(
-        np.where(known, value(rule, H, Q, K, start, score=2.0), 0), np.where(known, 2.0 + numbers.astype(float), 0)
-    )
+    np.testing.assert_array_equal(known * value(rule, H, Q, K, start, score=2.0), known * (2.0 + numbers.astype(float)))
     if kind == "relative" and Q > 1 and K > 1:
         assert all(len(each.shape) <= 2 for each in rule.tables)
 
@@ -126,10 +122,8 @@ def test_the_batch_is_put_in(entry):
     random, shape = np.random.default_rng(0), (2, 4, 5)
     mask = (key <= query) & table(random.random((3, 5)) < 0.7)[batch, key]
     score = the_score + table(random.random((3, *shape)))[batch, head, query - 1, key]
-    for rule, mine in (
-        (mask, rules.entry_mask(mask, entry, shape, 1)),
-        (score, rules.entry_score(score, entry, shape, 1)),
-    ):
+    for rule, of_entry in ((mask, rules.entry_mask), (score, rules.entry_score)):
+        mine = of_entry(rule, entry, shape, 1)
         assert not rules.reads(mine, "batch")
         np.testing.assert_allclose(value(mine, *shape, 1), value(rule, *shape, 1, entry), rtol=1e-6)
         assert all(each.frozen for each in mine.tables)
@@ -138,14 +132,13 @@ def test_the_batch_is_put_in(entry):
 def test_windows_have_positions_of_their_own():
     """Windows one after the other: each has its own entry's rule, and between two nothing is allowed."""
     allowed = np.random.default_rng(0).random((4, 3, 3)) < 0.6
-    mask, score = rules.window_rules(
-        frozen_table(allowed)[batch, query, key], the_score + (query - key) * batch, 2, (1, 3, 3), 0
-    )
-    away, nothing = np.arange(3)[:, None] - np.arange(3), np.zeros((3, 3), bool)
-    expected = np.block([[allowed[2], nothing], [nothing, allowed[3]]])
-    np.testing.assert_array_equal(value(mask, 1, 6, 6)[0], expected)
+    mask, score = frozen_table(allowed)[batch, query, key], the_score + (query - key) * batch
+    mask, score = (value(rule, 1, 6, 6)[0] for rule in rules.window_rules(mask, score, 2, (1, 3, 3), 0))
+    away, between = np.arange(3)[:, None] - np.arange(3), np.kron(np.eye(2), np.ones((3, 3))) == 0
+    assert not mask[between].any()
     for at, entry in ((slice(3), 2), (slice(3, 6), 3)):
-        np.testing.assert_array_equal(value(score, 1, 6, 6)[0, at, at], away * entry)
+        np.testing.assert_array_equal(mask[at, at], allowed[entry])
+        np.testing.assert_array_equal(score[at, at], away * entry)
 
 
 def recorded(rows: int, keys, start: int, **more) -> Recorded:
@@ -157,7 +150,6 @@ def test_passes_that_cannot_be_joined_are_refused():
     keys = np.arange(12.0).reshape(1, 6, 2)
     growing = Growing(recorded(4, keys[:, :4], 0))
     growing.add(recorded(1, keys[:, 2:5], 2))  # a window's cache has dropped two
-    assert growing.joined().call.shape == (1, 5, 5)
     np.testing.assert_array_equal(growing.joined().call.k, keys[:, :5])
     for found, start, more, said in (
         (-keys, 5, {}, "have changed"),

@@ -20,7 +20,7 @@ from regard.lens.runs import codes, labels
 from regard.lens.viewer import routes, server
 from regard.lens.viewer.embed import unframed
 from tests.lens.client import Client, near
-from tests.support.browser import Opened, example, fault, words
+from tests.support.browser import example, fault
 
 pytest.importorskip("starlette", reason="starlette is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
@@ -53,6 +53,7 @@ def test_numbers_are_the_weights(served):
         "tile/0/0/1/share/2/0/0": cells.sum(3).mean(1),
         "tile/0/0/1/largest/2/0/0": cells.max((1, 3)),
         "row/0/1/3/123": weights[1][3][123],
+        "rows/0/1/123": weights[1][:, 123].ravel(),
         "column/1/0/2/45": others[0][2][:, 45],
         "pair/0/text/text/150/120": np.concatenate([each[:, 150, 120] for each in weights]),
     }.items():
@@ -65,12 +66,11 @@ def test_numbers_are_the_weights(served):
 
 def test_axes_may_have_any_name():
     """Axes are asked for by the names that the page shows, with slashes, percent signs and spaces in them."""
-    run, (exact,) = example(6, 1, 2)
-    axis = dataclasses.replace(run.axes["text"], name="a/b %2F\n?c#")
-    call = dataclasses.replace(run.calls[0], queries=axis.name, keys=axis.name)
-    with server.Server(dataclasses.replace(run, axes={axis.name: axis}, calls=(call,))) as second:
-        name = urllib.parse.quote(labels.words(axis.name), safe="")
-        near(Client(second).weights(f"pair/0/{name}/{name}/3/2"), exact[:, 3, 2])
+    name, (run, (exact,)) = "a/b %2F\n?c#", example(6, 1, 2)
+    calls = (dataclasses.replace(run.calls[0], queries=name, keys=name),)
+    with server.Server(dataclasses.replace(run, axes={name: run.axes["text"]}, calls=calls)) as second:
+        shown = urllib.parse.quote(labels.words(name), safe="")
+        near(Client(second).weights(f"pair/0/{shown}/{shown}/3/2"), exact[:, 3, 2])
 
 
 def test_tracks_walks_and_pictures_are_those_of_the_run(served):
@@ -81,82 +81,57 @@ def test_tracks_walks_and_pictures_are_those_of_the_run(served):
     walk = json.loads(body)
     assert headers["content-type"] == "application/json"
     np.testing.assert_allclose(walk["p"], exact[1][2][77, walk["keys"]], rtol=1e-4, atol=1e-6)
-    bare = dataclasses.replace(run, calls=(dataclasses.replace(run.calls[0], overview=None),))
-    picture = unframed(routes.Responder([bare]).answer("overview", "0", "0"))[1]["codes"]
-    for found in (client.weights("overview/0/0"), codes.decode(picture)):
-        cut = np.arange(128) * N // 128
-        sums = np.add.reduceat(np.add.reduceat(exact[0], cut, 2), cut, 1)
-        near(found, sums / np.diff(cut, append=N)[:, None], codes.COARSE_ERROR)
+    picture, cut = client.frame("overview/0/0")[1]["codes"], np.arange(128) * N // 128
+    sums = np.add.reduceat(np.add.reduceat(exact[0], cut, 2), cut, 1)
+    near(codes.decode(picture), sums / np.diff(cut, append=N)[:, None], codes.COARSE_ERROR)
+    computed = unframed(routes.Responder([fault(run, overview=None)]).answer("overview", "0", "0"))[1]["codes"]
+    assert (abs(computed.astype(int) - picture) <= 1).all()
 
 
 # ---- who is let in ---------------------------------------------------------------------------------------------------
 
 
-def test_only_who_knows_the_secret_is_answered(served):
-    """Without the secret, or with a part of it, there is nothing; nor does the root or a path upwards lead anywhere."""
-    _, client, _, _ = served
-    assert len(client.begin) >= 2 + 32
-    for begin in (
-        "/",
-        "/favicon.ico",
-        client.begin[:-2] + "/",
-        client.begin[:-1],
-        "/" + "a" * (len(client.begin) - 2) + "/",
-        "/../" + client.begin,
-        client.begin.swapcase(),
-        "/é/",
-        "//",
-        "/%2e%2e/",
-    ):
-        found = client.error("", begin=urllib.parse.quote(begin, safe="/%"))
-        assert found == (404, "there is nothing at this address")
-
-
-def test_secrets_differ_and_the_address_is_this_machine(served):
-    """Every server has another secret, and none listens beyond this machine."""
-    running, client, (run, _), _ = served
-    with server.Server(run) as second:
-        assert Client(second).begin != client.begin
-        assert Client(second).error("", begin=client.begin) == (404, "there is nothing at this address")
-    assert running.address.startswith("http://127.0.0.1:")
-    assert running._socket.getsockname()[0] == "127.0.0.1"
-
-
-def test_other_hosts_origins_and_sites_are_turned_away(served):
-    """A name that leads here from elsewhere (DNS rebinding), a page of another origin, a link on another site: none
-    gets an answer.
+def test_only_the_browser_of_this_machine_is_answered(served):
+    """Without the secret, or with a part of it, there is nothing; nor is there for a name that leads here from
+    elsewhere (DNS rebinding), a page of another origin, a link on another site, another method, or another form.
     """
-    _, client, _, _ = served
-    other = f"127.0.0.1:{client.port + 1}"
-    for host in ("evil.example", f"evil.example:{client.port}", "127.0.0.1", other, f"{client.host}.evil", "", None):
-        assert client.ask("", Host=host)[0] in (400, 403), host
-    for origin in ("http://evil.example", f"https://{client.host}", f"http://{other}", "null", ""):
-        assert client.error("row/0/0/0/0", Origin=origin) == (403, "the request comes from another origin")
-    for site in ("cross-site", "same-site", "?"):
-        assert client.error("", Sec_Fetch_Site=site) == (403, "the request comes from another site")
-    for more in (
-        {"Host": f"localhost:{client.port}"},
-        {"Origin": f"http://{client.host}"},
-        {"Sec_Fetch_Site": "same-origin"},
-        {"Sec_Fetch_Site": "none"},
+    running, client, (run, _), _ = served
+    assert len(client.begin) >= 2 + 32 and running._socket.getsockname()[0] == "127.0.0.1"
+    with server.Server(run) as second:
+        secret = Client(second).begin
+    other, begin = f"127.0.0.1:{client.port + 1}", client.begin
+    begins = "/", "/favicon.ico", begin[:-2] + "/", begin[:-1], "/" + "a" * 32 + "/", "/../" + begin, "//", "/%2e%2e/"
+    for name, wrong, error in (
+        ("begin", (*begins, begin.swapcase(), "/%C3%A9/", secret), (404, "there is nothing at this address")),
+        (
+            "Host",
+            ("evil.example", f"evil.example:{client.port}", "127.0.0.1", other, f"{client.host}.evil"),
+            (403, "the request is for another host"),
+        ),
+        (
+            "Origin",
+            ("http://evil.example", f"https://{client.host}", f"http://{other}", "null", ""),
+            (403, "the request comes from another origin"),
+        ),
+        ("Sec_Fetch_Site", ("cross-site", "same-site", "?"), (403, "the request comes from another site")),
+        ("method", ("PUT", "DELETE", "OPTIONS", "TRACE", "CONNECTED"), (405, "only GET and POST are supported")),
+        ("method", ("POST",), (415, "only JSON is supported")),
     ):
-        assert client.ask("row/0/0/0/0", **more)[0] == 200
-
-
-def test_only_get_and_json_are_answered(served):
-    """Nothing else can be sent, and what a method would do is not told."""
-    _, client, _, _ = served
-    assert client.error("", method="POST") == (415, "only JSON is supported")
-    for method in ("PUT", "DELETE", "OPTIONS", "TRACE", "CONNECTED"):
-        assert client.error("", method=method) == (405, "only GET and POST are supported")
-    assert client.ask("", method="HEAD")[0] == 405
+        for each in wrong:
+            assert client.error("", **{name: each}) == error, each
+    for name, right in (
+        ("Host", f"localhost:{client.port}"),
+        ("Origin", f"http://{client.host}"),
+        ("Sec_Fetch_Site", "same-origin"),
+        ("Sec_Fetch_Site", "none"),
+    ):
+        assert client.ask("row/0/0/0/0", **{name: right})[0] == 200
 
 
 def test_every_answer_says_that_it_is_to_be_kept_from_others(served):
     """Pages, numbers, errors: not stored, not sniffed, not framed, not referred to, not shared; the page runs its own
     script alone.
     """
-    _, client, _, _ = served
     expected = {
         "cache-control": "no-store",
         "x-content-type-options": "nosniff",
@@ -164,14 +139,11 @@ def test_every_answer_says_that_it_is_to_be_kept_from_others(served):
         "x-frame-options": "DENY",
         "cross-origin-resource-policy": "same-origin",
     }
-    paths = [("", {}), ("row/0/0/0/0", {}), ("row/0/0/0/999", {}), ("nothing", {})]
-    for path, more in (*paths, ("", {"Host": "evil"}), ("", {"method": "POST"})):
-        _, headers, _ = client.ask(path, **more)
-        assert headers.items() >= expected.items()
+    for path, more in (("row/0/0/0/0", {}), ("nothing", {}), ("", {"Host": "evil"}), ("", {})):
+        headers = served[1].ask(path, **more)[1]
+        assert headers.items() >= expected.items() and not {"server", "access-control-allow-origin"} & headers.keys()
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
-        assert "server" not in headers and "access-control-allow-origin" not in headers
-    policy = client.ask("")[1]["content-security-policy"]
     assert "'unsafe" not in policy and "connect-src 'self'" in policy and "script-src 'sha256-" in policy
 
 
@@ -221,20 +193,6 @@ def test_a_fault_of_regards_own_tells_the_client_nothing(served, monkeypatch):
     assert client.ask("column/0/0/0/0")[0] == 200
 
 
-def test_faults_of_the_model_reach_the_page():
-    """NaN and weight where the mask forbids it: the codes say what is wrong, also in cells of many pairs."""
-    run, _ = example(6, 1, 2, rg.causal())
-    broken = run.calls[0].weights().copy()
-    broken[0, 1, 3], broken[1, 2, 2] = 0.25, np.nan
-    with server.Server(fault(run, q=None, k=None, given=broken)) as second:
-        picture = Client(second).frame("overview/0/0")[1]["codes"]
-        for head, row, key, code in ((0, 1, 3, codes.LEAK), (1, 2, 2, codes.NAN)):
-            for path, size in ((f"row/0/0/{head}/{row}", (6,)), (f"tile/0/0/{head}/share/3/0/0", (1, 1))):
-                coarse = Client(second).frame(path)[1]["coarse"]
-                assert coarse.shape == size and (coarse == code).sum() == 1
-            assert np.argwhere(picture == code).tolist() == [[head, row, key]]
-
-
 # ---- how much at once ------------------------------------------------------------------------------------------------
 
 
@@ -256,9 +214,9 @@ class Slow:
 
     def reach(self, count):
         deadline = time.monotonic() + 60
-        while self.begun < count:
-            assert time.monotonic() < deadline, f"{self.begun} of {count} have begun"
+        while self.begun < count and time.monotonic() < deadline:
             time.sleep(0.01)
+        assert self.begun >= count
 
 
 @pytest.fixture
@@ -285,53 +243,25 @@ def test_only_so_many_tiles_are_computed_at_once(fresh, slow):
         assert slow.begun == 2
         slow.go.set()
         assert [one.result()[0] for one in asked] == [200] * 20
+    assert fresh.ask("tile/0/0/0/largest/0/0/0")[0] == 200 and slow.begun == 20  # for the other pool it is at hand
     assert slow.most == 2
-
-
-def test_a_tile_is_computed_once(fresh, slow):
-    """Asked again, and for the other pool, a tile is at hand."""
-    slow.go.set()
-    bodies = [fresh.ask(f"tile/0/0/1/{pool}/0/0/0")[2] for pool in ("share", "largest", "share")]
-    assert bodies[0] == bodies[2] and slow.begun == 1
 
 
 def test_clients_that_go_away_do_no_harm(fresh, slow, capfd):
     """Forty clients leave before they are answered, half of them with a reset: what still waited is never computed, the
     next is served.
     """
-    gone = [socket.create_connection(("127.0.0.1", fresh.port)) for _ in range(40)]
-    for i, one in enumerate(gone):
-        path = f"{fresh.begin}tile/0/0/{i % 4}/share/{i % 9}/0/0"
-        one.sendall(f"GET {path} HTTP/1.1\r\nHost: {fresh.host}\r\n\r\n".encode())
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", i % 2, 0))
-    slow.reach(2)
-    for one in gone:
-        one.close()
+    with contextlib.ExitStack() as gone:
+        for i in range(40):
+            one = gone.enter_context(socket.create_connection(("127.0.0.1", fresh.port)))
+            path = f"{fresh.begin}tile/0/0/{i % 4}/share/{i % 9}/0/0"
+            one.sendall(f"GET {path} HTTP/1.1\r\nHost: {fresh.host}\r\n\r\n".encode())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", i % 2, 0))
+        slow.reach(2)
     time.sleep(1)  # the server hears of it
     slow.go.set()
     assert fresh.ask("tile/0/1/0/share/0/0/0")[0] == 200
     assert slow.begun <= 4
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_half_a_request_does_no_harm(fresh, capfd):
-    """Clients that send half a request, rubbish, or far too much, and go: the server answers the next one."""
-    for said in (
-        "",
-        "GET / HTTP/1.1\r\nHost: ",
-        "\x16\x03\x01\x00" * 9,
-        f"GET {fresh.begin}{'a' * 200_000} HTTP/1.1\r\nHost: {fresh.host}\r\n\r\n",
-        f"GET {fresh.begin} HTTP/1.1\r\nHost: {fresh.host}\r\n" + "X: y\r\n" * 20_000,
-        f"GET {fresh.begin} HTTP/1.1\r\n" + f"Host: {fresh.host}\r\n" * 2 + "\r\n",
-    ):
-        with (
-            socket.create_connection(("127.0.0.1", fresh.port)) as found,
-            contextlib.suppress(OSError),  # it hangs up on who says too much
-        ):
-            found.sendall(said.encode("latin-1"))
-            found.shutdown(socket.SHUT_WR)
-            found.recv(100)
-    assert fresh.ask("")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -340,13 +270,16 @@ def test_what_is_kept_is_bounded():
     computed once.
     """
     share, allowed = np.zeros((8, 8), np.float32), np.zeros((8, 8), bool)
-    made = routes.Tile(share, share, allowed, allowed, "exact")
     kept, computed = routes.TileCache(5 * 640), []
-    for name in np.stack([np.arange(9), np.zeros(9, int)], 1).flat:
-        kept.get((name,), lambda name=name: computed.append(name) or made)
+
+    def make():
+        computed.append(name)
+        return routes.Tile(share, share, allowed, allowed, "exact")
+
+    for name in (0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0):
+        kept.get((name,), make)
         assert kept.size == 640 * len(kept.held) <= kept.most
-    assert computed == list(range(9))
-    assert sorted(kept.held) == [(0,), (5,), (6,), (7,), (8,)]
+    assert computed == [*range(7)] and sorted(kept.held) == [(0,), (3,), (4,), (5,), (6,)]
 
 
 def test_a_port_that_is_taken_is_refused(served):
@@ -366,22 +299,3 @@ def test_it_ends_while_a_connection_is_open(served):
         begun = time.monotonic()
     assert time.monotonic() < begun + 5
     held.close()
-
-
-# ---- in the browser --------------------------------------------------------------------------------------------------
-
-
-def test_the_page_draws_itself_from_the_server(served, chromium):
-    """In Chromium the served page shows the exact weights, says nothing to the console, and asks its own server
-    alone.
-    """
-    running, _, _, (exact, _) = served
-    opened = Opened(chromium, running.address)
-    opened.choose(call=1, head=2, query=150)
-    found = opened.asks("row", 0, 1, 2, 150)
-    near(codes.decode(*(np.array(found[name], np.uint8) for name in ("coarse", "fine"))), exact[1][2][150])
-    assert words(N)[150].strip() in opened.text("#sentence")
-    assert opened.text("#problem") == ""
-    assert opened.said == []
-    assert all(url.startswith((running.address, "data:", "blob:")) for url in opened.asked)
-    opened.context.close()

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
+import operator
 import os
 import re
 import resource
@@ -14,9 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.lens.storage import (
-    manifest,
-)
+from regard.lens.storage import manifest
 from regard.lens.storage.folder import open_run, save
 from tests.support.kept_runs import example, refused, rich
 
@@ -40,15 +40,21 @@ def rehead(path, change) -> None:
 
 
 def put(*places):
-    """The change that puts a value, the last of these, at a place within lists and dictionaries."""
+    """The change that puts a value, the last of these, at a place within lists and dictionaries; a function gives the
+    value from what is beside it.
+    """
     *path, name, value = places
 
     def change(found):
-        for step in path:
-            found = found[step]
-        found[name] = value
+        place = functools.reduce(operator.getitem, path, found)
+        place[name] = value(place) if callable(value) else value
 
     return change
+
+
+def drop(*places):
+    """The change that removes what is at a place."""
+    return lambda found: functools.reduce(operator.getitem, places[:-1], found).pop(places[-1]) and None
 
 
 MANIFESTS = [
@@ -59,7 +65,7 @@ MANIFESTS = [
     (put("format", "a recipe"), "a file of another program"),
     (lambda found: "[1]", "a file of another program"),
     (put("version", 2), "version 2.*expected  version 1.*update regard"),
-    (lambda found: found.pop("model") and None, "without 'model'"),
+    (drop("model"), "without 'model'"),
     (put("more", 1), r"run\.json\.more"),
     (put("text", 1), r"run\.json\.text is 1\n  expected  str"),
     (put("calls", 0, "start", True), r"calls\[0\]\.start is True"),
@@ -71,17 +77,16 @@ MANIFESTS = [
     (put("axes", "patches", "segments", 0, "stop", 5), "segments that do not fit"),
     (put("axes", "keys", "unknown", [{"position": 10, "characters": "x"}]), "unknown tokens that do not fit the axis"),
     (put("axes", "keys", "unknown", [{"position": "1", "characters": "x"}]), "an unknown name"),
-    (lambda found: found["axes"]["keys"]["tokens"].pop() and None, "does not fit its axes"),
+    (drop("axes", "keys", "tokens", 0), "does not fit its axes"),
     (put("calls", 1, "keys", "elsewhere"), "does not fit its axes"),
     (put("steps", 0, "position", 99), "steps outside every axis.*99"),
     (put("steps", 1, "position", -5), "steps outside every axis.*-5"),
     (put("calls", 1, "scale", 10**400), r"scale is 1000.*expected  float"),
-    (put("steps", 0, "candidates", 0, "probability", -(10**400)), r"probability is -1000.*expected  float"),
     (put("calls", []), "no attention calls"),
     (put("calls", 0, "file", "../run/call-000.safetensors"), "a call in another file"),
     (put("calls", 1, "file", "call-000.safetensors"), "a call in another file"),
-    (lambda found: found["calls"][0]["arrays"].pop("q") and None, "that the manifest does not list"),
-    (lambda found: put("calls", 0, "arrays", "q2", found["calls"][0]["arrays"]["q"])(found), "a missing array"),
+    (drop("calls", 0, "arrays", "q"), "that the manifest does not list"),
+    (put("calls", 0, "arrays", "q2", lambda arrays: arrays["q"]), "a missing array"),
     (put("calls", 0, "arrays", "q", "shape", [4, 80]), "an array with another dtype or shape"),
     (put("calls", 0, "overview", None), "an incomplete overview"),
     (put("calls", 0, "rules", "nodes", 2, "op", "causl"), "an unknown operator"),
@@ -92,14 +97,8 @@ MANIFESTS = [
     (put("calls", 0, "rules", "nodes", 0, "var", "os"), "unknown variable"),
     (put("calls", 0, "rules", "nodes", 0, {"const": 2**64}), "more than 64 bits"),
     (put("calls", 0, "rules", "mask", 999), "a missing node"),
-    (
-        lambda found: put("calls", 0, "rules", "mask", found["calls"][0]["rules"]["score"])(found),
-        "the mask is not a condition",
-    ),
-    (
-        lambda found: put("calls", 0, "rules", "score", found["calls"][0]["rules"]["mask"])(found),
-        "the score is not a number",
-    ),
+    (put("calls", 0, "rules", "mask", lambda rules: rules["score"]), "the mask is not a condition"),
+    (put("calls", 0, "rules", "score", lambda rules: rules["mask"]), "the score is not a number"),
     (put("calls", 0, "tables", 0, "array", "table.9"), "a missing table"),
     (put("calls", 0, "tables", 0, "call", 1), "a missing table"),
 ]
@@ -110,8 +109,7 @@ def test_a_manifest_that_says_something_impossible_is_refused(kept, change, sent
     """Whatever a manifest claims is checked, and the sentence says what is wrong."""
     rewrite(kept, change)
     said = refused(kept)
-    assert re.search(sentence, said, re.DOTALL), said
-    assert len(said) < 5000
+    assert re.search(sentence, said, re.DOTALL) and len(said) < 5000, said
 
 
 HEADERS = [
@@ -121,11 +119,11 @@ HEADERS = [
     (put("q", "dtype", "O"), "an unknown dtype"),
     (put("q", "shape", [-4, -10, 8]), "an impossible array"),
     (put("q", "shape", [0, 2**62, 2**62]), "an impossible array"),
-    (lambda found: found["q"]["data_offsets"].pop() and None, "an impossible array"),
+    (drop("q", "data_offsets", 1), "an impossible array"),
     (put("q", "shape", [4, 10, 9]), "the offsets do not match the shape"),
     (put("q", "data_offsets", 0, -8), "the offsets do not match the shape"),
-    (lambda found: put("q", "data_offsets", found["k"]["data_offsets"])(found), "overlap|do not match"),
-    (lambda found: found.pop("lse") and None, "a gap between arrays|too long"),
+    (put("q", lambda header: header["k"]), "overlap"),
+    (drop("lse"), "a gap between arrays|too long"),
 ]
 
 

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.common.text.characters import characters
-from regard.lens import Axis
 from regard.lens.drawing.terminal import _color, matrix, summary
 from regard.lens.look import of_arrays
 from regard.lens.runs.first_view import choose
@@ -30,22 +29,18 @@ def printed(run, width=200) -> str:
 
 
 def test_one_of_everything_is_singular():
-    """A run of one call, one head and one token. The entropy is a share of what is possible."""
-    said = printed(example(1, 1, 1, tokens=("word",))[0])
-    assert "1 attention call × 1 head · 1 token\n" in said
+    """A run of one call, one head and one token; an axis of positions whose name already says how many there are. The
+    entropy is a share of what is possible.
+    """
+    run, _ = example(1, 1, 1, tokens=("word",))
+    assert "1 attention call × 1 head · 1 token\n" in printed(run)
+    axes = {"1 position": run.axes["text"]}
+    call = dataclasses.replace(run.calls[0], queries="1 position", keys="1 position")
+    assert "1 head · 1 position\n" in printed(dataclasses.replace(run, axes=axes, calls=(call,)))
     several = printed(example(12, 2, 3, keys=9)[0], 60)
     assert "2 attention calls × 3 heads · 12 tokens · 9 source" in several
     assert "1 more key" in several and "1 more keys" not in several
     assert "entropy, % of the maximum possible\n" in re.sub(" +\n", "\n", several)
-
-
-def test_an_axis_of_positions_is_counted_once():
-    """Its name already says how many there are."""
-    run, _ = example(5, 1, 1)
-    axis = Axis.of(5, name="5 positions")
-    calls = tuple(dataclasses.replace(call, queries=axis.name, keys=axis.name) for call in run.calls)
-    run = dataclasses.replace(run, axes={axis.name: axis}, calls=calls)
-    assert "1 head · 5 positions\n" in printed(run)
 
 
 @pytest.mark.parametrize("width", [60, 200])
@@ -58,16 +53,15 @@ def test_no_character_is_cut(width):
     assert "𓀀 ([UNK])" in said and "⟨F0⟩⟨9F⟩" in said and "⟨F0…" not in said
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     for token, line in zip(TOKENS[:5], matrix(run, 0, 0, console).plain.splitlines(), strict=False):
-        parts = characters(visible(token))
-        label = line.lstrip(" ").split(" ")[0]
-        assert label in {"".join(parts[:n]) + "…" for n in range(len(parts))} | {"".join(parts)}
+        parts, label = characters(visible(token)), line.split()[0]
+        assert label in {"".join(parts), *("".join(parts[:n]) + "…" for n in range(len(parts)))}
         assert cell_len(line[: line.rindex(label) + len(label)]) <= 10
 
 
 def test_numbers_on_colors_have_contrast():
     """At least 4.5:1 between the number of a head and its color, for every share."""
-    styles = [_color(share) for share in np.linspace(0, 1, 1001).tolist()]
-    srgb = np.array([[each.get_truecolor() for each in (style.color, style.bgcolor)] for style in styles]) / 255
+    styles = map(_color, np.linspace(0, 1, 1001).tolist())
+    srgb = np.array([(style.color.get_truecolor(), style.bgcolor.get_truecolor()) for style in styles]) / 255
     linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
     low, high = np.sort(linear @ (0.2126, 0.7152, 0.0722)).T
     ratios = (high + 0.05) / (low + 0.05)

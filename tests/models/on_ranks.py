@@ -12,7 +12,6 @@ SMALL = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "context": 400, "w
 SETTINGS = {
     "batch": {**SMALL, "batch": 5, "accumulate": 2, "eval_every": 2},
     "tokens": {**SMALL, "batch": 2, "window": 150, "style": "gpt", "eval_every": 3},
-    "tokens in bfloat16": {**SMALL, "batch": 1, "layers": 1, "eval_every": 3, "precision": "bfloat16"},
 }
 
 

@@ -16,7 +16,7 @@ from regard.models import (
     VisionConfig,
     VisionTransformer,
 )
-from regard.models.data.vocabulary import Bytes, Pairs
+from regard.models.data.vocabulary import Bytes
 from regard.models.training import checkpoint
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
@@ -31,7 +31,6 @@ def language_model(**parts):
 MODELS = {
     "tied": lambda: language_model(tied=True),
     "untied": lambda: language_model(tied=False),
-    "learned": lambda: language_model(positions="learned"),
     "classifier": lambda: SequenceClassifier(ClassifierConfig(vocabulary=257, classes=3, **SMALL)),
     "encoder-decoder": lambda: EncoderDecoder(TranslationConfig(vocabulary=257, context=8, encoder_layers=1, **SMALL)),
     "vision": lambda: VisionTransformer(VisionConfig(height=4, width=4, patch=2, channels=1, classes=3, **SMALL)),
@@ -49,17 +48,6 @@ def test_a_model_comes_back_bit_for_bit(kind, tmp_path):
     assert again.about == {"note": [1, "two"]} and again.vocabulary.size == 257 and not again.model.training
     torch.testing.assert_close(again.model.state_dict(), model.state_dict(), rtol=0, atol=0)
     assert len(list(model.parameters())) == len(list(again.model.parameters()))
-
-
-def test_a_trained_vocabulary_comes_back(tmp_path):
-    """A byte pair vocabulary spells the same tokens after it was saved with a model."""
-    pairs = Pairs.train(["the theme of the thesis is the thesis"], size=270)
-    checkpoint.save(tmp_path, LanguageModel(Config(vocabulary=pairs.size, context=8, **SMALL)), vocabulary=pairs)
-    again = checkpoint.load(tmp_path).vocabulary
-
-    text = "the thésis\n\t☃"
-    assert again.encode(text).tolist() == pairs.encode(text).tolist() and again.end == pairs.end
-    assert again.spell(again.encode(text)).decode() == text
 
 
 def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path):

@@ -66,31 +66,18 @@ def test_caches_change_nothing(parts):
     assert greedy(made, tokens=10) == [greedily(made, prompt, 10) for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("window", [None, 40])
-@torch.no_grad()
-def test_logits_over_a_cache_are_those_of_the_whole(window):
-    """In chunks and token by token, in float32: off from float64 by no more than the whole at once is (twice, for
-    luck).
-    """
-    made = model(window=window)
-    tokens = torch.randint(40, (2, 150), generator=torch.Generator().manual_seed(0))
-    truth = made(tokens)
-    made = made.float()
-    cache, parts = made.cache(2), (70, 50, *[1] * 30)
-    found = torch.cat([made(part, cache=cache) for part in tokens.split(parts, dim=1)], dim=1)
-
-    assert (found - truth).abs().max() <= 2 * (made(tokens) - truth).abs().max()
-
-
 @torch.no_grad()
 def test_a_window_forgets():
-    """The cache of a window gives back what nobody will see again: it stops growing."""
-    made = model(window=40).float()
-    cache = made.cache(1)
-    for part in torch.randint(40, (1, 900), generator=torch.Generator().manual_seed(0)).split(90, dim=1):
-        made.hidden(part, cache=cache)
+    """The cache of a window gives back what nobody will see again: it stops growing. Over chunks and single tokens the
+    rows are those of the whole.
+    """
+    made = model(window=40)
+    tokens = torch.randint(40, (1, 900), generator=torch.Generator().manual_seed(0))
+    cache, parts = made.cache(1), [90] * 8 + [1] * 30 + [150]
+    found = torch.cat([made.hidden(part, cache=cache) for part in tokens.split(parts, dim=1)], dim=1)
 
-    assert all(len(each.held(0)) < 40 + 128 + 90 and each.lengths.tolist() == [900] for each in cache)
+    assert all(len(each.held(0)) < 40 + 128 + 150 and each.lengths.tolist() == [900] for each in cache)
+    torch.testing.assert_close(found, made.hidden(tokens))
 
 
 @pytest.mark.parametrize("how", [{"temperature": 2.0}, {"top_k": 5}, {"top_p": 0.9, "min_p": 0.01}])
@@ -159,13 +146,10 @@ def spelled(tokens):
     [
         ([[0, 1]], [2, 0, 1, 4], 3),
         ([[0, 1]], [2, 0, 2, 1], 4),
-        ([[0, 1], [4]], [2, 4, 0], 2),
         ([(4,)], [4, 4], 1),
         (["abc"], [0, 5, 1, 4], 4),
-        (["aba"], [2, 2, 4], 2),
         (["\N{SNOWMAN}"], [0, 6], 2),
         ("cc", [4, 4, 4], 2),
-        (["zz"], [4, 4], 2),
         ([], [0, 0], 2),
         ([[1], "c"], [0, 4, 1], 2),
     ],
@@ -176,15 +160,6 @@ def test_stops_are_found(stop, tokens, expected):
     found = next((count for count in range(1, len(tokens) + 1) if ends(tokens[:count])), len(tokens))
 
     assert found == expected
-
-
-@torch.no_grad()
-def test_a_stop_of_the_prompt_does_not_count():
-    """Only what is written can stop the writing."""
-    made = model()
-    text = generate(made, [[1, 2, 3]], tokens=5, greedy=True)[0]
-
-    assert generate(made, [[1, 2, 3]], tokens=5, greedy=True, stop=[[3, *text[:1]], [2, 3]]) == [text]
 
 
 # ---- chance ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Models: they compute what the models they are named after compute, and what must not matter does not."""
 
-import json
 import re
 
 import numpy as np
@@ -27,7 +26,6 @@ from regard.models.vision import patches
 from regard.torch.layers.attention import Attention
 
 SMALL = {"vocabulary": 40, "d_model": 24, "layers": 2, "heads": 4, "context": 32}
-POSITIONS = ("rotary", "learned", "alibi", "sinusoidal", "none")
 
 
 def seeded(make, *args, **kwargs):
@@ -83,16 +81,18 @@ def made(kind):
 
 # ---- the models they are named after ---------------------------------------------------------------------------------
 
-# The names of transformers, as regular expressions, and ours.
+# The names of transformers and of torch, as regular expressions, and ours.
 NAMES = {
     r"^(model|transformer|vit)\.": "",
     r"^(layers|h)\.": "stack.blocks.",
+    r"multihead_attn\.(.)_proj\.": r"cross.part.\1.",
     r"(self_attn|attn|attention)\.(.)_proj\.": r"attention.part.\2.",
     r"mlp\.(gate|up|down)_proj": r"feed_forward.part.\1",
-    r"mlp\.(c_fc|fc1)": "feed_forward.part.up",
-    r"mlp\.(c_proj|fc2)": "feed_forward.part.down",
-    r"input_layernorm|ln_1|layernorm_before": "attention.norm",
-    r"post_attention_layernorm|ln_2|layernorm_after": "feed_forward.norm",
+    r"mlp\.(c_fc|fc1)|linear1": "feed_forward.part.up",
+    r"mlp\.(c_proj|fc2)|linear2": "feed_forward.part.down",
+    r"input_layernorm|ln_1|layernorm_before|norm1": "attention.norm",
+    r"norm2": "cross.norm",
+    r"post_attention_layernorm|ln_2|layernorm_after|norm3": "feed_forward.norm",
     r"^(norm|ln_f|layernorm)\.": "stack.norm.",
     r"embed_tokens|wte": "embed.tokens",
     r"wpe": "embed.places",
@@ -111,10 +111,11 @@ def copied(ours, theirs):
         for weight in theirs.parameters():
             weight += 0.1 * torch.randn_like(weight)
     for name, weight in theirs.state_dict().items():
-        weight = weight.mT if "c_" in name and weight.ndim == 2 else weight  # a Conv1D of GPT-2
-        several = "attn.c_attn" in name  # queries, keys and values in one
+        weight = weight.mT if ".c_" in name and weight.ndim == 2 else weight  # a Conv1D of GPT-2
+        name = name.replace("attn.c_attn.", "attn.in_proj_").replace("attn.c_proj", "attn.out_proj")
+        several = "in_proj_" in name  # queries, keys and values in one
         for part, piece in zip("qkv", weight.chunk(3)) if several else [("o", weight)]:
-            renamed = name.replace("attn.c_attn", f"attn.{part}_proj").replace("attn.c_proj", "attn.o_proj")
+            renamed = name.replace("in_proj_", f"{part}_proj.").replace("out_proj", "o_proj")
             for old, new in NAMES.items():
                 renamed = re.sub(old, new, renamed)
             state[renamed] = piece
@@ -167,51 +168,26 @@ def test_blocks_are_those_of_torch(norm_first):
     torch.manual_seed(0)
     options = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": norm_first}
     theirs = nn.TransformerDecoderLayer(16, 4, 32, **options).double()
-    ours = Block(
-        Attention(16, 4, bias=True),
-        FeedForward(16, 32, nn.GELU()),
-        lambda: nn.LayerNorm(16),
-        cross=Attention(16, 4, bias=True),
-        norm_first=norm_first,
-    ).double()
-    given = {}
-    for name, value in theirs.state_dict().items():
-        for old, new in {
-            "self_attn": "attention.part",
-            "multihead_attn": "cross.part",
-            "out_proj": "o",
-            "linear1": "feed_forward.part.up",
-            "linear2": "feed_forward.part.down",
-            "norm1": "attention.norm",
-            "norm2": "cross.norm",
-            "norm3": "feed_forward.norm",
-        }.items():
-            name = name.replace(old, new)
-        several = "in_proj_" in name
-        for part, piece in zip("qkv", value.chunk(3)) if several else [("", value)]:
-            given[name.replace("in_proj_", f"{part}.")] = piece
-    ours.load_state_dict(given)
+    attention, cross = (Attention(16, 4, bias=True) for _ in range(2))
+    parts = attention, FeedForward(16, 32, nn.GELU()), lambda: nn.LayerNorm(16)
+    ours = copied(Block(*parts, cross=cross, norm_first=norm_first).double(), theirs)
     x, memory = torch.randn(2, 2, 7, 16, dtype=torch.float64, requires_grad=True)
     future = torch.ones(7, 7, dtype=torch.bool).triu(1)
-    expected, found = theirs(x, memory, tgt_mask=future), ours(x, memory, mask=rg.causal())
-    slope = torch.randn_like(expected)
-
-    for own, their in zip(
-        (found, *torch.autograd.grad(found, (x, memory), slope)),
-        (expected, *torch.autograd.grad(expected, (x, memory), slope)),
-    ):
-        assert torch.allclose(own, their, rtol=0, atol=1e-12)
+    found, expected = (
+        [out, *torch.autograd.grad(out.square().sum(), (x, memory))]
+        for out in (ours(x, memory, mask=rg.causal()), theirs(x, memory, tgt_mask=future))
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 # ---- what must not matter --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("positions", ("rotary", "learned", "alibi", "sinusoidal", "none"))
 @torch.no_grad()
-def test_the_future_never_changes_the_past(positions, window):
+def test_the_future_never_changes_the_past(positions):
     """Other tokens from position 6 on leave every logit before it as it was, bit for bit; they change those after."""
-    model = seeded(LanguageModel, Config(**SMALL, positions=positions, window=window))
+    model = seeded(LanguageModel, Config(**SMALL, positions=positions))
     one, other = drawn(2, 12), drawn(2, 12, seed=2)
     other[:, :6] = one[:, :6]
     before, after = model(one), model(other)
@@ -296,31 +272,20 @@ def test_targets_that_do_not_count():
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", MODELS)
-def test_gradients_reach_every_parameter(kind):
-    """Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0
+def test_a_new_model_knows_nothing_and_can_learn(kind):
+    """Before training, the loss is that of a guess, the logarithm of how many answers there are; of a tied table, near
+    it. Each parameter has a gradient that is not 0; a key's bias shifts all scores of a row alike, so its own is 0
     without rotation.
     """
     model, call = made(kind)
-    call(model)[1].backward()
-
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        if not name.endswith("part.k.bias"):
-            assert parameter.grad.abs().max() > 0, name
-
-
-@pytest.mark.parametrize("kind", MODELS)
-@torch.no_grad()
-def test_a_new_model_knows_nothing(kind):
-    """Before training, the loss is that of a guess, the logarithm of how many answers there are; of a tied table, near
-    it.
-    """
-    model, call = made(kind)
     logits, loss = call(model)
+    loss.backward()
 
     assert abs(loss - np.log(logits.shape[-1])) < (1 if getattr(model.config, "tied", False) else 0.1)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.isfinite().all(), name
+        assert name.endswith("part.k.bias") or parameter.grad.abs().max() > 0, name
 
 
 def test_dropout_falls_in_training_only():
@@ -336,10 +301,9 @@ def test_dropout_falls_in_training_only():
     assert not torch.equal(first, second) and torch.equal(model(tokens), first)
 
 
-@pytest.mark.parametrize("kind", ["gpt", "vision"])
-def test_mixed_precision_is_near(kind, recwarn):
+def test_mixed_precision_is_near(recwarn):
     """Under autocast the loss is that of float32 to 16-bit rounding, norms see float32, and gradients are finite."""
-    model, call = made(kind)
+    model, call = made("gpt")
     with torch.autocast("cpu", torch.bfloat16):
         _, loss = call(model)
     loss.backward()
@@ -362,18 +326,6 @@ def test_autocast_writes():
     texts.append(generate(model, [[1], [2]], tokens=3, greedy=True))
 
     assert {len(text) for each in texts for text in each} == {3}
-
-
-# ---- copies and files ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_config_is_plain_data(kind):
-    """Through JSON and back it is equal, and hashes alike."""
-    config = made(kind)[0].config
-    again = type(config).from_dict(json.loads(json.dumps(config.to_dict())))
-
-    assert again == config and hash(again) == hash(config)
 
 
 # ---- other senses ----------------------------------------------------------------------------------------------------

@@ -105,11 +105,9 @@ def test_generate_writes(fluent, capsys):
     assert found == {"prompt": "Round and ", "texts": [second.rstrip("\n")] * 2}
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_json_is_all_that_standard_output_holds(ranks, rhyme, tmp_path):
+def test_json_is_all_that_standard_output_holds(rhyme, tmp_path):
     """--json: sizes, and the lines of the run's log."""
-    asked = ["--out", "run", "--steps", "4", "--ranks", ranks, "--json"]
+    asked = ["--out", "run", "--steps", "4", "--json"]
     status, out, err = regard("train", str(rhyme), *asked, *FLAGS, cwd=tmp_path)
     assert status == 0 and "To generate text: regard generate run" in err, err
     found = json.loads(out)
@@ -162,8 +160,8 @@ def test_a_step_is_one_of_torchs_own():
     recipe = Recipe(steps=3, warmup=2, learning_rate=0.1, weight_decay=0.5, clip=0.7)
     steps = list(Training(model, recipe, lambda number: (model(x) - y).square().sum()))
 
-    decayed = [{"params": [theirs.weight], "weight_decay": 0.5}, {"params": [theirs.bias], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(decayed, betas=(0.9, 0.95), eps=1e-8)
+    plain = {"params": [theirs.bias], "weight_decay": 0.0}
+    optimizer = torch.optim.AdamW([{"params": [theirs.weight]}, plain], betas=(0.9, 0.95), weight_decay=0.5)
     for step, rate in zip(steps, (0.05, 0.1, 0.1), strict=True):
         optimizer.zero_grad()
         (theirs(x) - y).square().sum().backward()
@@ -236,47 +234,40 @@ def test_every_text_comes_back_byte_for_byte():
 
 
 def test_the_curve_shows_the_losses():
-    """The highest loss stands at the top on the left, evaluations are dots, no line is wider than asked, and ASCII
-    stays ASCII.
-    """
+    """Evaluations are dots, no line is wider than asked, and ASCII stays ASCII. (Its docstring shows one.)"""
     learned = [(step, 5 / step**0.5) for step in range(1, 301)]
     held = [(step, loss + 0.1) for step, loss in learned[99::100]]
-    for width in (30, 72):
-        lines = curve(learned, held, width=width, height=8)
-        assert len(lines) == 9 and max(map(len, lines)) == len(lines[-2]) == width
-        assert "".join(lines).count("●") == 3 and lines[0][6:] in "█▇" and lines[-1].split() == ["1", "300"]
+    lines = curve(learned, held, width=30, height=8)
+    assert len(lines) == 9 and max(map(len, lines)) == len(lines[-2]) == 30
+    assert "".join(lines).count("●") == 3 and lines[0][6:] in "█▇" and lines[-1].split() == ["1", "300"]
     assert "".join(curve(learned, held, unicode=False)).isascii()
-    assert curve([]) == [] and len(curve([(1, 2.0)])) == 13 and len(curve([(1, 2.0), (2, 2.0)])) == 13
+    assert curve([]) == [] and len(curve([(1, 2.0)])) == 13
 
 
 def test_the_picture_is_drawn(tmp_path):
-    """A PNG of the size that was asked for, and no draft beside it; the running mean of a constant is the constant."""
+    """A PNG of the size that was asked for, and no draft beside it."""
     drawing = pytest.importorskip("regard.models.training.curve")
     pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed")
     drawing.plot(tmp_path / "loss.png", [(1, 3.0), (2, 2.0), (3, 1.5)], [(3, 1.6)])
     content = (tmp_path / "loss.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n") and [entry.name for entry in tmp_path.iterdir()] == ["loss.png"]
     assert int.from_bytes(content[16:20], "big") == 1040
-    assert drawing.smooth([2.0] * 5, memory=0.9) == pytest.approx([2.0] * 5)
 
 
 def test_what_cannot_train_is_refused(tmp_path, rhyme):
     """Empty, binary, missing and short texts, a vocabulary too small, settings that cannot work: each a sentence, and
     no folder.
     """
-    for name, content in {"empty.txt": b" \n", "binary": b"\x7fELF\0\0", "latin": b"caf\xe9"}.items():
+    faulty = {"empty.txt": b" \n", "binary": b"\x7fELF\0\0", "latin": b"caf\xe9"}
+    for name, content in faulty.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "none").mkdir()
     out = tmp_path / "out"
-    for name, wording in (
-        ("empty.txt", "empty file"),
-        ("binary", "not a text file.*\n.*zero bytes"),
-        ("latin", "not a text file.*\n.*byte 3"),
-        ("nowhere.txt", "no such file"),
-        ("none", "no text in the folder"),
-    ):
-        with pytest.raises(Refused, match=wording):
-            run.begin(out, [tmp_path / name], TINY)
+    with pytest.raises(Refused) as caught:
+        run.begin(out, [tmp_path / name for name in (*faulty, "nowhere.txt", "none")], TINY)
+    whats = ["empty file", "not a text file", "not a text file", "no such file", "no text in the folder"]
+    assert [reason.what for reason in caught.value.reasons] == whats
+    assert "zero bytes" in str(caught.value) and "byte 3" in str(caught.value)
     with pytest.raises(Refused, match="no text"):
         run.begin(out, [], TINY)
     for wishes, wording in (
@@ -293,9 +284,6 @@ def test_what_cannot_train_is_refused(tmp_path, rhyme):
         with pytest.raises(Refused, match=wording):
             run.begin(out, [rhyme], {**TINY, **wishes})
     assert not out.exists()
-    with pytest.raises(Refused) as both:
-        text.read([tmp_path / "empty.txt", tmp_path / "binary"])
-    assert len(both.value.reasons) == 2
 
 
 def test_nothing_is_written_over(tmp_path, rhyme):

@@ -6,105 +6,87 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from queue import SimpleQueue
 
 from tests import ROOT
 from tests.mutants.sample import Mutant
 
-FIRST = 5.0  # seconds of tests in the first run for a mutant; each further run has four times as many
+SOON = 30  # so many tests run first: they are enough for most mutants
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", re.M)
 
 
 @dataclass
 class Suite:
-    """What is known of the tests: how long each takes, and how many mutants it reaches."""
+    """What is known of the tests: the seconds that each takes, and by file of the source and first line of a function,
+    the tests that call it.
+    """
 
     seconds: dict[str, float]
-    reached: dict[int, set[str]]
+    reached: dict[str, dict[int, set[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(set)))
 
-    def __post_init__(self):
-        self.breadth: dict[str, int] = {}
-        for tests in self.reached.values():
-            for test in tests:
-                self.breadth[test] = self.breadth.get(test, 0) + 1
-
-    def batches(self, number: int, mutant: Mutant, limit: float) -> list[list[str]]:
-        """The tests that reach a mutant: near ones first, then those that reach little else, in growing batches."""
-        near = mutant.path.removeprefix("src/regard/").split("/")
+    def tests(self, mutant: Mutant, limit: float) -> list[str]:
+        """The tests that reach a mutant, within a limit of seconds: near ones first, then those that take little."""
+        functions = self.reached[mutant.path]
+        # A change outside functions can be seen in each of the file.
+        tests = functions[mutant.function] if mutant.function else set().union(*functions.values())
+        source = Path(mutant.path.replace("src/regard", "tests")).parents
 
         def order(test: str):
-            folders = test.partition("::")[0].split("/")[1:-1]
-            shared = next((i for i, (x, y) in enumerate(zip(folders, near)) if x != y), min(len(folders), len(near)))
-            return -shared, self.breadth[test] * (0.05 + self.seconds[test])
+            return -len({*source} & {*Path(test.partition("::")[0]).parents}), self.seconds[test]
 
-        batches, size, whole = [[]], 0.0, 0.0
-        room = FIRST
-        for test in sorted((test for test in self.reached.get(number, ()) if test in self.seconds), key=order):
-            if size > room:
-                batches.append([])
-                size, room = 0.0, 4 * room
-            if whole > limit:
-                break
-            batches[-1].append(test)
-            size, whole = size + self.seconds[test] + 0.02, whole + self.seconds[test] + 0.02
-        return [batch for batch in batches if batch]
+        ordered = sorted(tests & self.seconds.keys(), key=order)
+        whole = accumulate(self.seconds[test] + 0.02 for test in ordered)
+        return [test for test, until in zip(ordered, whole, strict=True) if until < limit]
 
 
-def run_tests(checkout: Path, tests: list[str], timeout: float) -> tuple[int | None, str]:
-    """Runs tests of a checkout until one fails -> (status, output); None is a run that did not end."""
+def run_tests(checkout: Path, tests: list[str], timeout: float) -> str | None:
+    """Runs tests of a checkout until one fails -> what failed."""
     environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "CI": "true", "OMP_WAIT_POLICY": "passive"}
     environment["XDG_CACHE_HOME"] = str(checkout / "cache")
     listed = checkout / "tests.txt"
     listed.write_text("\n".join(tests), encoding="utf-8")
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", ""]
-    words = [sys.executable, "-m", "pytest", *options, f"@{listed}"]
-    process = subprocess.Popen(
-        words, cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "", f"@{listed}"]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    process = subprocess.Popen(words, cwd=checkout, env=environment, start_new_session=True, **piped)
     try:
         output, _ = process.communicate(timeout=timeout)
-        return process.returncode, output.decode(errors="replace")
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        return None, ""
+        return f"no end of {tests[0]}"
+    if process.returncode:
+        failed = FAILED.search(output)
+        return failed[1] if failed else f"status {process.returncode} of {tests[0]}"
+    return None
 
 
-def judge(checkout: Path, number: int, mutant: Mutant, suite: Suite, limit: float) -> tuple[str, str]:
+def judge(checkout: Path, mutant: Mutant, suite: Suite, limit: float) -> tuple[str, str]:
     """(noticed, by what): `yes` and the test that failed, `no`, or `unreached`."""
     path = checkout / mutant.path
     source = path.read_bytes()
-    batches = suite.batches(number, mutant, limit)
+    tests = suite.tests(mutant, limit)
     path.write_bytes(mutant.applied(source))
     try:
-        for batch in batches:
-            timeout = 120 + 8 * sum(suite.seconds[test] for test in batch)
-            status, output = run_tests(checkout, batch, timeout)
-            if status != 0:
-                failed = FAILED.search(output)
-                return "yes", failed[1] if failed else f"status {status} of {batch[0]}"
+        for some in filter(None, (tests[:SOON], tests[SOON:])):
+            if failed := run_tests(checkout, some, timeout=120 + 8 * sum(suite.seconds[test] for test in some)):
+                return "yes", failed
     finally:
         path.write_bytes(source)
-    return ("no", f"{sum(map(len, batches))} tests") if batches else ("unreached", "")
+    return ("no", f"{len(tests)} tests") if tests else ("unreached", "")
 
 
 def run(folder: Path, mutants: dict[int, Mutant], suite: Suite, limit: float, workers: int, note) -> None:
     """Judges all mutants, several at a time; `note(number, noticed, by)` hears of each."""
-    checkouts: SimpleQueue[Path] = SimpleQueue()
-    for number in range(workers):
-        checkout = folder / f"checkout-{number}"
-        left_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
-        shutil.copytree(ROOT, checkout, ignore=left_out, dirs_exist_ok=True)
-        checkouts.put(checkout)
+    waiting = iter(mutants.items())
+    left_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
 
-    def one(number: int) -> None:
-        checkout = checkouts.get()
-        try:
-            note(number, *judge(checkout, number, mutants[number], suite, limit))
-        finally:
-            checkouts.put(checkout)
+    def work(worker: int) -> None:
+        checkout = shutil.copytree(ROOT, folder / f"checkout-{worker}", ignore=left_out, dirs_exist_ok=True)
+        for number, mutant in waiting:
+            note(number, *judge(checkout, mutant, suite, limit))
 
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, mutants))
+        list(pool.map(work, range(workers)))

@@ -3,28 +3,30 @@
 import ast
 import copy
 import random
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from tests import ROOT
 
 PACKAGE = ROOT / "src/regard"
-
-COMPARISONS = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
-OPERATORS = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
-    ast.LShift: ast.RShift, ast.RShift: ast.LShift,
-}  # fmt: skip
+PAIRS = [
+    (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn),
+    (ast.Add, ast.Sub), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift), (ast.And, ast.Or),
+]  # fmt: skip
+OTHER = {ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
+OTHER |= dict(PAIRS) | {y: x for x, y in PAIRS}
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the bytes from `start` to `end` of a file are replaced."""
+    """One change: what a file has at `start` is replaced.
+
+    function: the first line of the function around it, 0 if there is none
+    """
 
     path: str
     line: int
@@ -32,11 +34,12 @@ class Mutant:
     before: str
     after: str
     start: int
-    end: int
+    function: int
 
     def applied(self, source: bytes) -> bytes:
-        assert source[self.start : self.end].decode() == self.before, "the source is not the one that was sampled"
-        return source[: self.start] + self.after.encode() + source[self.end :]
+        before, rest = self.before.encode(), source[self.start :]
+        assert rest.startswith(before), "the source is not the one that was sampled"
+        return source[: self.start] + self.after.encode() + rest.removeprefix(before)
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -44,13 +47,10 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     new = copy.copy(node)
     match node:
         case ast.Compare(ops=[operator]):
-            new.ops = [COMPARISONS[type(operator)]()]
+            new.ops = [OTHER[type(operator)]()]
             yield "comparison", new
-        case ast.BinOp(op=operator) if type(operator) in OPERATORS:
-            new.op = OPERATORS[type(operator)]()
-            yield "operator", new
-        case ast.BoolOp(op=operator):
-            new.op = ast.And() if isinstance(operator, ast.Or) else ast.Or()
+        case ast.BinOp(op=operator) | ast.BoolOp(op=operator) if type(operator) in OTHER:
+            new.op = OTHER[type(operator)]()
             yield "operator", new
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield "operator", operand
@@ -69,49 +69,42 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "statement", ast.Pass()
 
 
-def _code(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that compute: no annotations, and no f-strings, whose places Python 3.11 does not know."""
+def code(tree: ast.AST, function: int = 0) -> Iterator[tuple[ast.AST, int]]:
+    """The nodes that compute, and the first line of the function around each: no annotations, and no f-strings, whose
+    places Python 3.11 does not know.
+    """
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr | ast.FormattedValue):
-                yield child
-                yield from _code(child)
+                yield child, function
+                first = [each.lineno for each in (*child.decorator_list, child)] if isinstance(child, FUNCTION) else []
+                yield from code(child, min(first, default=function))
 
 
 def mutants(path: Path) -> list[Mutant]:
     """Every change of a file."""
     source = path.read_bytes()
-    starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    starts = list(accumulate(map(len, source.splitlines(keepends=True)), initial=0))
     found = []
-    for node in _code(ast.parse(source)):
+    for node, function in code(ast.parse(source)):
         for kind, new in changes(node):
-            start = starts[node.lineno - 1] + node.col_offset
-            end = starts[node.end_lineno - 1] + node.end_col_offset
+            start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             before, after = source[start:end].decode(), ast.unparse(new)
-            if not isinstance(new, ast.Pass | ast.Constant):
-                after = f"({after})"
-            if ast.dump(ast.parse(ast.unparse(node))) != ast.dump(ast.parse(ast.unparse(new))):
+            if ast.unparse(node) != after:
+                after = after if isinstance(new, ast.Pass | ast.Constant) else f"({after})"
                 name = path.relative_to(ROOT).as_posix()
-                found.append(Mutant(name, node.lineno, kind, before, after, start, end))
+                found.append(Mutant(name, node.lineno, kind, before, after, start, function))
     return found
 
 
 def sample(count: int, seed: int) -> list[Mutant]:
     """A sample: packages by their size, kinds of changes evenly."""
     draw = random.Random(seed)
-    packages: dict[str, list[Mutant]] = {}
+    kinds = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
-        package = path.relative_to(PACKAGE).parts[0]
-        packages.setdefault(package if package.isidentifier() else "", []).extend(mutants(path))
-    whole = sum(map(len, packages.values()))
-    chosen = []
-    for all_of in packages.values():
-        kinds = sorted({mutant.kind for mutant in all_of})
-        for _ in range(max(1, round(count * len(all_of) / whole))):
-            kind = draw.choice(kinds)
-            chosen.append(draw.choice([mutant for mutant in all_of if mutant.kind == kind]))
-    return sorted(set(chosen), key=lambda mutant: (mutant.path, mutant.start, mutant.kind))
+        for mutant in mutants(path):
+            kinds[mutant.kind].append(mutant)
+    chosen = {draw.choice(kinds[draw.choice(sorted(kinds))]) for _ in range(count)}
+    return sorted(chosen, key=lambda mutant: (mutant.path, mutant.start, mutant.kind))

@@ -1,14 +1,20 @@
-"""A plugin of pytest that writes how long each test took, and how it ended, to $REGARD_REACH/times.jsonl."""
+"""A plugin of pytest that writes how many seconds each test took that passed, to $REGARD_REACH/times.json."""
 
 import json
 import os
+from collections import defaultdict
+from pathlib import Path
 
-_FILE = os.path.join(os.environ["REGARD_REACH"], "times.jsonl")
+seconds, failed = defaultdict(float), set()
 
 
 def pytest_runtest_logreport(report):
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return  # the process that started the workers hears of each test
-    with open(_FILE, "a", encoding="utf-8") as file:
-        json.dump([report.nodeid, report.when, report.outcome, round(report.duration, 4)], file)
-        file.write("\n")
+    seconds[report.nodeid] += report.duration
+    if report.outcome != "passed":
+        failed.add(report.nodeid)
+
+
+def pytest_sessionfinish():
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # the process that started the workers hears of each test
+        passed = {test: time for test, time in seconds.items() if test not in failed}
+        Path(os.environ["REGARD_REACH"], "times.json").write_text(json.dumps(passed))

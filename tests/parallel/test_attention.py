@@ -8,43 +8,13 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context import on_devices
-from regard.parallel.context.attention import over
 from regard.parallel.place import LAYOUTS
-from tests.parallel.ranks import on_ranks
-from tests.parallel.steps import equal, in_one_process, step
+from tests.parallel.steps import compared
 from tests.support.lanes import examples
 
 torch = pytest.importorskip("torch")
 PLACEMENTS = [*LAYOUTS, "excess"]
 DTYPES = ["float32", "bfloat16", "float16"]
-
-
-def compared(ranks, placement, shape, dtype, rules, learned=(), mask=None, poison=False):
-    """Fails unless every rank has the bits of one process. rules(*learned) -> arguments; mask: of the placement."""
-    B, H, G, N, D, E = shape
-    torch.manual_seed(0)
-    shapes = (B, H, N, D), (B, G, N, D), (B, G, N, E), (B, H, N, E)
-    q, k, v, dout = (torch.randn(each).to(getattr(torch, dtype)) for each in shapes)
-    dlse = torch.randn(B, H, N)
-    if poison:
-        k[..., 300, :], v[..., 400, 2] = float("nan"), float("inf")
-    expected = step(lambda q, k, v, *more: in_one_process(q, k, v, rules(*more)), (q, k, v, *learned), (dout, dlse))
-    sizes = {"heads": H, "key_heads": G, "depth": D, "value_depth": E}
-    mask = rules(*learned).mask if mask is None else mask
-    place = rp.place(N, ranks=ranks, mask=mask, among=placement and (placement,), **sizes)
-
-    def work(transport):
-        mine = [place.shard(each, axis=2, rank=transport.rank) for each in (q, k, v, dout, dlse)]
-
-        def call(q, k, v, *more):
-            return over(transport, (q, k, v), place, rules(*more))
-
-        return step(call, (*mine[:3], *learned), mine[3:])
-
-    for rank, found in enumerate(on_ranks(ranks, work)):
-        wanted = [place.shard(each, axis=2, rank=rank) for each in expected[:5]] + expected[5:]
-        for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
-            assert equal(one, other), (rank, number, (one != other).sum())
 
 
 @pytest.mark.spread

@@ -8,39 +8,10 @@ from regard.common.errors import Refused
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over_heads
 from regard.parallel.exchange.alone import Alone
-from tests.parallel.ranks import on_mesh, on_ranks
-from tests.parallel.steps import in_one_process, step
+from tests.parallel.ranks import on_ranks
+from tests.parallel.steps import compared
 
 torch = pytest.importorskip("torch")
-
-
-def compared(rows, parts, shape, rules, sinks=()):
-    """Fails unless each rank of rows × parts has the bits of one process; dk and dv to a rounding where ranks share a
-    key head.
-    """
-    H, G, N, D = shape
-    torch.manual_seed(0)
-    q, k, v, dout = (torch.randn(heads, N, D) for heads in (H, G, G, H))
-    dlse = torch.randn(H, N)
-    expected = step(lambda q, k, v, *more: in_one_process(q, k, v, rules(*more)), (q, k, v, *sinks), (dout, dlse))
-    place = rp.place(N, ranks=rows, mask=rules(*sinks).mask, among=("zigzag",))
-
-    def shares(tensors, row, part):
-        return [place.shard(each, axis=1, rank=row, part=part, parts=parts) for each in tensors]
-
-    def work(transport, others):
-        mine = shares((q, k, v, dout, dlse), transport.rank, others.rank)
-        rank = transport if rows > 1 else Alone()
-
-        def call(q, k, v, *more):
-            return over_heads(rank, others, (q, k, v), place, rules(*more))
-
-        return step(call, (*mine[:3], *sinks), mine[3:])
-
-    for (row, part), found in on_mesh(rows, parts, work).items():
-        for number, (one, other) in enumerate(zip(found, shares(expected[:5], row, part) + expected[5:], strict=True)):
-            near = 1e-5 if parts > G and number in (3, 4) else 0
-            torch.testing.assert_close(one, other, rtol=near, atol=near)
 
 
 @pytest.mark.one_in(2)
@@ -52,12 +23,12 @@ def test_the_bits_of_one_process(rows, heads):
     def rules(sinks):
         return Arguments(mask, rg.alibi(10), sinks=sinks, dropout=0.1, seed=4)
 
-    compared(rows, heads, (10, 5, 1500, 16), rules, [torch.linspace(-1, 1, 10)])
+    compared(rows, "zigzag", (1, 10, 5, 1500, 16, 8), "float32", rules, [torch.linspace(-1, 1, 10)], parts=heads)
 
 
 def test_more_ranks_than_key_heads():
     """A key head goes to two ranks, and its gradient is the sum of theirs: equal to a rounding."""
-    compared(1, 3, (4, 1, 700, 8), lambda: Arguments(rg.causal()))
+    compared(1, "zigzag", (1, 4, 1, 700, 8, 8), "float32", lambda: Arguments(rg.causal()), parts=3)
 
 
 def test_what_does_not_fit_is_refused_on_all():

@@ -11,7 +11,7 @@ from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over
 from regard.parallel.whole_tables import gathered
 from tests.parallel.ranks import on_ranks, refusal
-from tests.parallel.steps import in_one_process, step
+from tests.parallel.steps import compared
 from tests.support.engines import normal
 
 TOKENS = 700  # six pages: of eight ranks, some are empty
@@ -42,30 +42,14 @@ def test_the_parts_of_all_ranks_are_the_whole(ranks, dtype):
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_rules_read_them_and_learned_parts_receive_their_gradients(ranks):
     """Documents, a learned gate of each key and a learned bias of each row: the bits of one process."""
-    place = placed(ranks)
-    document = torch.from_numpy(np.repeat([0, 1, 2], [100, 350, 250]))
-    shapes = (4, TOKENS, 8), (2, TOKENS, 8), (2, TOKENS, 8), (TOKENS,), (4, TOKENS)
-    tensors = [torch.from_numpy(normal(*shape, seed=seed)) for seed, shape in enumerate(shapes)]
-    douts = [torch.from_numpy(normal(*shape, seed=9)) for shape in (shapes[0], shapes[4])]
+    document = np.repeat([0, 1, 2], [100, 350, 250])
 
-    def rules(document, gate, height):
+    def rules(gate, height):
         score = rg.score + rg.table(gate)[rg.key] * rg.table(height)[rg.head, rg.query]
         return Arguments(rg.causal() & rg.documents(document), score)
 
-    def own(arrays, axes, rank):
-        return [place.shard(each, axis=axis, rank=rank) for each, axis in zip(arrays, axes, strict=True)]
-
-    def work(transport):
-        def call(q, k, v, *learned):
-            held = *own([document], [0], transport.rank), *learned
-            whole = (gathered(transport, each, place, axis) for each, axis in zip(held, (0, 0, 1), strict=True))
-            return over(transport, (q, k, v), place, rules(*whole))
-
-        return step(call, own(tensors, (1, 1, 1, 0, 1), transport.rank), own(douts, (1, 1), transport.rank))
-
-    expected = step(lambda q, k, v, *more: in_one_process(q, k, v, rules(document, *more)), tensors, douts)
-    for rank, found in enumerate(on_ranks(ranks, work)):
-        assert all(map(torch.equal, found, own(expected, (1, 1, 1, 1, 1, 0, 1), rank)))
+    learned = [torch.from_numpy(normal(*shape)) for shape in ((TOKENS,), (4, TOKENS))]
+    compared(ranks, None, (1, 4, 2, TOKENS, 8, 8), "float32", rules, learned, rg.causal(), axes=(0, 1))
 
 
 def test_what_differs_is_refused_on_every_rank():

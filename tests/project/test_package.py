@@ -91,51 +91,29 @@ def test_what_a_package_index_shows(wheel):
     assert [page for page in pages if not (ROOT / "docs" / page.replace(".html", ".md")).is_file()] == []
 
 
-@pytest.mark.sweep  # installs into a new environment; the workflow of the wheel computes in one, too
-def test_the_wheel_alone_computes_and_explains(alone, tmp_path):
-    """Without torch regard computes and explains, and its command lists what it can do."""
-    shown = run(alone, "-c", USE, cwd=tmp_path, env=clean(tmp_path))
-
-    assert "engine  jit" in shown and "mask    key <= query" in shown
-    assert "look" in run(alone.parent / "regard", "--help", cwd=tmp_path, env=clean(tmp_path))
-
-
-# What needs an extra, by the extra, as arguments of regard.
-NEED_AN_EXTRA = {
-    "look": ["look hello", "look hello --serve", "look hello --out page.html", "audit"],
-    "hf": ["cost gpt2", "cost gpt2 --over 8,16 --plot plot.png"],
-    "learn": ["learn --serve", "learn --watch"],
-    "train": ["train words.txt", "generate hello", "classify hello", "plan --tokens 99 --ranks 2 --figure plan.png"],
+# The extra that a command needs, in which only the wheel is; tests/common/test_bare_install.py has the calls in Python.
+EXTRAS = {
+    **dict.fromkeys(["look hello", "look hello --serve", "look hello --out page.html", "audit"], "look"),
+    **dict.fromkeys(["cost gpt2", "cost gpt2 --over 8,16 --plot plot.png"], "hf"),
+    **dict.fromkeys(["learn --serve", "learn --watch"], "learn"),
+    **dict.fromkeys(["train words.txt", "generate hello", "classify hello"], "train"),
+    "plan --tokens 99 --ranks 2 --figure plan.png": "train",
+    **dict.fromkeys(["look run", "audit run", "learn", "learn --slides 1", "plan --tokens 99 --ranks 2"]),
 }
-NEED_NONE = ["look run", "audit run", "learn", "learn --slides 1", "plan --tokens 99 --ranks 2", "conform --help"]
 
 
 @pytest.mark.sweep  # installs into a new environment; the workflow of the wheel computes in one, too
-def test_the_wheel_alone_says_which_extra_is_missing(alone, tmp_path):
-    """Commands run without torch, or say before they compute what to install; so do imports and calls in Python."""
-    env = clean(tmp_path)
-    run(alone, "-c", "import regard as rg; rg.look([[[1.0]]], k=[[[1.0]]]).save('run')", cwd=tmp_path, env=env)
-
-    def said(*command):
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, env=env, input="")
-        return done.returncode, done.stdout + done.stderr
-
-    for extra, commands in NEED_AN_EXTRA.items():
-        for command in commands:
-            status, text = said(alone.parent / "regard", *command.split())
-            assert status == 2 and f"pip install 'regard[{extra}]'" in text and "Traceback" not in text, (command, text)
-    for command in NEED_NONE:
-        status, text = said(alone.parent / "regard", *command.split())
-        assert status == 0 and "Traceback" not in text, (command, text)
-    for extra, code in (
-        ("torch", "import regard.torch"),
-        ("torch", "import regard.torch.layers"),
-        ("look", "import regard as rg; rg.audit()"),
-        ("look", "import regard as rg; rg.look('a text')"),
-        ("look", "import regard as rg; rg.heatmap(rg.look([[[1.0]]], k=[[[1.0]]]).calls[0])"),
-    ):
-        _, text = said(alone, "-c", code)
-        assert text.splitlines()[-1].strip() == f"fix       pip install 'regard[{extra}]'", (code, text)
+def test_the_wheel_alone_computes_or_says_which_extra_is_missing(alone, tmp_path):
+    """Calls and commands run without torch, or say before they compute what to install."""
+    here = {"cwd": tmp_path, "env": clean(tmp_path)}
+    run(alone, "-c", "import regard as rg; rg.look([[[1.0]]], k=[[[1.0]]]).save('run')", **here)
+    assert "engine  jit" in run(alone, "-c", USE, **here)
+    for command, extra in EXTRAS.items():
+        words = [alone.parent / "regard", *command.split()]
+        done = subprocess.run(words, capture_output=True, text=True, input="", **here)
+        text = done.stdout + done.stderr
+        assert done.returncode == (2 if extra else 0) and "Traceback" not in text, (command, text)
+        assert not extra or f"pip install 'regard[{extra}]'" in text, (command, text)
     assert {each.name for each in tmp_path.iterdir()} == {"attention-course", "attention.html", "run", "slides-01.html"}
 
 

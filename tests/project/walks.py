@@ -7,8 +7,6 @@ and returns alike; climbs counts those among them that lead to a package on a hi
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import sys
 from collections.abc import Callable
@@ -74,30 +72,17 @@ def works() -> dict[str, Callable[[], object]]:
     llama = AutoModel.from_config(config, attn_implementation="regard").eval()
     tokens = torch.arange(12)[None]
 
-    def numpy():
-        # Another mask in every call, so that it is planned and not only repeated.
-        return rg.attention(q, k, v, mask=rg.causal() & rg.window(int(random.integers(8, 60))))
-
-    def autograd():
-        rg.attention(*tensors, mask=rg.causal() & rg.window(9)).sum().backward()
-
-    def transformers():
-        with torch.no_grad():
-            llama(tokens)
-
-    def look():
-        return page(rg.look(None, "The cat sat."))
-
-    def audit():
-        with contextlib.redirect_stdout(io.StringIO()):
-            return rg.audit(llama, inputs={"input_ids": tokens})
-
     return {
-        "`rg.attention`, NumPy, a new mask": numpy,
-        "`rg.attention` with torch's autograd": autograd,
-        "a transformers model on `regard.torch.hf`": transformers,
-        "`rg.look`, to the page": look,
-        "`rg.audit`, to the findings": audit,
+        # Another mask in every call, so that it is planned and not only repeated.
+        "`rg.attention`, NumPy, a new mask": lambda: rg.attention(
+            q, k, v, mask=rg.causal() & rg.window(int(random.integers(8, 60)))
+        ),
+        "`rg.attention` with torch's autograd": lambda: (
+            rg.attention(*tensors, mask=rg.causal() & rg.window(9)).sum().backward()
+        ),
+        "a transformers model on `regard.torch.hf`": torch.no_grad()(lambda: llama(tokens)),
+        "`rg.look`, to the page": lambda: page(rg.look(None, "The cat sat.")),
+        "`rg.audit`, to the findings": lambda: rg.audit(llama, inputs={"input_ids": tokens}),
     }
 
 

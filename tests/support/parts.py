@@ -10,7 +10,7 @@ class Part:
     """Some entries of the batch and some groups of heads of a call, and their arguments."""
 
     def __init__(self, kwargs, entries: slice, groups: slice):
-        q, k, v = (kwargs[name].reshape((1,) * (4 - kwargs[name].ndim) + kwargs[name].shape) for name in "qkv")
+        q, k, v = (four(kwargs)[name] for name in "qkv")
         ratio = q.shape[1] // k.shape[1]
         heads = slice(groups.start * ratio, groups.stop * ratio)
         own = slice(None) if k.shape[0] == 1 else entries

@@ -1,9 +1,7 @@
 """Positions equal their formulas and transformers' numbers, and mean what they say: distances, not places."""
 
-import copy
 import pickle
 import runpy
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +11,6 @@ import torch
 import regard as rg
 from regard.language.expr import score as the_score
 from regard.torch import attention
-from regard.torch.layers import Attention
 from regard.torch.positions import (
     NTK,
     ALiBi,
@@ -21,19 +18,15 @@ from regard.torch.positions import (
     DynamicNTK,
     Learned,
     LongRoPE,
-    Position,
     Relative,
     Rotary,
     Sinusoidal,
     YaRN,
 )
 from tests import ROOT
+from tests.support.tensors import normal
 
 DEPTH, TRAINED = 16, 64
-
-
-def normal(*shape, dtype=torch.float32, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 # ---- added to the tokens ---------------------------------------------------------------------------------------------
@@ -51,21 +44,14 @@ def test_sinusoidal_positions_are_those_of_the_paper(d_model):
 
 @pytest.mark.parametrize("kind", [Sinusoidal(8), Learned(20, 8)], ids=["sinusoidal", "learned"])
 def test_positions_are_added_to_the_tokens_of_each_entry(kind):
-    """Entries of a batch that stand elsewhere get what they would get alone."""
+    """Entries of a batch that stand elsewhere get what they would get alone; row p of a table is added at place p."""
     x, places = normal(2, 3, 8), torch.tensor([[0, 1, 2], [7, 7, 0]])
     alone = torch.cat([kind.embed(x[b : b + 1], places[b]) for b in range(2)])
 
     assert torch.equal(kind.embed(x, places), alone)
     assert not torch.equal(alone[0], alone[1])
-
-
-def test_learned_positions_read_their_table():
-    """Row p of the weight is added at position p, and only the rows that were read get gradients."""
-    kind = Learned(5, 4)
-    kind.embed(torch.zeros(1, 2, 4), torch.tensor([3, 1])).sum().backward()
-
-    assert torch.equal(kind.embed(torch.zeros(1, 1, 4), torch.tensor([3]))[0, 0], kind.weight[3])
-    assert kind.weight.grad.sum(1).tolist() == [0, 4, 0, 4, 0]
+    if isinstance(kind, Learned):
+        assert torch.equal(alone[1], x[1] + kind.weight[places[1]])
 
 
 # ---- rotary ----------------------------------------------------------------------------------------------------------
@@ -74,6 +60,7 @@ ORIGINAL = {"original_max_position_embeddings": TRAINED}
 YARN = {"rope_type": "yarn", "factor": 4.0, **ORIGINAL}
 CONFIGS = {
     "default": {"rope_type": "default"},
+    "a part of each head": {"rope_type": "default", "partial_rotary_factor": 0.25},
     "linear": {"rope_type": "linear", "factor": 3.0},
     "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "yarn": YARN,
@@ -96,33 +83,40 @@ def odd(kind, **more):
     return SimpleNamespace(head_dim=DEPTH, max_position_embeddings=8, rope_parameters={"rope_type": kind, **more})
 
 
-def llama(parameters):
-    return pytest.importorskip("transformers").LlamaConfig(
+def by_model(name):
+    return pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
+
+
+def kept(model, parameters):
+    """The configuration of a model of transformers with these rotary positions, and its module."""
+    config = getattr(pytest.importorskip("transformers"), f"{model}Config")(
         hidden_size=4 * DEPTH,
         num_attention_heads=4,
         max_position_embeddings=TRAINED,
-        rope_parameters={"rope_theta": 10000.0} | parameters,
+        rope_parameters={"rope_theta": 5000.0} | parameters,
     )
+    return config, by_model(config.model_type)
 
 
-@pytest.mark.parametrize("length", [TRAINED // 2, 3 * TRAINED], ids=["short", "long"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_rotary_numbers_are_those_of_transformers(name, length):
-    """For every kind of scaling, before and beyond the trained length: bit for bit, positions shared or one row per
-    entry.
+def test_rotary_numbers_are_those_of_transformers(name):
+    """For every kind of scaling, before and beyond the trained length, bit for bit, positions shared or one row per
+    entry; a short text after a long one is as before. GPT-NeoX turns the share of each head that its config names.
     """
-    theirs = pytest.importorskip("transformers.models.llama.modeling_llama")
-    config = llama(CONFIGS[name])
-    q, places = normal(2, 4, length, DEPTH), torch.arange(length)
-    expected, _ = theirs.apply_rotary_pos_emb(q, q, *theirs.LlamaRotaryEmbedding(config)(q, places[None]))
-
-    for given in (places, places.expand(2, -1)):
-        assert torch.equal(Rotary.from_config(config).rotate(q, given), expected)
+    model = "GPTNeoX" if "partial_rotary_factor" in CONFIGS[name] else "Llama"
+    config, theirs = kept(model, CONFIGS[name])
+    ours = Rotary.from_config(config)
+    for length in (TRAINED // 2, 3 * TRAINED, TRAINED // 2):
+        q, places = normal(2, 4, length, DEPTH), torch.arange(length)
+        angles = getattr(theirs, f"{model}RotaryEmbedding")(config)(q, places[None])
+        expected, _ = theirs.apply_rotary_pos_emb(q, q, *angles)
+        for given in (places, places.expand(2, -1)):
+            assert torch.equal(ours.rotate(q, given), expected)
 
 
 def test_interleaved_rotary_numbers_are_those_of_transformers():
     """GPT-J turns neighbours, and only a part of each head."""
-    theirs = pytest.importorskip("transformers.models.gptj.modeling_gptj")
+    theirs = by_model("gptj")
     q, places = normal(2, 10, 4, DEPTH), torch.arange(10)
     sin, cos = theirs.create_sinusoidal_positions(10, DEPTH // 2)[None].chunk(2, dim=-1)
     turned = theirs.apply_rotary_pos_emb(q[..., : DEPTH // 2], sin, cos)
@@ -134,26 +128,12 @@ def test_interleaved_rotary_numbers_are_those_of_transformers():
     assert torch.equal(ours[..., DEPTH // 2 :], expected[..., DEPTH // 2 :])
 
 
-def test_partial_rotary_numbers_are_those_of_transformers():
-    """GPT-NeoX turns the share of each head that its config names."""
-    theirs = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
-    config = pytest.importorskip("transformers").GPTNeoXConfig(
-        hidden_size=4 * DEPTH,
-        num_attention_heads=4,
-        rope_parameters={"rope_type": "default", "partial_rotary_factor": 0.25, "rope_theta": 5000.0},
-    )
-    q, places = normal(2, 4, 10, DEPTH), torch.arange(10)
-    expected, _ = theirs.apply_rotary_pos_emb(q, q, *theirs.GPTNeoXRotaryEmbedding(config)(q, places[None]))
-
-    assert torch.equal(Rotary.from_config(config).rotate(q, places), expected)
-
-
 def test_a_config_of_an_older_release_is_read():
     """rope_theta and rope_scaling beside each other mean what rope_parameters means."""
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": TRAINED}
-    old = SimpleNamespace(**sizes, rope_theta=10000.0, rope_scaling={"type": "linear", "factor": 3.0})
+    old = SimpleNamespace(**sizes, rope_theta=5000.0, rope_scaling={"type": "linear", "factor": 3.0})
 
-    assert repr(Rotary.from_config(old)) == repr(Rotary.from_config(llama(CONFIGS["linear"])))
+    assert repr(Rotary.from_config(old)) == repr(Rotary.from_config(kept("Llama", CONFIGS["linear"])[0]))
 
 
 def test_layers_of_two_kinds_have_angles_of_their_own():
@@ -167,38 +147,17 @@ def test_layers_of_two_kinds_have_angles_of_their_own():
             Rotary.from_config(config, layer_type=wanted)
 
 
-def test_ntk_leaves_the_fastest_pair_and_slows_the_slowest_by_the_factor():
-    """This is how the larger base is chosen."""
-    plain, scaled = Rotary(DEPTH), Rotary(DEPTH, scaling=NTK(4.0))
-    ratio = plain.frequencies / scaled.frequencies
-
-    assert ratio[0] == 1
-    assert ratio[-1].item() == pytest.approx(4, rel=1e-6)
-
-
-def test_dynamic_ntk_forgets_what_came_before():
-    """The frequencies of a call depend on its own positions: a short text after a long one is as before."""
-    rotary, x = Rotary(DEPTH, scaling=DynamicNTK(2.0, TRAINED)), normal(1, 1, 10, DEPTH)
-    before = rotary.rotate(x, torch.arange(10))
-    long = rotary.rotate(x, torch.arange(10) + 5 * TRAINED)
-
-    assert torch.equal(rotary.rotate(x, torch.arange(10)), before)
-    assert not torch.equal(long, Rotary(DEPTH).rotate(x, torch.arange(10) + 5 * TRAINED))
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: m.bfloat16(),
         lambda m: m.half().float(),
-        copy.deepcopy,
         lambda m: pickle.loads(pickle.dumps(m)),
         lambda m: m.to("meta").to_empty(device="cpu"),
     ],
-    ids=["bfloat16", "half and back", "deepcopy", "pickle", "meta"],
+    ids=["half and back", "pickle", "meta"],
 )
 def test_no_digit_of_the_angles_is_lost(change):
-    """Converted, copied, pickled or made on the meta device, a module turns by the same angles, and has no state to
+    """Converted, pickled or made on the meta device, a module turns by the same angles, and has no state to
     load.
     """
     rotary, x, places = Rotary(DEPTH, scaling=YaRN(4, TRAINED)), normal(1, 2, 9, DEPTH), torch.arange(9) + 10_000
@@ -209,9 +168,9 @@ def test_no_digit_of_the_angles_is_lost(change):
     assert not changed.state_dict()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_angles_are_exact_for_16_bits_too(dtype):
+def test_angles_are_exact_for_16_bits_too():
     """At position 10000 a 16-bit rotation is as near to the exact one as rounding cosine, sine and products allows."""
+    dtype = torch.bfloat16
     x, places = normal(1, 2, 9, DEPTH).to(dtype), torch.arange(9) + 10_000
     exact = Rotary(DEPTH).rotate(x.double(), places)
     with torch.autocast("cpu", dtype=dtype):
@@ -246,11 +205,9 @@ def test_a_rotation_after_inference_can_be_trained():
     assert x.grad.abs().sum() > 0
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.parametrize("scaling", [None, DynamicNTK(2.0, 4)], ids=lambda scaling: type(scaling).__name__)
-def test_a_rotation_can_be_compiled_and_transformed(scaling):
+def test_a_rotation_can_be_compiled_and_transformed():
     """torch.compile takes it as one graph for every length, and torch.func maps and differentiates it."""
-    rotary, x = Rotary(DEPTH, scaling=scaling), normal(2, 3, 7, DEPTH)
+    rotary, x = Rotary(DEPTH, scaling=DynamicNTK(2.0, 4)), normal(2, 3, 7, DEPTH)
     compiled = torch.compile(rotary.rotate, fullgraph=True, dynamic=True, backend="eager")
 
     for n in (3, 7):
@@ -259,17 +216,13 @@ def test_a_rotation_can_be_compiled_and_transformed(scaling):
     alone = [rotary.rotate(x[b : b + 1], torch.arange(7) + 7 * b) for b in range(2)]
     assert torch.equal(mapped, torch.cat(alone))
     gradient = torch.func.grad(lambda x: rotary.rotate(x, torch.arange(7)).square().sum() / 2)(x)
-    assert torch.allclose(gradient, x * rotary.scaling.magnitude**2, atol=1e-5)
+    assert torch.allclose(gradient, x, atol=1e-5)
 
 
 # ---- added to the scores ---------------------------------------------------------------------------------------------
 
 
 DISTANCE = torch.arange(40) - torch.arange(40)[:, None]
-
-
-def by_model(name):
-    return pytest.importorskip(f"transformers.models.{name}.modeling_{name}")
 
 
 def t5s(weight, bidirectional):
@@ -307,50 +260,9 @@ def test_scores_have_the_bias_of_the_models(kind, causal, bias):
 
 @pytest.mark.parametrize("kind", [ALiBi(4), Buckets(4), Relative(4, 3)], ids=lambda kind: type(kind).__name__)
 def test_a_rule_is_the_same_in_every_call(kind):
-    """Two calls build one expression, so what was planned and compiled for it is found again; copies mean the same."""
-    q = normal(1, 4, 9, 8)
-    first, *others = (
-        attention(q, q, q, score=each.score(the_score), engine="reference")
-        for each in (kind, copy.deepcopy(kind), pickle.loads(pickle.dumps(kind)))
-    )
-
+    """Two calls build one expression, so what was planned and compiled for it serves again."""
     assert kind.score(the_score) is kind.score(the_score)
-    assert all(torch.equal(other, first) for other in others)
     assert repr(kind.score(rg.softcap(5.0))).startswith("5.0 * tanh(score / 5.0)")
-
-
-# ---- in a layer ------------------------------------------------------------------------------------------------------
-
-KINDS = {
-    "none": lambda: None,
-    "rotary": lambda: Rotary(8),
-    "alibi": lambda: ALiBi(4),
-    "buckets": lambda: Buckets(4, 8),
-    "relative": lambda: Relative(4, 6),
-}
-
-
-def layer_with(kind):
-    torch.manual_seed(0)
-    layer = Attention(32, 4, positions=kind).double()
-    layer.attend = partial(attention, engine="reference")
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return layer
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", KINDS)
-def test_with_positions_the_order_counts_and_the_beginning_does_not(name):
-    """Rows in another order give the same results without positions and others with them, but rows that all move along
-    a packed sequence give the same.
-    """
-    layer, x, order = layer_with(KINDS[name]()), normal(2, 10, 32, dtype=torch.float64), torch.randperm(10)
-    behind = torch.cat((normal(2, 7, 32, dtype=torch.float64, seed=1), x), dim=1)
-    alone = layer(x)
-
-    assert torch.allclose(layer(x[:, order]), alone[:, order], atol=1e-3) == (name == "none")
-    assert torch.allclose(layer(behind, mask=rg.documents(lengths=[7, 10]))[:, 7:], alone, atol=1e-9)
 
 
 def test_the_example_shows_that_only_distances_count(capsys):
@@ -367,10 +279,9 @@ def test_the_example_shows_that_only_distances_count(capsys):
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "odd depth": (lambda: Rotary(5), "the rotated depth is not even.*5 components"),
     "all at once": (
         lambda: Rotary(5, base=0.0, scaling="yarn"),
-        r"(?s)not even.*base is too small.*scaling has an unsupported type",
+        r"(?s)not even.*5 components.*base is too small.*scaling has an unsupported type",
     ),
     "fraction": (lambda: Rotary(8, fraction=1.5), "fraction is not between 0 and 1"),
     "scale": (lambda: YaRN(0.0, -1), "(?s)factor is not a positive.*trained_length is not a positive"),
@@ -381,7 +292,6 @@ REFUSED = {
         lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(2)),
         r"positions do not fit x.*\(2,\).*\(3,\)",
     ),
-    "one for all": (lambda: Rotary(8).rotate(torch.zeros(1, 1, 3, 8), torch.arange(1)), "positions do not fit x"),
     "fractions": (
         lambda: Sinusoidal(8).embed(torch.zeros(1, 3, 8), torch.arange(3.0)),
         "positions do not fit x.*float32",
@@ -416,11 +326,3 @@ def test_what_cannot_be_is_refused_in_three_beats(call, told):
     with pytest.raises(rg.Refused, match=told.replace(".*", r"[\s\S]*")) as caught:
         call()
     assert all(reason.given and reason.expected and reason.fix for reason in caught.value.reasons)
-
-
-def test_a_position_that_answers_nothing_changes_nothing():
-    """The questions that a kind leaves out leave rows and scores as they are."""
-    kind, x = Position(), normal(1, 2, 3, 4)
-
-    assert kind.embed(x, torch.arange(3)) is kind.rotate(x, torch.arange(3)) is x
-    assert kind.score(the_score) is the_score

@@ -24,33 +24,28 @@ from tests.support.tensors import tensors
 random_problems = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 SLOPES = torch.nn.Parameter(torch.rand(8, generator=torch.Generator().manual_seed(0)))
-TORCH_RULES = {
-    "rules": {"mask": rg.causal() & (rg.key > rg.head + rg.batch)},
-    "callable": {"mask": lambda b, h, i, j: (i + h + b) % 3 <= j},
-    "learned table": {"mask": rg.causal(), "score": rg.alibi(SLOPES)},
-    "dropout": {"mask": rg.causal(), "dropout": 0.5, "seed": 3},
-}
+RULES = {"mask": rg.causal() & (rg.key > rg.head + rg.batch), "score": rg.alibi(SLOPES), "dropout": 0.5, "seed": 3}
 
 
 def learned(function, *given_):
     """The output, and the gradients of tensors and slopes."""
     leaves = [part.detach().clone().requires_grad_() for part in given_]
     out = function(*leaves)
-    return [out, *torch.autograd.grad(out.square().sum(), [*leaves, SLOPES], allow_unused=True)]
+    return [out, *torch.autograd.grad(out.square().sum(), [*leaves, SLOPES])]
 
 
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("name", TORCH_RULES)
-def test_autograd_and_compiled_programs(name):
-    """Autograd, torch.compile in one graph and torch.func give the bits of the part of the whole."""
+def test_autograd_and_compiled_programs():
+    """With a mask, a learned table and dropout, autograd, torch.compile in one graph and torch.func give the bits of
+    the part of the whole.
+    """
     q, k, v = map(torch.from_numpy, qkv(B=3, H=8, G=4, Q=9, K=9, D=8))
-    rules, some, few = TORCH_RULES[name], (slice(1, 3), slice(4, 8)), (slice(1, 3), slice(2, 4))
+    some, few = (slice(1, 3), slice(4, 8)), (slice(1, 3), slice(2, 4))
     pieces = q[some], k[few], v[few]
 
     def call(q, k, v, batch_start=1, head_start=4):
-        return rt.attention(q, k, v, **rules, batch_start=batch_start, head_start=head_start)
+        return rt.attention(q, k, v, **RULES, batch_start=batch_start, head_start=head_start)
 
-    whole = learned(lambda *each: rt.attention(*each, **rules), q, k, v)
+    whole = learned(lambda *each: rt.attention(*each, **RULES), q, k, v)
     eager = learned(call, *pieces)
     assert all(torch.equal(old[place], mine) for old, mine, place in zip(whole, eager, (some, some, few, few)))
     torch._dynamo.reset()

@@ -1,26 +1,38 @@
 """Files as the systems have them: locks between processes, no links."""
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from regard.common.files import output as system
+from tests import ROOT
 from tests.support.command import SRC
 
 HOLD = """
 import sys
-from pathlib import Path
-from regard.common.files import output as system
-path = Path(sys.argv[1])
-handle = system.lock_folder(path) if path.is_dir() else path.open("ab")
-if not path.is_dir():
-    assert system.lock(handle.fileno())
+from tests.common.files.test_system import held
+assert held(sys.argv[1]) is not None
 print("locked", flush=True)
 sys.stdin.read()
 """
+
+
+def held(path) -> int | None:
+    """The lock of a file or a folder, or None if another process has it."""
+    if os.path.isdir(path):
+        with contextlib.suppress(BlockingIOError):
+            return system.lock_folder(Path(path))
+        return None
+    handle = os.open(path, os.O_RDWR)
+    if system.lock(handle):
+        return handle
+    os.close(handle)
+    return None
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
@@ -28,29 +40,16 @@ def test_a_lock_is_one_of_processes_and_ends_with_them(kind, tmp_path):
     """While another process holds it, it cannot be had; after it was killed, it can."""
     path = tmp_path / "there"
     path.mkdir() if kind == "folder" else path.touch()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)],
-        env={**os.environ, "PYTHONPATH": SRC},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = [sys.executable, "-c", HOLD, str(path)]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    holder = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": SRC}, **streams)
     try:
         assert holder.stdout.readline() == "locked\n"
-        if kind == "folder":
-            with pytest.raises(BlockingIOError):
-                system.lock_folder(path)
-        else:
-            with path.open("ab") as file:
-                assert not system.lock(file.fileno())
+        assert held(path) is None
     finally:
         holder.kill()
         holder.communicate()
-    if kind == "folder":
-        os.close(system.lock_folder(path))
-    else:
-        with path.open("ab") as file:
-            assert system.lock(file.fileno())
+    os.close(held(path))
 
 
 def test_links_are_not_read(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
@@ -12,30 +12,26 @@ from regard.engines import gpu
 from regard.engines.gpu import dropout, tiles
 from regard.engines.gpu.statistics import statistics, weights
 from regard.engines.reference import attention as reference
-from regard.engines.reference import statistics as reference_stats
 from regard.language.checks.arguments import Arguments
 from regard.language.dropout import Dropout
 from regard.language.measures import checked_request
 from regard.language.problem import Problem
 from tests.engines import test_range
+from tests.engines.jit import test_statistics
+from tests.engines.jit.usual import SLOW, slopes
 from tests.support.strategies import Case, dropouts, problems
 from tests.support.tensors import law, normal, qkv, tensors
 
-random_problems = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+random_problems = settings(max_examples=15, suppress_health_check=SLOW)
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Tiles so small that a little problem has several, and parts of runs; one thread, because threads wait for each
-    other longer than so little work takes."""
+    """Tiles so small that a little problem has several, and parts of runs."""
     monkeypatch.setattr(tiles, "ROWS", 16)
     monkeypatch.setattr(tiles, "KEYS", 8)
     monkeypatch.setattr(tiles, "WIDE", 16)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @random_problems
@@ -56,11 +52,11 @@ def test_tiles_mean_what_the_law_says(case, falling, seed):
     ((out * dout).sum() + (torch.where(lse.isfinite(), lse, 0) * dlse).sum()).backward()
     wanted = reference.backward(law, dout.numpy(), np.where(lse.detach().isfinite(), dlse, 0))
     scale = max(1.0, *(np.abs(array).max(initial=0) for array in wanted[:3]))
-    pairs = [(leaf, its, 0) for leaf, its in zip(leaves, (*wanted[:3], wanted.sinks)) if leaf is not None]
-    pairs += [(tables[table], its, 4 * torch.finfo(tables[table].dtype).eps) for table, its in wanted.tables.items()]
-    for leaf, its, rounding in pairs:
-        close = {name: max(rounding, most) for name, most in CLOSE.items()}
-        np.testing.assert_allclose(leaf.grad.double() / scale, its / scale, **close)
+    *qkv, sinks = leaves
+    every = [*qkv, *(tables[table] for table in wanted.tables), *([] if sinks is None else [sinks])]
+    for leaf, its in zip(every, slopes(wanted), strict=True):
+        most = max(1e-9, 4 * torch.finfo(leaf.dtype).eps)
+        np.testing.assert_allclose(leaf.grad.double() / scale, its / scale, rtol=most, atol=most)
 
 
 @random_problems
@@ -70,8 +66,7 @@ def test_the_range_of_a_score_is_that_of_the_law(rule, dtype, seed):
     problem, exact, budget = test_range.expected(rule, dtype, seed)
     q, k, v = (as_tensor(np.array(part)) for part in (problem.q, problem.k, problem.v))
     out, lse = tiles.attend(gpu.DeviceCall.of(q, k, v, score=rule))
-    test_range.exact_within(out, exact["out"], budget["out"], "output")
-    test_range.exact_within(lse, exact["lse"], budget["lse"], "lse")
+    test_range.check({"out": out, "lse": lse}, exact, budget, "tiles")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -118,7 +113,7 @@ def test_the_same_pairs_fall_out(seed):
     np.testing.assert_array_equal(found, falling.factors(*places))
 
 
-def test_memory_grows_with_the_rows():
+def test_memory_grows_with_the_rows(monkeypatch):
     """The largest block of scores in a causal call is one tile by the keys taken at once, however many rows there
     are.
     """
@@ -129,37 +124,19 @@ def test_memory_grows_with_the_rows():
         seen.append(s.shape[2] * s.shape[3])
         return whole(s, below)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiles, "shares", noted)
-        tiles.attend(gpu.DeviceCall.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
+    monkeypatch.setattr(tiles, "shares", noted)
+    tiles.attend(gpu.DeviceCall.of(*qkv(Q=300, K=300, B=1), mask=rg.causal()))
     assert max(seen) == 16 * 16
     assert sum(seen) <= 300 * 300 / 2 + 300 * 32
 
 
 # ---- statistics and weights ------------------------------------------------------------------------------------------
 
-MEASURES = ["lse", "entropy", "maximum", "distance", "range", "counts", "received", rg.mass(rg.key % 3 == 0), rg.top(3)]
 
-
-def alike(case, of) -> None:
-    """Statistics of a case are those of the law, part by part. Of keys with nearly equal weights either may be
-    reported.
-    """
-    request = checked_request(of=of, **{name: value for name, value in case.kwargs.items() if name != "v"})
-    found = statistics(request, gpu.DeviceCall.of(**tensors(case) | {"v": None}))
-    P = reference.weights(request.problem, *reference.everywhere(request.problem))
-    for name, its in reference_stats.statistics(request).items():
-        if hasattr(its, "key"):
-            key = found[name].key.numpy()
-            np.testing.assert_array_equal(key < 0, its.key < 0)
-            shaped = key if key.ndim == 4 else key[..., None]
-            if P.shape[-1]:
-                named = np.where(shaped < 0, 0, np.take_along_axis(P, np.maximum(shaped, 0), -1)).reshape(key.shape)
-                np.testing.assert_allclose(named, np.where(its.key < 0, 0, its.weight), rtol=1e-7, atol=1e-9)
-            found[name], its = found[name].weight, its.weight
-        both = (part if isinstance(part, tuple) else (part,) for part in (found[name], its))
-        for part, other in zip(*both, strict=True):
-            np.testing.assert_allclose(part, other, rtol=1e-7, atol=1e-7, err_msg=name)
+def judge(case, *maps) -> None:
+    """Statistics of a case are those of the law, part by part."""
+    call, of = gpu.DeviceCall.of(**tensors(case) | {"v": None}), [*test_statistics.EVERYTHING, *maps]
+    test_statistics.judge(case.kwargs, of, lambda request: statistics(request, call))
 
 
 @random_problems
@@ -167,7 +144,7 @@ def alike(case, of) -> None:
 def test_statistics_are_those_of_the_law(case, cells):
     """Every measure of any problem, rows that attend nothing and sinks among them."""
     Q, K = case.kwargs["q"].shape[-2], case.kwargs["k"].shape[-2]
-    alike(case, [*MEASURES, *([rg.pooled(min(cells, Q), min(cells, K))] if Q and K else [])])
+    judge(case, *([rg.pooled(min(cells, Q), min(cells, K))] if Q and K else []))
 
 
 def test_statistics_show_what_is_not_finite():
@@ -176,19 +153,17 @@ def test_statistics_show_what_is_not_finite():
     """
     q, k, _ = (part.numpy() for part in qkv(Q=20, K=20, B=1, dtype=torch.float64))
     k[0, 0, 12], q[0, 3, 15] = np.nan, np.inf
-    alike(Case({"q": q, "k": k, "mask": rg.window(6)}), [*MEASURES, rg.pooled(4, 5)])
+    judge(Case({"q": q, "k": k, "mask": rg.window(6)}), rg.pooled(4, 5))
 
 
 @random_problems
-@given(problems(dtypes=(np.float64,), depth=8), st.data())
-def test_weights_of_a_rectangle_are_those_of_the_law(case, data):
+@given(problems(dtypes=(np.float64,), depth=8), st.integers(0, 9))
+def test_weights_of_a_rectangle_are_those_of_the_law(case, count):
     """Any rows and keys, in any order and more than once, with dropout fallen on them."""
     rules = {"dropout": 0.25, "seed": 3, "v": None}
     problem, call = Problem.of(**case.kwargs | rules), gpu.DeviceCall.of(**tensors(case) | rules)
-    rows, keys = (
-        np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=9) if size else st.just([])), np.int64)
-        for size in (problem.dims["Q"], problem.dims["K"])
-    )
+    rng, sizes = np.random.default_rng(count), (problem.dims["Q"], problem.dims["K"])
+    rows, keys = (rng.integers(0, size, count if size else 0) for size in sizes)
     found = weights(call, torch.from_numpy(rows), torch.from_numpy(keys))
     np.testing.assert_allclose(found, reference.weights(problem, rows, keys), **CLOSE)
 

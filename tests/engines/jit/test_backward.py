@@ -3,17 +3,15 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.api.backward import learned
-from regard.engines import dispatch as engines
 from regard.engines.jit.code.target import limited
 from regard.engines.reference import attention as reference
 from regard.language.analysis import adjoints, clamped, evaluate
 from regard.language.problem import Gradients, Problem
-from tests.engines.jit.usual import shaken, softmax
+from tests.engines.jit.usual import SLOW, gradients_of, incoming, same_results, shaken, slopes, softmax, tables_of
 from tests.support.engines import DTYPES, DTYPES_IN_CI, normal, qkv
 from tests.support.kernels import fresh
 from tests.support.lanes import examples, sweep
@@ -24,8 +22,8 @@ B, H, G, Q, K, D, E = 2, 4, 2, 70, 300, 24, 17
 
 
 def arrays(dtype=np.float32, **sizes):
-    q, k, v = (part.astype(dtype) for part in qkv(**{"B": B, "H": H, "G": G, "Q": Q, "K": K, "D": D, "E": E} | sizes))
-    return q, k, v, normal(*q.shape[:3], v.shape[3], seed=4).astype(dtype), normal(*q.shape[:3], seed=5)
+    q, k, v = qkv(**{"B": B, "H": H, "G": G, "Q": Q, "K": K, "D": D, "E": E} | sizes, dtype=dtype)
+    return q, k, v, normal(*q.shape[:3], v.shape[3], seed=4, dtype=dtype), normal(*q.shape[:3], seed=5)
 
 
 height, slope = normal(9, seed=6), normal(H, seed=7)
@@ -44,20 +42,13 @@ RULES = {
 }
 
 
-def parts(found):
-    """All gradients of a call, with names."""
-    named = dict(zip("qkv", found[:3])) | {f"table {number}": part for number, part in enumerate(found.tables.values())}
-    return named if found.sinks is None else named | {"sinks": found.sinks}
-
-
-def same(x, y):
-    for name, part in parts(x).items():
-        np.testing.assert_array_equal(part, parts(y)[name], err_msg=name)
+def same(x: Gradients, y: Gradients) -> None:
+    same_results(slopes(x), slopes(y))
 
 
 def law(problem, dout, dlse=None):
     found = reference.backward(problem, dout, dlse)
-    return found._replace(tables={table: found.tables[table] for table in learned(problem) if not table.frozen})
+    return found._replace(tables={table: found.tables[table] for table in tables_of(problem)})
 
 
 def usual(problem, dout, dlse, absolute=False):
@@ -73,7 +64,7 @@ def usual(problem, dout, dlse, absolute=False):
         rest = (0 if dlse is None else size(dlse.astype(real))) - (-1 if absolute else 1) * (g * out).sum(-1)
         ds = p * (kept * (g @ size(v).swapaxes(-1, -2)) + rest[..., None])
         dlogits = np.zeros_like(ds)
-        tables = {table: np.zeros(table.array.shape) for table in learned(problem) if not table.frozen}
+        tables = {table: np.zeros(table.array.shape) for table in tables_of(problem)}
         for leaf, partial in adjoints(reference.score_rule(problem)).items():
             slope = np.where(s != -np.inf, ds * size(evaluate(partial, values)), 0).astype(real)
             if leaf is rg.score:
@@ -90,28 +81,20 @@ def judge(found, problem, dout, dlse=None) -> None:
     """The error of every gradient is what the usual computation makes, what the last bits of q decide, and a
     rounding.
     """
-    mine, exact, ordinary, moved, sizes = map(
-        parts,
-        (
-            found,
-            law(problem, dout, dlse),
-            usual(problem, dout, dlse),
-            law(shaken(problem, 1), dout, dlse),
-            usual(problem, dout, dlse, absolute=True),
-        ),
-    )
+    exact, moved = (law(each, dout, dlse) for each in (problem, shaken(problem, 1)))
+    ordinary, sizes = (usual(problem, dout, dlse, absolute) for absolute in (False, True))
     eps, coarse = float(np.finfo(problem.real).eps), float(ml_dtypes.finfo(problem.dtype).eps)
-    for name, part in exact.items():
-        finite = np.isfinite(part) & np.isfinite(moved[name])
-        assert np.isfinite(mine[name].astype(np.float64))[finite].all(), name
-        error, *allowed = (
-            np.abs(other[name].astype(np.float64) - part)[finite].max(initial=0) for other in (mine, ordinary, moved)
-        )
-        size = sizes[name][finite].max(initial=0)
-        own = float(ml_dtypes.finfo(mine[name].dtype).eps)  # what it is rounded to in the end
+    each = zip(*map(slopes, (exact, found, ordinary, moved, sizes)), strict=True)
+    for number, (part, *others, size) in enumerate(each):
+        own = float(ml_dtypes.finfo(others[0].dtype).eps)  # what it is rounded to in the end
+        mine, *others = (other.astype(np.float64) for other in others)
+        finite = np.isfinite(part) & np.isfinite(others[1])
+        assert np.isfinite(mine[finite]).all(), f"gradient {number}"
+        error, *allowed = (np.abs(other - part)[finite].max(initial=0) for other in (mine, *others))
+        size = size[finite].max(initial=0)
         budget = 4 * sum(filter(np.isfinite, allowed)) + 16 * eps * size
         budget += 2 * max(coarse, own) * size if max(coarse, own) > eps else 0
-        assert error <= budget, f"{name}: error {error:.2e} over the budget of {budget:.2e}"
+        assert error <= budget, f"gradient {number}: error {error:.2e} over the budget of {budget:.2e}"
 
 
 def check(rule, dtype=np.float32, with_lse=False, **sizes):
@@ -144,18 +127,14 @@ def test_gradients_are_those_of_the_law(name, dtype):
 
 
 @pytest.mark.slow
-@examples(12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(12, suppress_health_check=SLOW)
 @given(problems(dtypes=DTYPES, rows=150, depth=40), st.booleans())
 def test_random_problems(case, with_lse):
     """Any mask, score, shape, stride, start and sinks: the gradients of the law."""
     problem = Problem.of(**case.kwargs)
-    rng = np.random.default_rng(0)
-    dout = rng.standard_normal((*problem.q.shape[:3], problem.v.shape[3])).astype(problem.dtype)
-    dlse = rng.standard_normal(problem.q.shape[:3]).astype(problem.real) if with_lse else None
-    tables = [table for table in learned(problem) if not table.frozen]
-    found = engines.pull_back(problem, engines.keep(problem, "jit"), dout, dlse, tables)
-
-    judge(found, problem, dout, dlse)
+    dout, dlse = incoming(problem)
+    dlse = dlse if with_lse else None
+    judge(gradients_of(problem, dout, dlse), problem, dout, dlse)
 
 
 def test_a_forward_pass_can_be_handed_in():
@@ -193,7 +172,7 @@ def test_nothing_at_all(empty):
     found = rg.attention_backward(dout, q, k, v, score=rg.alibi(slope), sinks=slope, engine="jit")
 
     assert [part.shape for part in found[:3]] == [q.shape, k.shape, v.shape]
-    assert not any(part.any() for part in (*found[:3], *found.tables.values(), found.sinks))
+    assert not any(part.any() for part in slopes(found))
 
 
 def test_one_entry_of_keys_for_the_whole_batch():

@@ -2,15 +2,14 @@
 
 import os
 import shutil
-import subprocess
-import sys
-import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from regard.engines.jit.code import build, disk
 from regard.language import analysis as readings
+from tests.engines.jit.usual import fresh
 from tests.support import import_graph
 
 READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
@@ -217,19 +216,9 @@ CALL = """
 """
 
 
-def start(cache: Path, place: dict[str, str] | None = None) -> subprocess.Popen:
-    surroundings = {**os.environ, "XDG_CACHE_HOME": str(cache), **(place or {})}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CALL)], env=surroundings, text=True, stdout=subprocess.PIPE
-    )
-
-
-def compilations(cache: Path, place: dict[str, str] | None = None) -> int:
+def compilations(cache: Path, **place: str) -> int:
     """How many kernels a new process compiles for one call; `place` names another copy of regard."""
-    process = start(cache, place)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    return int(out)
+    return int(fresh(CALL, timeout=60, XDG_CACHE_HOME=str(cache), **place))
 
 
 def test_a_kernel_is_compiled_once(tmp_path):
@@ -239,27 +228,19 @@ def test_a_kernel_is_compiled_once(tmp_path):
     copy, cache = tmp_path / "site" / "regard", tmp_path / "cache"
     shutil.copytree(import_graph.SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     place = {"PYTHONPATH": str(copy.parent)}
-    assert compilations(cache, place) == 1
-    assert compilations(cache, place) == 0
+    assert compilations(cache, **place) == 1
+    assert compilations(cache, **place) == 0
     for path in (cache / "regard").glob("*.o"):
         path.write_bytes(path.read_bytes()[:-100])
-    assert compilations(cache, place) == 1
+    assert compilations(cache, **place) == 1
     with open(copy / READS_RULES, "a") as file:
         file.write("\n# a change\n")
-    assert compilations(cache, place) == 1
+    assert compilations(cache, **place) == 1
 
 
 def test_processes_that_write_at_once(tmp_path):
     """Three processes begin with an empty cache at the same time: all compute, and what they leave is whole."""
-    processes = [start(tmp_path) for _ in range(3)]
-    for process in processes:
-        process.communicate(timeout=60)
-    assert [process.returncode for process in processes] == [0] * 3
+    with ThreadPoolExecutor(3) as team:
+        list(team.map(compilations, [tmp_path] * 3))
     assert compilations(tmp_path) == 0
     assert not list((tmp_path / "regard").glob(".new-*"))
-
-
-def test_no_folder_is_no_error(tmp_path):
-    """Where nothing can be kept, kernels are compiled every time."""
-    (tmp_path / "regard").write_text("a file where the folder should be")
-    assert compilations(tmp_path) == 1

@@ -12,7 +12,8 @@ from regard.engines.jit.engine import specify
 from regard.engines.jit.kernels.parts.few_rows import MOST
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
-from tests.support.engines import normal, same_bits
+from tests.engines.jit.usual import same_results, slopes
+from tests.support.engines import normal, qkv, same_bits
 from tests.support.lanes import sweep
 from tests.support.machine import each_isa
 
@@ -24,21 +25,19 @@ RULES = {
     "sinks": {"sinks": np.linspace(-1, 1, 6, dtype=np.float32)},
     "dropout": {"dropout": 0.3, "seed": 5},
     "random": {"mask": (rg.key * 7 + rg.query * 3) % 5 != 0},
+    "tables": {"score": rg.score + rg.table(np.linspace(-1, 1, 400, dtype=np.float32))[rg.query - rg.key + 300]},
 }
 
 
-# Their kernels take minutes to compile: these, and in sweeps all.
-SHOWN = [("window and softcap", np.float32), ("causal", np.float16)]
-CASES = [(name, dtype) for name in RULES for dtype in (np.float32, np.float16, np.float64)]
-USUAL, PAIRED = ("causal", np.float32), ("causal", ml_dtypes.bfloat16)  # which some CPUs multiply in pairs of keys
-MORE = [("tables", dtype) for dtype in (np.float32, np.float16, np.float64)]
+def cases(*shown):
+    """Kernels of few rows take minutes to compile: these rules and dtypes, and in sweeps all."""
+    every = [(name, dtype) for name in RULES for dtype in (np.float32, np.float16, np.float64)]
+    more = sweep(*(case for case in every if case not in shown))
+    return pytest.mark.parametrize(("name", "dtype"), [*shown, *more])
 
 
-def arrays(rows, dtype, K=300, D=64, E=64, H=6, G=6, seed=0):
-    return tuple(
-        normal(2, heads, count, depth, seed=seed + n).astype(dtype)
-        for n, (heads, count, depth) in enumerate([(H, rows, D), (G, K, D), (G, K, E)])
-    )
+def arrays(rows, dtype, **sizes):
+    return qkv(**{"H": 6, "Q": rows, "K": 300, "D": 64, "E": 64} | sizes, dtype=dtype)
 
 
 def check(q, k, v, **rules):
@@ -46,13 +45,12 @@ def check(q, k, v, **rules):
     start = k.shape[2] - ROWS
     many = rg.attention_with_lse(q, k, v, query_start=start, engine="jit", **rules)
     for first, count in ((0, 1), (41, 2), (83, 5), (10, MOST), (10, MOST + 1)):
-        part = slice(first, first + count)
-        few = rg.attention_with_lse(q[:, :, part], k, v, query_start=start + first, engine="jit", **rules)
-        for found, wanted in zip(few, many, strict=True):
-            same_bits(found, wanted[:, :, part])
+        part = np.s_[:, :, first : first + count]
+        few = rg.attention_with_lse(q[part], k, v, query_start=start + first, engine="jit", **rules)
+        same_results(few, [each[part] for each in many])
 
 
-@pytest.mark.parametrize(("name", "dtype"), [*SHOWN, *sweep(*(case for case in CASES if case not in SHOWN))])
+@cases(("window and softcap", np.float32), ("causal", np.float16))
 def test_few_rows_have_the_bits_of_many(name, dtype):
     """Also over keys that are no multiple of a vector, and in several pieces."""
     for K, (D, E) in ((300, (64, 64)), (2311, (32, 128)), (17, (80, 16))):
@@ -61,11 +59,12 @@ def test_few_rows_have_the_bits_of_many(name, dtype):
 
 @pytest.mark.sweep
 @each_isa
-def test_on_every_instruction_set(isa):
+def test_on_every_instruction_set(isa, monkeypatch):
     """Vectors of other widths, and heads that share keys."""
     with limited(isa):
         for G in (6, 2):
             check(*arrays(ROWS, np.float32, G=G), mask=rg.causal())
+        check_gradients([(3, 50)], np.float32, monkeypatch, mask=rg.causal())
 
 
 def test_where_they_are_used():
@@ -88,8 +87,7 @@ def gradients(rows, dtype, first, **rules):
     for G, K, (D, E) in ((6, 300, (64, 64)), (2, 77, (40, 24))):
         q, k, v = arrays(rows, dtype, K=K, D=D, E=E, G=G)
         dout = normal(*q.shape[:3], E, seed=9).astype(dtype)
-        back = rg.attention_backward(dout, q, k, v, query_start=first, engine="jit", **rules)
-        found += [*back[:3], *back.tables.values(), *([] if back.sinks is None else [back.sinks])]
+        found += slopes(rg.attention_backward(dout, q, k, v, query_start=first, engine="jit", **rules))
     return found
 
 
@@ -100,25 +98,13 @@ def check_gradients(places, dtype, monkeypatch, **rules):
     for memo in ("_prepared", "_recipes"):
         monkeypatch.setattr(engine_gradients, memo, Memo(64))
     for found, (rows, first) in zip(few, places, strict=True):
-        for one, other in zip(found, gradients(rows, dtype, first, **rules), strict=True):
-            same_bits(one, other)
+        same_results(found, gradients(rows, dtype, first, **rules))
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"), [USUAL, PAIRED, *sweep(*(case for case in [*CASES, *MORE] if case != USUAL))]
-)
+@cases(("causal", np.float32), ("causal", ml_dtypes.bfloat16))  # which some CPUs multiply in pairs of keys
 def test_gradients_of_few_rows_have_the_bits_of_the_usual_products(name, dtype, monkeypatch):
     """At any place in a tile of positions, and across the border of two tiles."""
-    height = rg.table(np.linspace(-1, 1, 400, dtype=np.float32))
-    rules = RULES[name] if name in RULES else {"score": rg.score + height[rg.query - rg.key + 300]}
-    check_gradients([(1, 0), (1, 77), (3, 13), (5, 14), (MOST, 40)], dtype, monkeypatch, **rules)
-
-
-@pytest.mark.sweep
-@each_isa
-def test_gradients_on_every_instruction_set(isa, monkeypatch):
-    with limited(isa):
-        check_gradients([(3, 50)], np.float32, monkeypatch, mask=rg.causal())
+    check_gradients([(1, 0), (1, 77), (3, 13), (5, 14), (MOST, 40)], dtype, monkeypatch, **RULES[name])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -131,8 +117,7 @@ def test_gradients_with_what_is_not_finite(bad):
 
     clean = found()
     k[:, :, 260], v[:, :, 270] = bad, bad
-    for one, other in zip(found(), clean, strict=True):
-        same_bits(one, other)
+    same_results(found(), clean)
     k[0, 1, 7] = bad
     assert np.isnan(found()[0][0, 1]).all()
     same_bits(found()[0][1], clean[0][1])

@@ -8,21 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
-from regard.api.backward import learned
 from regard.common.caching import Memo
-from regard.engines import dispatch as engines
 from regard.engines.jit import gradients
 from regard.engines.jit.gradient_sums import merged
 from regard.engines.jit.kernels.parts.row_sums import stack_entries
 from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
-from regard.language.problem import Gradients, Problem
-from tests.support.engines import normal, same_bits
-from tests.support.lanes import SWEEP
+from regard.language.problem import Problem
+from tests.engines.jit.test_backward import same
+from tests.engines.jit.usual import SLOW, gradients_of, incoming, slopes
+from tests.support.engines import normal, qkv, same_bits
+from tests.support.lanes import SWEEP, sweep
 from tests.support.strategies import LAYOUTS, dropouts, laid_out, problems
 
 BLOCK = 1024
@@ -45,7 +45,6 @@ RULES = {
     "dropout": {"dropout": 0.3, "seed": 5},
 }
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-dtypes = pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.sweep)])
 # The first position and the number of rows: on borders and off them, before position 0, many blocks.
 PLACES = {"on": (0, 3 * BLOCK), "off": (700, 2300), "before": (-1500, 2900), "across": (1023, 2), "one": (37, 50)}
 
@@ -54,29 +53,9 @@ def problem_of(
     start, rows, dtype=np.float32, B=1, keys=140, groups=GROUPS, **rule
 ) -> tuple[Problem, np.ndarray, np.ndarray]:
     """A call, dout and dlse."""
-    q, dout = (normal(B, HEADS, rows, 8, seed=seed).astype(dtype) for seed in (1, 2))
-    k, v = (normal(B, groups, keys, 8, seed=seed).astype(dtype) for seed in (3, 4))
-    problem = Problem.of(q, k, v, query_start=start, **rule)
-    return problem, dout, normal(B, HEADS, rows, seed=5).astype(problem.real)
-
-
-def gradients_of(problem: Problem, dout, dlse=None) -> Gradients:
-    tables = [table for table in learned(problem) if not table.frozen]
-    return engines.pull_back(problem, engines.keep(problem, "jit"), dout, dlse, tables)
-
-
-def some_rows(problem: Problem, first: int, last: int) -> Problem:
-    return replace(problem, q=problem.q[:, :, first:last], query_start=problem.query_start + first)
-
-
-def summed(found: Gradients) -> list[np.ndarray]:
-    """The gradients that are sums over rows."""
-    return [found.k, found.v, *found.tables.values(), *([] if found.sinks is None else [found.sinks])]
-
-
-def same(x: Gradients, y: Gradients) -> None:
-    for old, new in zip((x.q, *summed(x)), (y.q, *summed(y)), strict=True):
-        same_bits(old, new)
+    arrays = qkv(H=HEADS, G=groups, Q=rows, K=keys, D=8, E=8, B=B, dtype=dtype)
+    problem = Problem.of(*arrays, query_start=start, **rule)
+    return problem, *incoming(problem)
 
 
 def tree(parts: dict[int, np.ndarray]) -> np.ndarray:
@@ -89,21 +68,23 @@ def tree(parts: dict[int, np.ndarray]) -> np.ndarray:
     return functools.reduce(np.add, (parts[number] for number in sorted(parts)))
 
 
-def check_blocks(problem: Problem, dout, dlse, entry: int = 0, everything: bool = True) -> None:
+def check_blocks(problem: Problem, dout, dlse, entry: int = 0) -> None:
     """The gradients of a call are those of its blocks, one by one; all of them if all entries begin together."""
     whole, start = gradients_of(problem, dout, dlse), int(problem.query_start[entry])
     rows = start + np.arange(problem.dims["Q"])
     numbers, firsts = np.unique(rows // BLOCK, return_index=True)
-    parts = [
-        gradients_of(some_rows(problem, first, last), dout[:, :, first:last], dlse[:, :, first:last])
-        for first, last in itertools.pairwise([*firsts, len(rows)])
-    ]
-    same_bits(whole.q[entry], np.concatenate([part.q for part in parts], 2)[entry])
-    for at, total in enumerate(summed(whole)):
-        merged_here = tree(dict(zip(numbers.tolist(), [summed(part)[at] for part in parts])))
+    parts = []
+    for first, last in itertools.pairwise([*firsts, len(rows)]):
+        q, *incoming = (part[:, :, first:last] for part in (problem.q, dout, dlse))
+        block = replace(problem, q=q, query_start=problem.query_start + first)
+        parts.append(slopes(gradients_of(block, *incoming)))
+    queries, *sums = zip(*parts, strict=True)
+    same_bits(whole.q[entry], np.concatenate(queries, 2)[entry])
+    for at, (total, some) in enumerate(zip(slopes(whole)[1:], sums, strict=True)):
+        merged_here = tree(dict(zip(numbers.tolist(), some)))
         if at < 2:
             same_bits(total[entry], merged_here[entry])
-        elif everything:
+        elif (problem.query_start == start).all():
             np.testing.assert_array_equal(total, merged_here)
 
 
@@ -111,7 +92,7 @@ def check_blocks(problem: Problem, dout, dlse, entry: int = 0, everything: bool 
 
 
 @pytest.mark.spread
-@dtypes
+@pytest.mark.parametrize("dtype", [np.float32, *sweep(np.float64)])
 @rules
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_a_call_is_the_tree_of_its_blocks(place, rule, dtype):
@@ -129,16 +110,14 @@ def test_many_blocks(start):
     check_blocks(*problem_of(start, 11 * BLOCK + 40, keys=20, **rule))
 
 
-@pytest.mark.parametrize("dtype", [np.float16])
-def test_16_bit_sums_are_rounded_once(dtype):
+def test_16_bit_sums_are_rounded_once():
     """Partial sums are float32, and the gradient is their rounded sum."""
-    problem, dout, dlse = problem_of(300, 1500, dtype)
+    problem, dout, dlse = problem_of(300, 1500, np.float16)
     exact = replace(problem, **{name: getattr(problem, name).astype(np.float32) for name in "qkv"})
     found = gradients_of(problem, dout, dlse)
-    same_bits(found.v, gradients_of(exact, dout.astype(np.float32), dlse).v.astype(dtype))
+    same_bits(found.v, gradients_of(exact, dout.astype(np.float32), dlse).v.astype(np.float16))
 
 
-@settings(deadline=None)
 @given(st.integers(-40, 40), st.lists(st.booleans(), min_size=1, max_size=40))
 def test_merged_is_the_tree(first, present):
     """Of any blocks, with or without gaps, before and after position 0."""
@@ -149,25 +128,15 @@ def test_merged_is_the_tree(first, present):
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=12 if SWEEP else 4,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@settings(max_examples=12 if SWEEP else 4, suppress_health_check=SLOW)
 @given(problems(rows=60, depth=20), st.sampled_from((-BLOCK, -30, 0, BLOCK - 40, 3 * BLOCK - 20)), st.data())
 def test_random_problems(case, shift, data):
     """Any mask, score, start of each entry, dropout and sinks: blocks, threads and heights of tiles change no bit."""
-    rows, keys = (case.kwargs[name].shape[-2] for name in "qk")
-    given_start = case.kwargs["query_start"]
-    start = (keys - rows if given_start is None else given_start) + shift
-    problem = Problem.of(**case.kwargs | {"query_start": start}, **data.draw(st.just({}) | dropouts))
-    if 0 in (problem.dims["B"], problem.dims["Q"]):
-        return
-    dout = normal(*problem.q.shape[:3], problem.v.shape[3], seed=1).astype(problem.dtype)
-    dlse = normal(*problem.q.shape[:3], seed=2).astype(problem.real)
-    entry = data.draw(st.integers(0, problem.dims["B"] - 1))
-    check_blocks(problem, dout, dlse, entry, bool((problem.query_start == problem.query_start[0]).all()))
-    same(*heights(problem, dout, dlse))
+    problem = Problem.of(**case.kwargs, **data.draw(st.just({}) | dropouts))
+    problem = replace(problem, query_start=problem.query_start + shift)
+    if problem.dims["Q"]:
+        check_blocks(problem, *incoming(problem), data.draw(st.integers(0, problem.dims["B"] - 1)))
+        same(*heights(problem, *incoming(problem)))
 
 
 # ---- tiles, threads, company -----------------------------------------------------------------------------------------
@@ -176,13 +145,11 @@ def test_random_problems(case, shift, data):
 def heights(problem: Problem, dout, dlse):
     """The gradients with tiles of the largest number of rows, and of the smallest."""
     found = []
-    known = gradients.NARROW, gradients._recipes
-    try:
-        for gradients.NARROW in (0, 2**40):
-            gradients._recipes = Memo(4)
+    for narrow in (0, 2**40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gradients, "NARROW", narrow)
+            patch.setattr(gradients, "_recipes", Memo(4))
             found.append(gradients_of(problem, dout, dlse))
-    finally:
-        gradients.NARROW, gradients._recipes = known
     return found
 
 
@@ -246,6 +213,6 @@ def test_positions_outside_of_the_call_contribute_nothing(start):
     problem, dout, dlse = problem_of(start, 50, **rule)
     found = gradients_of(problem, dout, dlse)
     law = reference.backward(problem, dout, dlse)
-    for mine, exact in zip((found.q, *summed(found)), (law.q, *summed(law)), strict=True):
+    for mine, exact in zip(slopes(found), slopes(law), strict=True):
         assert np.isfinite(mine).all()
         np.testing.assert_allclose(mine, exact, rtol=1e-3, atol=1e-4)

@@ -15,6 +15,7 @@ import pytest
 import regard as rg
 from regard.engines.jit.code.target import ISAS, limited
 from regard.engines.jit.run import launch
+from tests.engines.jit.usual import parts, same_results, slopes
 from tests.support.engines import DTYPES, normal, qkv
 from tests.support.kernels import guarded
 from tests.support.machine import on
@@ -77,8 +78,7 @@ def backward(sizes):
         rules["score"] = rules["score"] + near
         dout = place(normal(*q.shape[:3], v.shape[3]).astype(dtype))
         dlse = place(np.ones(q.shape[:3], np.float64 if dtype == np.float64 else np.float32))
-        found = rg.attention_backward(dout, q, k, v, dlse=dlse, engine="jit", **rules)
-        return [*found[:3], *found.tables.values(), found.sinks]
+        return slopes(rg.attention_backward(dout, q, k, v, dlse=dlse, engine="jit", **rules))
 
     return call
 
@@ -89,8 +89,7 @@ def statistics(sizes):
         cells = min(5, sizes["Q"]), min(7, sizes["K"])
         of = [*OF, rg.mass(rg.table(place(np.arange(sizes["K"]) % 2))[rg.key] > 0), rg.top(3), rg.pooled(*cells)]
         sinks = place(np.ones(sizes["H"], np.float32))
-        found = rg.attention_stats(q, k, of=of, sinks=sinks, engine="jit", **tables(place, sizes["K"]))
-        return [part for name in found for part in (found[name] if isinstance(found[name], tuple) else [found[name]])]
+        return parts(rg.attention_stats(q, k, of=of, sinks=sinks, engine="jit", **tables(place, sizes["K"])))
 
     return call
 
@@ -141,18 +140,13 @@ def test_no_kernel_leaves_its_memory(name, dtype, isa, monkeypatch):
             guarding = Guarding(at_end)
             with monkeypatch.context() as patched:
                 patched.setattr(launch, "_free", [])  # working memory is kept from call to call
-                for module in [
-                    module
-                    for path, module in sys.modules.items()
-                    if path.startswith(("regard.engines.jit.", "regard.api.kv_cache."))
-                ]:
-                    if hasattr(module, "np"):
+                for path, module in list(sys.modules.items()):
+                    if path.startswith(("regard.engines.jit.", "regard.api.kv_cache.")) and hasattr(module, "np"):
                         patched.setattr(module, "np", guarding)
                 found = CALLS[name](dtype, guarding.ascontiguousarray)
                 for arena in launch._free:  # its end is aligned: the bytes between it and the page must be untouched
                     assert not arena.memory[arena.address - arena.memory.ctypes.data + arena.size :].any()
-            for x, y in zip(found, plain, strict=True):
-                np.testing.assert_array_equal(x, y)
+            same_results(found, plain)
 
 
 def test_meta_a_stray_access_is_caught():

@@ -8,12 +8,10 @@ from regard.engines import plan as planning
 from regard.engines.jit.tiling import PLAN_KEYS, as_planned, visited
 from regard.language.expr import frozen_table
 from regard.language.problem import Problem
-from tests.support.engines import DTYPES_IN_CI, normal, same_bits
+from tests.engines.jit.usual import same_results
+from tests.support.engines import DTYPES_IN_CI, normal, qkv
 
-SIZES = (1, 2, 200, 230)  # batch entries, heads, rows, keys
-
-
-Q, K = SIZES[2:]
+Q, K = 200, 230
 LATER = np.arange(K) > np.arange(Q)[:, None]
 # Which pairs are hidden, (1 or heads, rows, keys).
 HIDDEN = {
@@ -26,7 +24,7 @@ BIAS = np.where(LATER, -np.inf, 0).astype(np.float32)
 
 
 def call(dtype=np.float32):
-    return tuple(normal(*SIZES[:2], rows, 16, seed=n).astype(dtype) for n, rows in enumerate((Q, K, K)))
+    return qkv(B=1, Q=Q, K=K, dtype=dtype)
 
 
 @pytest.mark.spread
@@ -34,23 +32,22 @@ def call(dtype=np.float32):
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
 def test_a_bias_of_minus_infinity_has_the_bits_of_a_mask(hidden, dtype):
     """Forward and backward; next to other numbers, and to a mask."""
-    qkv, numbers = call(dtype), normal(*hidden.shape, seed=3)
+    arrays, numbers = call(dtype), normal(*hidden.shape, seed=3)
     bias = rg.bias(np.where(hidden, -np.inf, numbers).astype(np.float32), query_start=0)
     plain = {"score": rg.bias(numbers, query_start=0), "mask": rg.dense(~hidden, query_start=0)}
-    dout = normal(*qkv[0].shape, seed=9).astype(dtype)
+    dout = normal(*arrays[0].shape, seed=9, dtype=dtype)
     for added, rules in (
         ({"score": bias}, plain),
         ({"score": bias, "mask": rg.window(50)}, plain | {"mask": plain["mask"] & rg.window(50)}),
     ):
         results = [
             (
-                rg.attention(*qkv, query_start=0, engine="jit", **each),
-                *rg.attention_backward(dout, *qkv, query_start=0, engine="jit", **each)[:3],
+                rg.attention(*arrays, query_start=0, engine="jit", **each),
+                *rg.attention_backward(dout, *arrays, query_start=0, engine="jit", **each)[:3],
             )
             for each in (added, rules)
         ]
-        for found, wanted in zip(*results, strict=True):
-            same_bits(found, wanted)
+        same_results(*results)
 
 
 def test_hidden_tiles_are_not_visited():
@@ -68,11 +65,9 @@ def test_hidden_tiles_are_not_visited():
 def test_products_that_are_not_finite_reach_every_row_that_the_law_says(bad, which):
     """NaN − ∞ is NaN: such a call visits all tiles, also after a call of the same kind that did not."""
     for value in (1.0, bad):
-        qkv = call()
-        qkv[which][0, 0, -1] = value
-        found, wanted = (
-            rg.attention(*qkv, score=BIAS, query_start=0, engine=engine) for engine in ("jit", "reference")
-        )
+        arrays = call()
+        arrays[which][0, 0, -1] = value
+        found, wanted = (rg.attention(*arrays, score=BIAS, query_start=0, engine=name) for name in ("jit", "reference"))
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 

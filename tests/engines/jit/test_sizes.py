@@ -8,6 +8,7 @@ import regard as rg
 from regard.engines.jit.code import arguments
 from regard.engines.plan import plan
 from regard.language.problem import Problem
+from tests.support.engines import normal
 
 LIMIT = 2**31
 
@@ -18,10 +19,6 @@ def sparse(path, shape, dtype=np.float32) -> np.ndarray:
         return np.memmap(path, dtype, "w+", shape=shape)
     except OSError as error:
         pytest.skip(f"no sparse file of this size can be had: {error}")
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import platform
 import re
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -17,35 +16,20 @@ from regard.engines.jit.code import target as machine
 from regard.engines.jit.code.target import ISAS, TALL, host, limited, offered
 from regard.engines.jit.tiling import tiling
 from regard.language.problem import Problem
-from tests.support.engines import DTYPES, qkv, same_bits
+from tests.engines.jit.usual import fresh, same_results
+from tests.support.engines import DTYPES, qkv
 from tests.support.machine import names_x86_registers, on
 
 X86 = platform.machine() in ("x86_64", "AMD64")
 
 
-def process(code: str, given: str | None, *arguments: str, **environment: str):
-    """A fresh process with REGARD_TARGET set, or unset."""
-    surroundings = {name: value for name, value in os.environ.items() if name != "REGARD_TARGET"}
-    surroundings |= environment | ({} if given is None else {"REGARD_TARGET": given})
-    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
-    return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300)
-
-
-def printed(code: str, given: str | None, *arguments: str, **environment: str) -> str:
-    found = process(code, given, *arguments, **environment)
-    assert found.returncode == 0, found.stderr
-    return found.stdout.strip()
-
-
 # ---- what is in use --------------------------------------------------------------------------------------------------
-
-IN_USE = "from regard.engines.jit.code.target import host, offered; print(host().isa, *offered())"
 
 
 @functools.cache
 def whole_machine() -> list[str]:
     """What this machine offers, whatever REGARD_TARGET says to these tests."""
-    return printed(IN_USE, None).split()[1:]
+    return fresh("from regard.engines.jit.code.target import offered; print(*offered())", REGARD_TARGET="").split()
 
 
 def test_it_is_read_once_at_first_use():
@@ -68,7 +52,7 @@ def test_it_is_read_once_at_first_use():
         print(error)
     """
     words = "this machine has no avx2: it offers portable"
-    assert printed(code, "wrong while regard is imported").split("\n") == ["portable", words]
+    assert fresh(code, REGARD_TARGET="wrong while regard is imported").split("\n") == ["portable", words]
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -95,7 +79,7 @@ print(rg.attention(q, q, q, engine="reference").sum())
 
 def test_an_unknown_name_is_refused():
     """Every time, in three beats, by whatever would compile; the law needs no machine code and is computed."""
-    *refusals, law = printed(CALL, "avx-2").split("\n")
+    *refusals, law = fresh(CALL, REGARD_TARGET="avx-2").split("\n")
     every = whole_machine()
     assert [line.split("|", 1)[0] for line in refusals] == ["attention", "again", "backward", "stats", "explain"]
     for line in refusals:
@@ -119,7 +103,7 @@ except Refused as refused:
 
 def test_a_name_that_the_machine_does_not_have_is_refused():
     """Instructions that are not there would end the process."""
-    assert printed(LACKING, "AVX512").split("\n") == [
+    assert fresh(LACKING, REGARD_TARGET="AVX512").split("\n") == [
         "REGARD_TARGET: this machine has no avx512",
         "  given     REGARD_TARGET=AVX512",
         "  expected  what this machine offers: avx2, portable",
@@ -131,7 +115,8 @@ def test_a_name_that_the_machine_does_not_have_is_refused():
 @pytest.mark.parametrize("command", ["look", "audit", "models"])
 def test_the_command_line_refuses_with_status_2(command):
     """Before any work, and without a traceback."""
-    found = process("from regard.cli import main; main()", "sse9", command)
+    given = [sys.executable, "-c", "from regard.cli import main; main()", command]
+    found = subprocess.run(given, env={**os.environ, "REGARD_TARGET": "sse9"}, capture_output=True, text=True)
     assert found.returncode == 2 and "Traceback" not in found.stderr
     assert found.stderr.startswith("regard: no such target: REGARD_TARGET=sse9; expected one of avx512bf16, avx512, ")
 
@@ -175,7 +160,7 @@ assert len(texts) > 16, len(texts)
 @pytest.mark.parametrize("isa", [on(isa, sweep=isa != "avx2") for isa in ISAS])
 def test_every_kernel_is_right_and_uses_nothing_wider(isa, tmp_path):
     """Numbers agree with the law, and no kernel names a register or an instruction that a narrower machine lacks."""
-    text = printed(EVERY_KERNEL + "\nprint(*texts)", isa, XDG_CACHE_HOME=str(tmp_path))
+    text = fresh(EVERY_KERNEL + "\nprint(*texts)", REGARD_TARGET=isa, XDG_CACHE_HOME=str(tmp_path))
     if not X86:
         return
     used = {"avx512bf16": "zmm", "avx512": "zmm", "avx2": "ymm", "portable": "xmm"}[isa]
@@ -208,20 +193,14 @@ def test_meta_wider_instructions_are_seen():
 
 AVX2 = ("sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2")
 AVX512 = (*AVX2, "avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx512vnni")
+PAIRS = (*AVX512, "avx512bf16")
+EVERY = ["avx512bf16", "avx512", "avx2", "portable"]
 MACHINES = {
     "ivybridge": (("sse4.2", "avx", "f16c"), ["portable"]),
     "haswell": (AVX2, ["avx2", "portable"]),
     "skylake-avx512": (AVX512, ["avx512", "avx2", "portable"]),
-    "znver4": ((*AVX512, "avx512bf16", "gfni", "vaes"), ["avx512bf16", "avx512", "avx2", "portable"]),
-    "znver5": ((*AVX512, "avx512bf16", "avx512vp2intersect", "avxvnni"), ["avx512bf16", "avx512", "avx2", "portable"]),
-    "sapphirerapids": (
-        (*AVX512, "avx512bf16", "avx512fp16", "amx-tile", "amx-bf16", "amx-int8", "avxvnni"),
-        ["avx512bf16", "avx512", "avx2", "portable"],
-    ),
-    "graniterapids": (
-        (*AVX512, "avx512bf16", "avx512fp16", "amx-tile", "amx-bf16", "amx-fp16", "avx10.1"),
-        ["avx512bf16", "avx512", "avx2", "portable"],
-    ),
+    "znver4": ((*PAIRS, "gfni", "vaes"), EVERY),
+    "graniterapids": ((*PAIRS, "avx512fp16", "amx-tile", "amx-bf16", "amx-fp16", "avx10.1"), EVERY),
     "neoverse-v1": (("neon", "sve", "fullfp16", "bf16"), ["neon", "portable"]),
     "apple-m1": ((), ["neon", "portable"]),  # LLVM names no features there
 }
@@ -280,9 +259,11 @@ def test_explain_says_the_target():
     """
     every = whole_machine()
     assert every[-1] == "portable" and every == [name for name in ISAS if name in every]
-    assert printed(code, " ") == f"target  {every[0]}"  # as if it were not set
+    assert fresh(code, REGARD_TARGET=" ") == f"target  {every[0]}"  # as if it were not set
     for name in {every[0], every[-1]}:
-        assert printed(code, name) == f"target  {name} (REGARD_TARGET; this machine offers {', '.join(every)})"
+        assert (
+            fresh(code, REGARD_TARGET=name) == f"target  {name} (REGARD_TARGET; this machine offers {', '.join(every)})"
+        )
     q = np.zeros((8, 4), np.float32)
     with limited("portable"):
         assert rg.explain(q, q, q).target.split()[0] == "portable"
@@ -299,7 +280,7 @@ def test_bench_says_the_target():
     Console(width=200).print(report.machine_lines(described, {}, Peak(1, 2, 4, 3, 16, 2)))
     print(described["target"])
     """
-    lines = printed(code, "portable").split("\n")
+    lines = fresh(code, REGARD_TARGET="portable").split("\n")
     shown = f"portable (REGARD_TARGET; this machine offers {', '.join(whole_machine())})"
     assert f"target: {shown}" in lines and lines[-1] == shown
 
@@ -328,7 +309,6 @@ def test_tall_tiles_change_no_bit(dtype):
         assert shape.rows == TALL * shape.lanes
         whole = rg.attention_with_lse(q, k, v, engine="jit", query_start=0, **rules)
         for first in range(0, 91, 13):
-            rows = slice(first, first + 13)
-            some = rg.attention_with_lse(q[:, :, rows], k, v, engine="jit", query_start=first, **rules)
-            for one, other in zip(some, whole, strict=True):
-                same_bits(one, other[:, :, rows])
+            rows = np.s_[:, :, first : first + 13]
+            some = rg.attention_with_lse(q[rows], k, v, engine="jit", query_start=first, **rules)
+            same_results(some, [each[rows] for each in whole])

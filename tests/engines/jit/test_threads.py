@@ -3,41 +3,16 @@ behind.
 """
 
 import concurrent.futures
-import os
-import subprocess
-import sys
-import textwrap
 import time
 
 import numpy as np
 import pytest
 
-import regard as rg
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host
 from regard.engines.jit.run import launch, pool, threads, waiting
+from tests.engines.jit.usual import fresh
 from tests.support.lanes import sweep
-
-
-def arrays(H=4, Q=400, K=500, D=32, seed=0):
-    rng = np.random.default_rng(seed)
-    return [rng.standard_normal((H, rows, D), dtype=np.float32) for rows in (Q, K, K)]
-
-
-def fresh(script: str, timeout: float = 240, **environment) -> str:
-    """What a new process prints; it must end by itself, and without an error."""
-    if "torch" in script:
-        pytest.importorskip("torch", reason="torch is not installed")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, **environment},
-        text=True,
-        capture_output=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
-    return done.stdout.strip()
-
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
@@ -133,15 +108,6 @@ def test_both_ways_to_wait(way, monkeypatch):
             call = Ticks(64, nap=300)
             call.run(3)
             assert (call.ticks == 1).all()
-
-
-def test_several_python_threads_may_call_at_once():
-    """Calls from eight threads give what one gives."""
-    q, k, v = arrays(Q=200, K=300)
-    expected = rg.attention(q, k, v, mask=rg.causal(), engine="jit")
-    with concurrent.futures.ThreadPoolExecutor(8) as callers:
-        found = list(callers.map(lambda _: rg.attention(q, k, v, mask=rg.causal(), engine="jit"), range(32)))
-    assert all(np.array_equal(expected, other) for other in found)
 
 
 # ---- torch -----------------------------------------------------------------------------------------------------------

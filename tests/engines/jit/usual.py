@@ -1,17 +1,91 @@
-"""The usual computation of attention: NumPy with the whole matrix, every step in the dtype of sums. Error budgets of
-the compiled engine are measured by it.
+"""What tests of the compiled engine share: gradients of a call, equal bits, and the usual computation of attention
+(NumPy with the whole matrix, every step in the dtype of sums), by which error budgets are measured.
 """
 
+import os
+import subprocess
+import sys
+import textwrap
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
 
+import regard as rg
+from regard.api.backward import learned
+from regard.engines import dispatch as engines
+from regard.engines.jit.kernels.forward import PIECE
 from regard.engines.reference import attention as reference
 from regard.language.analysis import evaluate
-from regard.language.problem import Problem
+from regard.language.expr import Expr
+from regard.language.problem import Gradients, Problem
+from tests.support.engines import normal, same_bits
+from tests.support.strategies import Dims, masks
 
-__all__ = ["Softmax", "shaken", "softmax"]
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]  # what hypothesis says of large random problems
+
+
+@st.composite
+def rules_with_gaps(draw, dims: Dims) -> Expr:
+    """A random mask; on top of it often whole pieces, parts of pieces and rows without keys."""
+    mask = draw(masks(dims))
+    if draw(st.booleans()):
+        size = draw(st.sampled_from((PIECE, 2 * PIECE, 128, 300, 17)))
+        rng = np.random.default_rng(draw(st.integers(0, 999)))
+        share = draw(st.sampled_from((0.1, 0.5, 0.9)))
+        kept = rg.table(rng.random((dims.Q, -(-dims.K // size))) < share, "kept")
+        mask = mask & kept[(rg.query - (dims.K - dims.Q)) % dims.Q, rg.key // size]
+    return mask
+
+
+def tables_of(problem: Problem) -> list:
+    """The tables that get gradients."""
+    return [table for table in learned(problem) if not table.frozen]
+
+
+def gradients_of(problem: Problem, dout, dlse=None) -> Gradients:
+    """The gradients of the compiled engine."""
+    return engines.pull_back(problem, engines.keep(problem, "jit"), dout, dlse, tables_of(problem))
+
+
+def incoming(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """dout and dlse of a problem."""
+    rows = problem.q.shape[:3]
+    return normal(*rows, problem.v.shape[3], seed=8, dtype=problem.dtype), normal(*rows, seed=9, dtype=problem.real)
+
+
+def slopes(found: Gradients) -> list[np.ndarray]:
+    """The gradients of q, k, v, tables and sinks."""
+    return [*found[:3], *found.tables.values(), *([] if found.sinks is None else [found.sinks])]
+
+
+def fresh(script: str, timeout: float = 240, **environment) -> str:
+    """What a new process prints; it must end by itself, and without an error."""
+    if "torch" in script:
+        pytest.importorskip("torch", reason="torch is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+def parts(found) -> list[np.ndarray]:
+    """The arrays of statistics."""
+    return [part for name in found for part in (found[name] if isinstance(found[name], tuple) else [found[name]])]
+
+
+def same_results(found, wanted) -> None:
+    """All arrays have the same bits; NaN is equal to NaN."""
+    for two in zip(found, wanted, strict=True):
+        same_bits(*(np.where(np.isnan(each), each.dtype.type(9), each) for each in two))
 
 
 class Softmax(NamedTuple):

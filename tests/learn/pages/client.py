@@ -20,14 +20,14 @@ class Client:
         parts = urllib.parse.urlsplit(address)
         self.port, self.begin = parts.port, parts.path
 
-    def ask(self, path, given=None, method=None, begin=None, **headers):
+    def ask(self, path, given=None, begin=None, **headers):
         """-> (status, headers, body); given: what is posted as JSON, or bytes"""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         body = given if isinstance(given, bytes | None) else json.dumps(given).encode()
-        kind = {} if body is None else {"Content-Type": "application/json"}
-        sent = kind | {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         where = (self.begin if begin is None else begin) + path
-        connection.request(method or ("GET" if body is None else "POST"), where, body, sent)
+        connection.request("GET" if body is None else "POST", where, body, headers)
         reply = connection.getresponse()
         found = reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
         connection.close()

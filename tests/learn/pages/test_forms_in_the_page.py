@@ -51,21 +51,16 @@ def test_numbers_are_read_alike(judging):
 def typed(question, rng):
     """What people may type for a question, and the same as the fields of the page give it."""
     fields = question.fields
+    near = [fields["answer"], *(each["answer"] for each in fields.get("wrong", ()))]
     match question.form:
         case "number":
-            near = [fields["answer"], *(each["answer"] for each in fields.get("wrong", ()))]
-            texts = [
-                repr(float(each) + shift) for each in near for shift in (0, 0.9 * fields.get("tolerance", 0), 0.01)
-            ]
-            return [(text, text) for text in (*texts, *rng.sample(NUMBERS, 8))]
+            shifts = (0, 0.9 * fields.get("tolerance", 0), 0.01)
+            texts = [repr(float(each) + shift) for each in near for shift in shifts] + rng.sample(NUMBERS, 8)
         case "shape":
-            near = [fields["answer"], *(each["answer"] for each in fields.get("wrong", ()))]
-            return [(text, text) for text in (*(str(each) for each in near), *SHAPES)]
-        case "choice":
-            return [(str(each), str(each)) for each in range(1, len(fields["choices"]) + 1)]
-        case "line":
-            count = len(fields["code"].strip("\n").splitlines())
-            return [(str(each), str(each)) for each in range(1, count + 1)]
+            texts = [*map(str, near), *SHAPES]
+        case "choice" | "line":
+            count = len(fields.get("choices") or fields["code"].strip("\n").splitlines())
+            texts = [str(each) for each in range(1, count + 1)]
         case "pairs":
             count, options = len(fields["left"]), range(1, len(fields["right_side"]) + 1)
             rows = [fields["answer"], *([rng.choice(options) for _ in range(count)] for _ in range(5))]
@@ -75,7 +70,7 @@ def typed(question, rng):
             rows = [right, [[cell + rng.choice((0, 0, 1)) for cell in row] for row in right]]
             cells = [[[f"{cell!r}" for cell in row] for row in each] for each in rows]
             return [("\n".join(" ".join(row) for row in each), each) for each in cells]
-    raise AssertionError(question.form)
+    return [(text, text) for text in texts]
 
 
 @pytest.mark.one_in(3)

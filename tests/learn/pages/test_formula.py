@@ -7,10 +7,8 @@ import pytest
 
 from regard.common.errors import Refused
 from regard.learn.pages.formula import checked, formula
-from regard.learn.pages.prose import prose
 from regard.learn.proof import proved
 from regard.learn.source import CHAPTERS, read_chapter
-from tests.support.axe import violations
 from tests.support.browser import chromium  # noqa: F401
 
 from ..chapter_files import HEAD
@@ -165,23 +163,3 @@ def test_every_formula_of_the_course(name, line, text):
     made = ET.fromstring(formula(text, line))
     said = "".join(each.get("alttext") for each in made.findall("math"))
     assert "".join(said.split()) == "".join(text.split())
-
-
-@pytest.mark.sweep
-@pytest.mark.browser
-def test_formulas_in_a_page(opened_bare):
-    """The browser lays them out as mathematics, and axe-core finds nothing."""
-    tab = opened_bare(prose("```math\n" + "\n\n".join(text for *_, text in BLOCKS) + "```\n"))
-    heights = tab.evaluate("[...document.querySelectorAll('mfrac')].map((each) => each.getBoundingClientRect().height)")
-    assert len(heights) > 15 and min(heights) > 15  # two lines, one above the other
-    assert violations(tab) == []
-
-
-@pytest.fixture
-def opened_bare(chromium):  # noqa: F811
-    tab = chromium.new_page(bypass_csp=True)
-    yield lambda inner: (
-        tab.set_content(f'<!doctype html><html lang="en"><title>t</title><main><h1>t</h1>{inner}</main></html>'),
-        tab,
-    )[1]
-    tab.close()

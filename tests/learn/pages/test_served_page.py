@@ -10,6 +10,7 @@ from regard.learn.progress import changing, read
 from tests.learn.pages.course import RIGHT, WRONG, small_course
 from tests.learn.pages.reader import Reader
 from tests.support.axe import violations
+from tests.support.lanes import sweep
 
 for package in server.PACKAGES:
     pytest.importorskip(package, reason=f"{package} is not installed")
@@ -17,18 +18,13 @@ for package in server.PACKAGES:
 KEY = "3/scores"
 
 
-def stored(page, folder, wanted):
+def stored(page, folder, wanted) -> bool:
     """Waits until the learner's folder holds what is wanted: a page goes on before its server has stored it."""
     for _ in range(400):
         if wanted(read(folder)):
             return True
         page.tab.wait_for_timeout(50)
     return False
-
-
-FORBIDDEN = (
-    "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } });"
-)
 
 
 @pytest.fixture
@@ -58,15 +54,16 @@ def test_a_prediction_is_kept_and_then_the_code_runs(served):
     page.appears("#size samp", "counted: 8")
     page.appears("#alone samp", "by itself")
     assert "You answered 9; the answer is 8." in page.text("#size .judged") and not page.visible("#more")
-    assert stored(page, folder, lambda progress: "3/size" in progress.answers)
-    assert (read(folder).answers["3/size"]["given"], read(folder).answers["3/size"]["right"]) == ("9", False)
+    assert stored(page, folder, lambda progress: progress.answers.get("3/size", {}).get("given") == "9")
     page.tab.reload()
     page.ready().appears("#size samp", "counted: 8")
     assert "You answered 9" in page.text("#size .judged") and page.visible("#alone")
 
 
-def test_claims_pictures_and_programs_come_from_the_server(served):
-    """A claim is judged before its program runs; the picture is drawn from what the server computes."""
+def test_claims_pictures_and_questions_go_to_the_server(served):
+    """A claim is judged before its program runs; the picture is drawn from what the server computes; a question of the
+    reader's own is noted with its place.
+    """
     reader, folder, _ = served
     page = reader().open("03-scores.html")
     page.answer("size", "8")
@@ -74,9 +71,15 @@ def test_claims_pictures_and_programs_come_from_the_server(served):
     page.appears("#true samp", "8 % 2 = 0")
     assert "Not so" in page.text("#true .judged")
     page.appears("[data-visual=bars] data")
-    page.tab.reload()
-    page.ready().appears("#true samp", "8 % 2 = 0")
     assert stored(page, folder, lambda progress: progress.claims == {"3/true": "fails"})
+    page.tab.focus(".ask")
+    page.tab.keyboard.press("Enter")
+    page.tab.keyboard.type("Why a root?")
+    page.tab.click(".asking [type=submit]")
+    page.appears(".asking [role=status]", "Noted in")
+    page.tab.keyboard.press("Escape")
+    assert page.tab.evaluate("document.activeElement.className") == "ask"
+    assert "## Why a root?\n\nchapter 3, Scores (" in folder.joinpath("notes.md").read_text()
 
 
 def test_results_of_checks_appear_at_each_save(served):
@@ -85,7 +88,7 @@ def test_results_of_checks_appear_at_each_save(served):
     page = reader().open("03-scores.html")
     page.answer("size", "8")
     path = folder / "03_scores.py"
-    assert str(path) in page.text("#scores .file") and not page.visible("#scores .solution")
+    assert str(path) in page.text("#scores .file")
     page.tab.locator("#scores").scroll_into_view_if_needed()
     page.until("document.querySelector('#scores .path')")
     while not path.exists():
@@ -98,8 +101,6 @@ def test_results_of_checks_appear_at_each_save(served):
     path.write_text(RIGHT)
     page.appears("#scores .result .judged.right", "scores is right: it passes every case and every law.")
     assert "scale-missing" not in page.text("#scores .result")
-    noted = {"tries": 2, "hints": 0, "shown": False, "passed": True}
-    assert stored(page, folder, lambda progress: progress.exercises[KEY] == noted)
     again = reader().open("03-scores.html")
     assert "scores is right" in again.text("#scores .result")
     again.tab.click("#scores .check")
@@ -112,53 +113,17 @@ def test_hints_come_one_after_another_and_the_solution_after_a_try(served):
     page = reader().open("03-scores.html")
     page.answer("size", "8")
     hints = page.tab.locator("#scores .hint:visible")
-    assert hints.count() == 1
     for number in (1, 2, 3):
+        assert hints.count() == number
         hints.nth(number - 1).locator("summary").click()
         page.until(f"progress.exercises['3/scores'].hints === {number}")
-    assert hints.count() == 3 and not page.visible("#scores .solution")
+    assert not page.visible("#scores .solution")
     page.tab.click("#scores .check")
     page.appears("#scores .result .judged")
     page.tab.click("#scores .solution summary")
     page.appears("#scores .solution pre")
     noted = {"tries": 1, "hints": 3, "shown": True, "passed": None}
     assert stored(page, folder, lambda progress: progress.exercises[KEY] == noted)
-    page.tab.reload()
-    page.ready()
-    assert hints.count() == 3
-
-
-def test_a_question_of_ones_own_is_noted_with_its_place(served):
-    """By keyboard; Escape closes it, and the focus is where it was."""
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
-    page.tab.focus(".ask")
-    page.tab.keyboard.press("Enter")
-    page.tab.keyboard.type("Why a root?")
-    page.tab.click(".asking [type=submit]")
-    page.appears(".asking [role=status]", "Noted in")
-    page.tab.keyboard.press("Escape")
-    assert page.tab.evaluate("document.activeElement.className") == "ask"
-    assert "## Why a root?\n\nchapter 3, Scores (" in folder.joinpath("notes.md").read_text()
-
-
-@pytest.mark.sweep
-def test_the_page_goes_on_where_the_reader_stopped(served):
-    """The contents say what was done, and lead to the place; so they do after a restart."""
-    reader, folder, chapters = served
-    page = reader().open("")
-    page.appears(".continue a", "Begin")
-    page.open("03-scores.html").answer("size", "8")
-    page.tab.evaluate("document.getElementById('scores').scrollIntoView()")
-    page.until("progress.place[3] === 'scores'")
-    assert stored(page, folder, lambda progress: (progress.place.get("3"), len(progress.answers)) == ("scores", 1))
-    page.open("").appears(".continue a", "Continue where you stopped: 3. Scores")
-    page.appears("[data-chapter='3']", "you are here · 1 of 2 answered, 1 right")
-    with server.CourseServer(folder, chapters) as second:
-        later = Reader(page.tab.context, second.address).open("")
-        later.tab.click(".continue a")
-        later.ready().until("here().id === 'scores' && scrollY > 300")
-        assert later.said == []
 
 
 def test_terminal_and_page_go_on_from_each_other(served):
@@ -192,11 +157,7 @@ def test_a_question_comes_back_in_the_next_chapter(served):
     assert "Again, from chapter 3" in page.text(".again:visible")
     page.answer("again-3-size", "8")
     page.appears("#again-3-size .judged", "Right: 8.")
-    page.tab.wait_for_timeout(200)
-    again = [True]
-    assert stored(
-        page, folder, lambda progress: [each["right"] for each in progress.answers["3/size"]["again"]] == again
-    )
+    assert stored(page, folder, lambda progress: [each["right"] for each in progress.answers["3/size"]["again"]])
     page.tab.reload()
     assert not page.ready().visible("#again-3-size")
 
@@ -210,10 +171,7 @@ def test_the_end_of_the_server_is_told(contexts, tmp_path):
     assert page.visible("#size")
 
 
-@pytest.mark.one_in(2)
-@pytest.mark.spread
-@pytest.mark.parametrize("width", [360, 1000])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width, scheme", [(360, "light"), *sweep((1000, "dark"))])
 def test_the_page_is_accessible(contexts, tmp_path, width, scheme):
     """With answers, a wrong result, hints and the open question field: axe-core finds nothing; nothing is cut off."""
     chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
@@ -227,32 +185,10 @@ def test_the_page_is_accessible(contexts, tmp_path, width, scheme):
         page.tab.click("#scores .hint summary")
         page.tab.click("#scores .check")
         page.appears("#scores .result .known")
-        assert violations(page.tab) == []
-        assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
-        page.tab.click(".ask")
-        assert violations(page.tab) == []
-        page.open("")
-        assert violations(page.tab) == []
-        assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.sweep
-def test_the_button_for_questions_covers_no_text(contexts, tmp_path):
-    """Beside the text where there is room; else in a bar of its own, below all that is read."""
-    with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters")) as running:
-        page = Reader(contexts(), running.address).open("03-scores.html")
-        page.answer("size", "9")
-        page.appears("#alone samp", "by itself")
-        for width in (320, 390, 1000, 1280):
-            page.tab.set_viewport_size({"width": width, "height": 700})
-            page.tab.evaluate("scrollTo(0, 200)")
-            box, text = page.tab.locator(".ask").bounding_box(), page.tab.locator("main").bounding_box()
-            beside = box["x"] >= text["x"] + text["width"]
-            bar = box["x"] <= 0 and box["width"] >= width - 20 and box["y"] + box["height"] == pytest.approx(700, abs=1)
-            assert beside if width == 1280 else bar, width
-            page.tab.click(".ask")
-            assert page.visible("#question")
-            page.tab.keyboard.press("Escape")
+        for action in (page.ready, lambda: page.tab.click(".ask"), lambda: page.open("")):
+            action()
+            assert violations(page.tab) == []
+            assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 # ---- without a server ------------------------------------------------------------------------------------------------
@@ -267,15 +203,20 @@ def site(tmp_path_factory):
     return (folder / "pages").as_uri() + "/"
 
 
+def asked(page, answer):
+    """Asks a question of one's own, and waits for what is said of it."""
+    page.tab.click(".ask")
+    page.tab.fill("#question", "Why?")
+    page.tab.click(".asking [type=submit]")
+    page.appears(".asking [role=status]", answer)
+
+
 def test_the_browser_keeps_the_progress(contexts, site):
     """Answers, claims, place and questions, in the pages and on the contents; they can be saved and forgotten."""
     page = Reader(contexts(accept_downloads=True), site).open("03-scores.html")
     page.answer("size", "9")
     page.tab.click("#true button[value=holds]")
-    page.tab.click(".ask")
-    page.tab.fill("#question", "Why?")
-    page.tab.click(".asking [type=submit]")
-    page.appears(".asking [role=status]", "Noted.")
+    asked(page, "Noted.")
     page.tab.keyboard.press("Escape")
     page.tab.locator("#scores").scroll_into_view_if_needed()
     page.until("progress.place[3] !== undefined")
@@ -311,35 +252,16 @@ def test_two_tabs_lose_nothing(contexts, site):
 def test_all_works_where_nothing_may_be_kept(contexts, site):
     """Storage forbidden: predictions, claims, hints, questions; the page says once that nothing is kept."""
     context = contexts()
-    context.add_init_script(FORBIDDEN)
+    context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } });"
+    )
     page = Reader(context, site).open("03-scores.html")
     assert "This browser keeps nothing" in page.text("#status")
     page.answer("size", "8")
-    assert page.visible("#alone")
-    page.tab.click("#true button[value=fails]")
+    assert page.visible("#alone") and page.visible("#size .judged")
     page.tab.click("#scores .hint summary")
     page.until("[...document.querySelectorAll('#scores .hint')].filter((hint) => !hint.hidden).length === 2")
-    assert page.visible("#size .judged")
-    page.tab.click(".ask")
-    page.tab.fill("#question", "Why?")
-    page.tab.click(".asking [type=submit]")
-    page.appears(".asking [role=status]", "keeps nothing")
+    asked(page, "keeps nothing")
     assert page.tab.evaluate("[Object.keys(progress.answers), progress.notes.length]") == [["3/size"], 1]
     page.open("index.html")
     assert page.text(".continue a") == "Begin" and page.said == []
-
-
-@pytest.mark.sweep
-def test_what_others_have_stored_does_no_harm(contexts, site):
-    """The browser's storage holds something else: it is no progress, and the page works."""
-    page = Reader(contexts(), site).open("03-scores.html")
-    for held in (
-        *("5", "null", "[]", "{"),
-        '{"answers": 5, "notes": {}, "place": [1]}',
-        '{"answers": {"3/size": 1, "x": {"given": "1"}}}',
-    ):
-        page.tab.evaluate("(held) => localStorage.setItem(STORED, held)", held)
-        page.tab.reload()
-        page.ready().answer("size", "8")
-        assert page.visible("#alone") and page.said == [], held
-        assert json.loads(page.tab.evaluate("localStorage.getItem(STORED)"))["answers"]["3/size"]["given"] == "8"

@@ -1,6 +1,7 @@
 """`regard learn --slides`: a chapter's reveals one after another in a real browser, with notes, and on paper."""
 
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from regard.learn.pages.recorded import run, runnable
 from regard.learn.pages.slides import slides, slides_page, write_slides
 from regard.learn.source import chapters, read_chapter
 from tests.support.axe import violations
-from tests.support.browser import chromium  # noqa: F401
+from tests.support.lanes import sweep
 
 from ..chapter_files import HEAD
 
@@ -96,15 +97,14 @@ def page(chapter):
 
 
 @pytest.fixture
-def opened(chromium, page, tmp_path):  # noqa: F811
+def opened(contexts, page, tmp_path):
     """Opens the slides; afterwards they must have said nothing, and have asked for themselves alone."""
     file = tmp_path / "slides.html"
     file.write_text(page, encoding="utf-8")
-    said, asked, contexts = [], set(), []
+    said, asked = [], set()
 
     def opening(**context):
-        contexts.append(chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **context}))
-        tab = contexts[-1].new_page()
+        tab = contexts(**context).new_page()
         tab.on("console", lambda message: said.append(message.text))
         tab.on("pageerror", lambda error: said.append(str(error)))
         tab.on("request", lambda request: asked.add(request.url.partition("#")[0]))
@@ -114,16 +114,10 @@ def opened(chromium, page, tmp_path):  # noqa: F811
 
     yield opening
     assert said == [] and asked <= {file.as_uri()}
-    for each in contexts:
-        each.close()
 
 
 def place(tab):
     return tuple(tab.evaluate("[at.slide, at.step]"))
-
-
-def seen(tab):
-    return tab.inner_text(".slide.now .screen")
 
 
 def test_what_the_slides_of_a_chapter_are(chapter):
@@ -150,111 +144,31 @@ def test_every_chapter_has_a_slide_for_each_reveal_question_claim_and_visual(rea
 
 @pytest.mark.browser
 def test_a_prediction_its_code_its_answer_and_the_next_slide(opened):
+    """By keyboard; a screen reader hears what comes; the address holds the slide; a visual keeps its own keys."""
     tab = opened()
-    tab.keyboard.press("ArrowRight")
-    assert "How much is 1 / 2?" in seen(tab) and "print" not in seen(tab) and "One half" not in seen(tab)
-    tab.keyboard.press("Space")
-    assert "</script> 0.5" in seen(tab) and "One half" not in seen(tab)
-    tab.keyboard.press("Enter")
-    assert "The answer is 1. 0.5." in seen(tab) and "One half." in seen(tab)
-    tab.keyboard.press("PageDown")
-    assert place(tab) == (2, 0) and "Move the temperature" in seen(tab)
-    tab.keyboard.press("ArrowLeft")
-    assert place(tab) == (1, 2)
-    tab.keyboard.press("ArrowLeft")
-    assert place(tab) == (1, 1)
-    tab.keyboard.press("End")
-    tab.keyboard.press("ArrowRight")
-    assert place(tab) == (6, 0) and tab.is_disabled("#next")
-    tab.keyboard.press("Home")
-    assert place(tab) == (0, 0) and tab.is_disabled("#back")
-    assert tab.evaluate("window.harmed") is None
 
+    def pressed(*keys):
+        """Where the keys lead, and what is shown there."""
+        for key in keys:
+            tab.keyboard.press(key)
+        return place(tab), tab.inner_text(".slide.now .screen")
 
-@pytest.mark.browser
-def test_clicks_go_on_but_not_on_controls_or_selected_text(opened):
-    tab = opened()
-    tab.click("#next")
-    assert place(tab) == (1, 0)
-    tab.click(".slide.now h2")
-    assert place(tab) == (1, 1)
-    tab.evaluate("getSelection().selectAllChildren(document.querySelector('.slide.now h2'))")
-    tab.evaluate("document.querySelector('.slide.now').click()")
-    assert place(tab) == (1, 1)
-    tab.evaluate("getSelection().removeAllRanges(); go(2, 0)")
-    tab.click(".slide.now .visual figcaption")
-    assert place(tab) == (2, 0)
-
-
-@pytest.mark.browser
-def test_taps_and_swipes(opened):
-    tab = opened(viewport={"width": 390, "height": 800}, has_touch=True)
-    tab.tap(".slide.now h2")
-    assert place(tab) == (1, 0)
-    swipe = """([from, to]) => {
-        const target = document.querySelector(".slide.now h2");
-        const at = (x) => [new Touch({ identifier: 1, target, clientX: x, clientY: 300 })];
-        target.dispatchEvent(new TouchEvent("touchstart", { bubbles: true, changedTouches: at(from) }));
-        target.dispatchEvent(new TouchEvent("touchend", { bubbles: true, changedTouches: at(to) }));
-    }"""
-    tab.evaluate(swipe, [300, 100])
-    assert place(tab) == (1, 1)
-    tab.evaluate(swipe, [100, 300])
-    assert place(tab) == (1, 0)
-
-
-@pytest.mark.browser
-def test_a_visual_works_and_keeps_its_keys(opened):
-    tab = opened()
-    tab.evaluate("go(2, 0)")
-    before = tab.get_attribute("[data-name=weight-0]", "value")
-    tab.get_by_label("temperature").focus()
-    tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("End")
-    assert place(tab) == (2, 0)
-    assert tab.get_attribute("[data-name=weight-0]", "value") != before
-
-
-@pytest.mark.browser
-def test_notes_are_toggled(opened):
-    tab = opened()
-    tab.evaluate("go(1, 0)")
-    assert not tab.is_visible(".slide.now .notes")
-    tab.keyboard.press("n")
-    assert "The notes say <script>" in tab.inner_text(".slide.now .notes")
-    assert tab.get_attribute("#notes", "aria-pressed") == "true"
-    tab.click("#notes")
-    assert not tab.is_visible(".slide.now .notes")
-
-
-@pytest.mark.browser
-def test_the_overview_goes_to_a_slide(opened):
-    tab = opened()
-    tab.keyboard.press("o")
-    assert tab.locator(".overview button").count() == 7 and not tab.is_visible(".deck")
-    tab.keyboard.press("Escape")
-    assert tab.is_visible(".deck")
-    tab.click("#overview")
-    tab.locator(".overview button", has_text="How much is").click()
-    assert place(tab) == (1, 0) and tab.inner_text("#counter") == "2 / 7"
-
-
-@pytest.mark.browser
-def test_the_address_holds_the_slide(opened):
-    tab = opened()
-    tab.evaluate("go(3, 1)")
-    assert tab.url.endswith("#4")
-    tab.reload()
-    assert place(tab) == (3, 0)
-
-
-@pytest.mark.browser
-def test_a_screen_reader_hears_what_comes(opened):
-    tab = opened()
-    tab.keyboard.press("ArrowRight")
+    where, shown = pressed("ArrowRight")
+    assert where == (1, 0) and "How much is 1 / 2?" in shown and "print" not in shown and "One half" not in shown
     assert tab.text_content("#status") == "Slide 2 of 7: One fraction"
-    tab.keyboard.press("ArrowRight")
-    assert "</script> 0.5" in tab.text_content("#status")
+    _, shown = pressed("Space")
+    assert "</script> 0.5" in shown and "One half" not in shown and "</script> 0.5" in tab.text_content("#status")
+    _, shown = pressed("Enter")
+    assert "The answer is 1. 0.5." in shown and "One half." in shown
+    where, shown = pressed("PageDown")
+    assert where == (2, 0) and "Move the temperature" in shown and tab.url.endswith("#3")
+    before = tab.get_attribute("[data-name=weight-0]", "value")
+    tab.get_by_label("temperature").press("End")
+    assert place(tab) == (2, 0) and tab.get_attribute("[data-name=weight-0]", "value") != before
+    tab.evaluate("document.activeElement.blur()")
+    for keys, expected in ((["ArrowLeft"] * 2, (1, 1)), (["End", "ArrowRight"], (6, 0)), (["Home"], (0, 0))):
+        assert pressed(*keys)[0] == expected
+    assert tab.is_disabled("#back") and tab.evaluate("window.harmed") is None
 
 
 @pytest.mark.browser
@@ -274,11 +188,27 @@ def test_on_paper_each_slide_has_one_page_with_its_notes(opened):
     assert place(tab) == (0, 0) and tab.evaluate("slides.every(({ style }) => !style.zoom)")
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.browser
-@pytest.mark.spread
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+def test_clicks_show_the_next_slide_the_notes_and_the_overview(opened):
+    """A click goes on, but not on a control; notes and overview are also toggled by keys."""
+    tab = opened()
+    tab.click("#next")
+    tab.click(".slide.now h2")
+    assert place(tab) == (1, 1) and not tab.is_visible(".slide.now .notes")
+    tab.keyboard.press("n")
+    assert "The notes say <script>" in tab.inner_text(".slide.now .notes")
+    assert tab.get_attribute("#notes", "aria-pressed") == "true"
+    tab.evaluate("go(2, 0)")
+    tab.click(".slide.now .visual figcaption")
+    assert place(tab) == (2, 0)
+    tab.keyboard.press("o")
+    assert tab.locator(".overview button").count() == 7 and not tab.is_visible(".deck")
+    tab.locator(".overview button", has_text="How much is").click()
+    assert place(tab) == (1, 0) and tab.inner_text("#counter") == "2 / 7"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, scheme", [(360, "light"), *sweep((1280, "dark"))])
 def test_it_fits_and_axe_finds_nothing(opened, width, scheme):
     tab = opened(viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True)
     tab.keyboard.press("n")
@@ -306,22 +236,17 @@ def test_slides_are_written_and_only_slides_are_overwritten(chapter, tmp_path, m
     assert other.read_text() == '<meta name="generator" content="regard">'
 
 
-def test_the_command(chapter, tmp_path, monkeypatch):
+def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "30-own.md").write_text(TEXT.replace("number = 3", "number = 30"), encoding="utf-8")
-
-    def said(*words):
-        return CliRunner().invoke(app, ["learn", *words])
-
-    done = said("--slides", "30", "--chapters", str(own), "--out", "mine.html")
-    assert done.exit_code == 0 and "Slides written to mine.html" in done.output and (tmp_path / "mine.html").is_file()
-    for words, what in (
-        (("--slides", "99"), "99"),
-        (("--out", "a.html"), "--out has no use"),
-        (("--slides", "3", "--list"), "two options"),
-        (("--slides", "3", "folder"), "a folder has no use"),
+    Path("own").mkdir()
+    Path("own/30-own.md").write_text(TEXT.replace("number = 3", "number = 30"), encoding="utf-8")
+    for words, code, what in (
+        ("--slides 30 --chapters own --out mine.html", 0, "Slides written to mine.html"),
+        ("--slides 99", 1, "99"),
+        ("--out a.html", 1, "--out has no use"),
+        ("--slides 3 --list", 1, "two options"),
+        ("--slides 3 folder", 1, "a folder has no use"),
     ):
-        refused = said(*words)
-        assert refused.exit_code != 0 and what in str(refused.exception or "") + refused.output
+        done = CliRunner().invoke(app, ["learn", *words.split()])
+        assert bool(done.exit_code) == code and what in str(done.exception or "") + done.output
+    assert Path("mine.html").is_file()

@@ -5,6 +5,7 @@ import pytest
 import regard as rg
 from regard.lens.viewer import page
 from tests.support.browser import example
+from tests.support.page_map import BEGIN
 
 
 @pytest.fixture(scope="module")
@@ -20,20 +21,8 @@ def shown(kept_open):
 def home(shown):
     """The same, as it was when it was opened."""
     view, run, exact = shown
+    view.tab.mouse.move(0, 0)
     view.tab.evaluate("document.activeElement.blur()")
-    view.choose(
-        call=0,
-        head=0,
-        query=0,
-        key=None,
-        pins=[],
-        direction="to",
-        scale="log",
-        pool="share",
-        hideSpecial=False,
-        metric="matrix",
-        sort="order",
-        filter=None,
-        view=None,
-    )
+    parts = {"direction": "to", "metric": "matrix", "sort": "order", "filter": None, "second": None, "lines": "all"}
+    view.choose(**BEGIN | parts)
     return view, run, exact

@@ -22,7 +22,7 @@ def with_faults():
     def poisoned(q, k):
         q[0, 3], k[0, 2] = np.nan, np.inf
 
-    run, _ = example(len(TOKENS), 2, 3, tokens=TOKENS, mask=rg.causal(), poison=poisoned)
+    run, _ = example(len(TOKENS), tokens=TOKENS, mask=rg.causal(), poison=poisoned)
     findings = [found.to_json() for found in rg.audit(run).findings]
     assert {found["severity"] for found in findings} & {"fault", "warning"}
     return page(run, findings=findings)
@@ -30,9 +30,7 @@ def with_faults():
 
 def of_two_runs():
     """The comparison of two runs, one of which has other tokens."""
-    run, _ = example(8, 2, 3, mask=rg.causal())
-    other, _ = example(8, 2, 3, mask=rg.causal(), seed=1, tokens=("[CLS]", *(f" term{i}" for i in range(6)), "[SEP]"))
-    return page(run, other)
+    return page(*(example(8, tokens=["[CLS]", *(f" {word}{i}" for i in range(7))])[0] for word in ("word", "term")))
 
 
 def no_violation(view):

@@ -23,8 +23,11 @@ def groups(view):
     return view.tab.evaluate("comparison.now.axes({ call: state.call, head: state.head }).queries[2]")
 
 
-def merged(p, ranges):
-    """Weights over groups: the mean over the rows of the sum over the keys; NaN where the text lacks the group."""
+def merged(p, view, side):
+    """Weights over the groups of one of the compared texts: the mean over the rows of the sum over the keys; NaN where
+    the text lacks the group.
+    """
+    ranges = [group[2 * side : 2 * side + 2] for group in groups(view)]
 
     def cell(i, stop, j, end):
         return p[i:stop, j:end].sum(1).mean() if i < stop and j < end else np.nan
@@ -32,8 +35,8 @@ def merged(p, ranges):
     return np.array([[cell(*rows, *keys) for keys in ranges] for rows in ranges])
 
 
-def shown_weights(view, side, n):
-    """The weights that the page has of one of the compared runs, over the groups; NaN where a run lacks the tokens."""
+def check_merged(view, side, p):
+    """Fails unless a map has the sums and means of the exact weights, in the groups that the page found."""
     values = view.tab.evaluate(
         """async (side) => {
             const name = comparison.now.names[side], { call, head } = state;
@@ -42,18 +45,7 @@ def shown_weights(view, side, n):
         }""",
         side,
     )
-    return np.array(values, float).reshape(-1, n)
-
-
-def ranges(view, side):
-    """The ranges of the groups in one of the compared texts."""
-    return [group[2 * side : 2 * side + 2] for group in groups(view)]
-
-
-def check_merged(view, side, p):
-    """Fails unless a map has the sums and means of the exact weights, in the groups that the page found."""
-    expected = merged(p, ranges(view, side))
-    np.testing.assert_allclose(shown_weights(view, side, len(expected)), expected, rtol=3e-4, atol=1e-6)
+    np.testing.assert_allclose(np.array(values, float), merged(p, view, side).ravel(), rtol=3e-4, atol=1e-6)
 
 
 def aligned(view, ours, theirs):
@@ -63,7 +55,7 @@ def aligned(view, ours, theirs):
 @pytest.fixture(scope="module")
 def texts(kept_open):
     """A page of two texts of which one says more, and the exact weights of both."""
-    ours, exact = run_of([*SAME[:3], " sat", " down", " .", "[SEP]"])
+    ours, exact = run_of(SAME)
     longer = ["[CLS]", " the", " old", " dog", " sat", " on", " the", " very", " warm", " mat", " .", "[SEP]"]
     theirs, other = run_of(longer, seed=1)
     return kept_open(page(ours, theirs)), exact, other
@@ -91,8 +83,7 @@ def test_every_token_is_in_one_group_in_order(texts):
     letters = ["a", "b", "ab", "c", "", " ", "abc"]
     pairs = [[random.choice(letters, size=n).tolist() for n in random.integers(0, 9, 2)] for _ in range(100)]
     long = [f"w{i}" for i in random.integers(4000, size=6000)]
-    pairs.append([long, [*long[:1000], "other", *long[1500:]]])
-    for texts_of_both in pairs:
+    for texts_of_both in (*pairs, [long, [*long[:1000], "other", *long[1500:]]]):
         found = np.array(aligned(view, *texts_of_both), int).reshape(-1, 2, 2)
         for side, tokens in enumerate(texts_of_both):
             assert [i for a, b in found[:, side] for i in range(a, b)] == list(range(len(tokens)))
@@ -102,16 +93,15 @@ def test_every_token_is_in_one_group_in_order(texts):
 
 def test_texts_of_other_lengths_are_compared_where_they_agree(texts):
     """Cells are those of corresponding tokens, whose labels say what was replaced or added; what one text lacks is
-    no difference.
+    no difference, and a row that one lacks has none in any head.
     """
     view, *weights = texts
     view.choose(call=1, head=1)
     for side, exact in enumerate(weights):
         check_merged(view, side, exact[1][1])
     said = view.text("#compare-tokens")
-    assert "“cat” → “dog”" in said or "“cat” → “old dog”" in said
-    assert "only in the second" in said
-    view.click("#compare-mode [value=difference]")
+    assert ("“cat” → “dog”" in said or "“cat” → “old dog”" in said) and "only in the second" in said
+    view.choose(compare="difference")
     labels = view.tab.evaluate(
         "runs[comparison.now.names[2]].axes[runs[comparison.now.names[2]].calls[0].queries].tokens"
     )
@@ -125,6 +115,8 @@ def test_texts_of_other_lengths_are_compared_where_they_agree(texts):
     )
     kinds = np.array(kinds).reshape(len(labels), -1)
     assert (kinds[lone] == 6).all() and (kinds[:, lone] == 6).all()
+    view.choose(query=groups(view)[lone][2], run=1)
+    assert {*view.each("#compare-heads tbody td:nth-child(2)")} == {"—"}
 
 
 def test_the_chosen_row_is_compared_key_by_key(texts):
@@ -133,7 +125,7 @@ def test_the_chosen_row_is_compared_key_by_key(texts):
     row = SAME.index(" sat")
     view.choose(run=0, call=0, head=2, query=row, compare="side")
     at = next(g for g, (a, b, *_) in enumerate(groups(view)) if a <= row < b)
-    p, q = (np.nan_to_num(merged(exact[0][2], ranges(view, side))[at]) for side, exact in enumerate(weights))
+    p, q = (np.nan_to_num(merged(exact[0][2], view, side)[at]) for side, exact in enumerate(weights))
     points = view.each("#compare-keys tbody tr", "parseFloat(node.cells[3].textContent.replace('−', '-'))")
     order = np.argsort(-np.abs(q - p))[: len(points)]
     np.testing.assert_allclose(points, 100 * (q - p)[order], rtol=0.01, atol=0.01)
@@ -142,7 +134,7 @@ def test_the_chosen_row_is_compared_key_by_key(texts):
 
 def test_two_tokenizers_and_two_models(opened):
     """Pieces of one word are one cell; a head of a model with other layers is compared with one at the same depth, or
-    with the one that is chosen, which the address keeps.
+    with the one that is chosen, which the address keeps; one of the same model, with itself.
     """
     ours, exact = run_of(["[CLS]", " unbeliev", "able", " cats", "[SEP]"], layers=4, heads=3)
     theirs, other = run_of(["<s>", "▁un", "believable", "▁cats", "</s>"], layers=2, heads=2, seed=3)
@@ -155,62 +147,33 @@ def test_two_tokenizers_and_two_models(opened):
     view.settled()
     check_merged(view, 1, other[0][1])
     assert "partner=3.2.0.1" in view.tab.evaluate("address()")
-    view.click("#compare-run [value='1']")
-    assert view.state("run", "call") == (1, 0)
+    view = opened(page(ours, dataclasses.replace(ours, calls=ours.calls[1:3])))
+    assert view.tab.evaluate("[1, 2].map((call) => comparison.now.heads({ call, head: 0 })[1].call)") == [0, 1]
 
 
 def test_faults_stay_faults_in_merged_cells(opened):
     """A weight that is not a number, or that the mask forbids, is one in the cell of its tokens too."""
     ours, exact = run_of([" a", "b", " c", " d"], layers=1, heads=1, mask=rg.causal())
-    theirs, _ = run_of([" ab", " c", " d"], layers=1, heads=1, mask=rg.causal(), seed=1)
+    theirs, _ = run_of([" ab", " c", " d"], layers=1, heads=1, mask=rg.causal())
     p = exact[0].copy()
     p[0, 3, 1], p[0, 0, 2] = np.nan, 0.25
-    view = opened(page(fault(ours, given=p, q=None, k=None, v=None, x=None, out=None), theirs))
+    view = opened(page(fault(ours, given=p, q=None, k=None), theirs))
     codes = view.tab.evaluate("async () => [...(await mergedSource.head(comparison.now.names[0], 0, 0)).coarse]")
     assert (codes[6], codes[1]) == (NAN, LEAK)
 
 
-def test_a_row_of_one_text_alone_has_no_difference_in_any_head(texts):
-    """The list of heads says "—" instead of waiting for a number, and is not busy."""
-    view, *_ = texts
-    only = next(a0 for a0, a1, b0, b1 in groups(view) if b0 == b1 and a1 > a0)
-    view.choose(query=only, run=0)
-    assert {*view.each("#compare-heads tbody td:nth-child(2)")} == {"—"}
-    assert view.tab.get_attribute("#compare-heads", "aria-busy") is None
-
-
-def test_a_run_compared_with_itself(opened):
-    """No list of ten heads that differ by 0 %, and no table without rows."""
-    run, _ = run_of(SAME)
-    view = opened(page(run, run))
-    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
-    assert view.text("#compare-heads-title") == "This row has the same weights in every head"
-    assert view.text("#compare-keys-title") == "All keys of this row have the same weights"
-    assert not view.tab.is_visible("#compare-heads") and not view.tab.is_visible("#compare-keys")
-
-
 def test_a_row_that_is_equal_in_runs_that_differ(opened):
-    """The first row of a causal model has one key: the heads are in the order of the other rows."""
-    view = opened(page(run_of(SAME, mask=rg.causal())[0], run_of(SAME, mask=rg.causal(), seed=5)[0]), "#query=0")
+    """The first row of a causal model has one key: the heads are in the order of the other rows. A run compared with
+    itself has no list of ten heads that differ by 0 %, and no table without rows.
+    """
+    run, _ = run_of(SAME, mask=rg.causal())
+    view = opened(page(run, run_of(SAME, mask=rg.causal(), seed=5)[0]), "#query=0")
     view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
     assert view.text("#compare-heads-title").endswith("in every head; heads that differ most in other rows")
     changes = view.each("#compare-heads tbody td:last-child", "node.textContent.split(' → ').map(parseFloat)")
     apart = np.abs(np.diff(changes)).ravel()
     assert apart[0] > 1 and (np.diff(apart) <= 1).all()
-
-
-def test_two_characters_that_the_model_does_not_know(opened):
-    """They are other letters in the text, and the same token for the model: the page says why nothing differs."""
-    run, _ = run_of(["[CLS]", " [UNK]", " cat", "[SEP]"])
-    axes = [{"text": dataclasses.replace(run.axes["text"], unknown=((1, character),))} for character in "🦊🐶"]
-    view = opened(page(*(dataclasses.replace(run, axes=each) for each in axes)))
-    assert "“🦊” → “🐶” (both are [UNK] for the model)" in view.text("#compare-tokens")
-
-
-@pytest.mark.sweep
-def test_layers_of_one_model_are_compared_with_themselves(opened):
-    """A run of some layers of the same model is compared layer by layer, not by depth."""
-    run, _ = run_of(SAME, layers=4)
-    view = opened(page(run, dataclasses.replace(run, calls=run.calls[1:3])))
-    partners = view.tab.evaluate("[1, 2].map((call) => comparison.now.heads({ call, head: 0 })[1].call)")
-    assert partners == [0, 1]
+    view = opened(page(run, run))
+    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    assert view.text("#compare-heads-title") == "This row has the same weights in every head"
+    assert not view.tab.is_visible("#compare-heads") and not view.tab.is_visible("#compare-keys")

@@ -44,17 +44,13 @@ def test_detectors_say_of_how_many_rows_they_are_the_mean(plain):
 
 
 def test_without_special_tokens_nothing_is_said_of_them(plain):
-    """Neither in the list and the choice of metrics, nor beside the rows of the map; nor of one run of several."""
+    """Neither in the list and the choice of metrics, nor beside the rows of the map."""
     view, run = plain
     view.choose(head=0)
     said = " ".join([*listed(view), view.tab.text_content("#metric"), view.tab.text_content("#filter")])
     assert "special tokens" not in said and "weight on the first key" in said
     told = Map(view).hover(3, 1)
     assert "entropy" in told and "special" not in told
-    x, y = view.tab.evaluate(
-        "[map.plot.track + 6, map.plot.top + map.plot.height - 3].map((place) => Math.round(place * map.plot.dpr))"
-    )
-    assert view.pixel("#map .matrix", x, y)[3] == 0  # no bar
     marked, _ = example(4, 1, 2, mask=rg.causal())
     assert "special" in about(marked)["calls"][0]["figures"] and "special" not in about(run)["calls"][0]["figures"]
 

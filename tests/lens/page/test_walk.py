@@ -2,20 +2,21 @@
 
 import dataclasses
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import regard as rg
-from regard.language.problem import Problem
-from regard.lens import Call, Run
+from regard.lens import Call
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.runs.figures import measured, of_weights
+from regard.lens.runs.figures import of_weights
 from regard.lens.runs.run import Step
 from regard.lens.viewer import page
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near
+from tests.support.page_map import Map
 
 HALF = 2.0**-11  # of a number kept in 16 bits
 TOKENS = ("[CLS]", " The", " animal", " did", " not", " cross", " the", " street", ".", "[SEP]")
@@ -23,22 +24,6 @@ SPECIAL = [token[0] == "[" for token in TOKENS]
 N, HEADS, GROUPS, D, E = len(TOKENS), 4, 2, 8, 6
 ROW, HEAD = 7, 3
 CAP, SCALE = 3.0, 0.4
-
-
-def layer():
-    """A call with every rule: shared keys, scale, softcap, causal mask, sinks; with x, v and out."""
-    random = np.random.default_rng(7)
-
-    def draw(*shape):
-        return random.standard_normal(shape, dtype=np.float32)
-
-    q, k, v, x = 2 * draw(HEADS, N, D), 2 * draw(GROUPS, N, D), draw(GROUPS, N, E), draw(N, 40)
-    given = {"mask": rg.causal(), "score": rg.softcap(CAP), "scale": SCALE, "sinks": draw(HEADS, 1)}
-    problem = Problem.of(q[None], k[None], None, **given)
-    rules = {"mask": problem.mask, "score": problem.score, "scale": problem.scale, "start": 0, "sinks": problem.sinks}
-    figures = measured(q, k, np.array(SPECIAL), **rules)
-    out = rg.attention(q, k, v, **given)
-    return Call("layers.0.attention", 0, "text", "text", q=q, k=k, **rules, **figures, v=v, x=x, out=out)
 
 
 def steps(call):
@@ -64,13 +49,15 @@ def steps(call):
 
 @pytest.fixture(scope="module")
 def walked(kept_open):
-    """A page of one call with every rule, opened at its row with all steps, and that call."""
-    call = layer()
-    run = Run("toy", "".join(TOKENS), {"text": rg.lens.Axis.of(TOKENS, SPECIAL)}, (call,))
-    opened = kept_open(page(run), f"#head={HEAD}&query={ROW}")
-    opened.reach("walk")
-    opened.tab.evaluate("walk.set({ all: true, every: true })")
-    return opened, call
+    """A page of one call with every rule, shared keys, scale, softcap, causal mask and sinks, with x, v and out, opened
+    at its row with all steps, and that call.
+    """
+    draw = partial(np.random.default_rng(7).standard_normal, dtype=np.float32)
+    q, k, v = 2 * draw((HEADS, N, D)), 2 * draw((GROUPS, N, D)), draw((GROUPS, N, E))
+    rules = {"mask": rg.causal(), "score": rg.softcap(CAP), "scale": SCALE, "sinks": draw((HEADS, 1))}
+    run = rg.look(q, k=k, v=v, tokens=TOKENS, special=SPECIAL, **rules)
+    run = fault(run, x=draw((N, 40)), out=rg.attention(q, k, v, **rules))
+    return all_steps(kept_open(page(run), f"#head={HEAD}&query={ROW}")), run.calls[0]
 
 
 def column(opened, step) -> dict[int, float]:
@@ -79,11 +66,10 @@ def column(opened, step) -> dict[int, float]:
     return {int(j): float(value or "nan") for j, value in opened.each(f"#walk-{step} .walk-keys li", answer)}
 
 
-def all_steps(opened, html, address=""):
-    """A page of which every step is shown."""
-    view = opened(html, address)
+def all_steps(view):
+    """The page, with every step shown."""
     view.reach("walk")
-    view.tab.evaluate("walk.set({ all: true })")
+    view.tab.evaluate("walk.set({ all: true, every: true })")
     return view
 
 
@@ -111,7 +97,7 @@ def test_every_step_has_the_numbers_of_numpy(walked):
 
 def test_each_step_has_its_formula_shape_and_law(walked):
     """The rules are those of the call, with its own numbers; laws are named where one speaks of the step; what the
-    sinks take is 1 − Σ p, and heads that share keys are named.
+    sinks take is 1 − Σ p, and there is no picture of a softmax of the scores alone; heads that share keys are named.
     """
     opened, call = walked
     for step, parts in {
@@ -128,6 +114,7 @@ def test_each_step_has_its_formula_shape_and_law(walked):
     }.items():
         said = " ".join(opened.text(f"#walk-{step}").split())
         assert all(part in said for part in parts), (step, said)
+    assert [len(opened.each(f"#walk-{step} .walk-plot")) for step in ("products", "p")] == [1, 0]
 
 
 def test_one_step_at_a_time_by_keyboard(walked):
@@ -139,41 +126,29 @@ def test_one_step_at_a_time_by_keyboard(walked):
     for key, step in (("ArrowDown", "q"), ("ArrowDown", "k"), ("ArrowUp", "q"), ("End", "y"), ("Home", "x")):
         opened.press(key)
         assert opened.each(".walk-head[aria-expanded=true]", "node.id") == [f"walk-head-{step}"]
-        assert opened.tab.evaluate("document.activeElement.id") == f"walk-head-{step}"
-    assert opened.state("query") == ROW
+    assert opened.tab.evaluate("document.activeElement.id") == "walk-head-x" and opened.state("query") == ROW
 
 
 def test_what_is_not_there_is_said(opened):
     """Weights alone have no walk to them; v, x and out that were not kept say how to have them; an empty row is no
-    fault.
+    fault, also where the model gives something else than 0 to it.
     """
     run, exact = example(6, 1, 1)
     given = exact[0].astype(np.float32)
     call = Call("given", 0, "text", "text", given=given, **of_weights(given, np.zeros(6, bool), mask=None, start=0))
-    alone = all_steps(opened, page(dataclasses.replace(run, calls=(call,)), start={}))
+    alone = all_steps(opened(page(dataclasses.replace(run, calls=(call,)), start={})))
     for step in ("q", "k", "products", "scaled", "scores"):
         assert "recorded as weights alone" in alone.text(f"#walk-{step}")
     near(column(alone, "p"), exact[0][0, 0], FINE_ERROR)
-    bare = all_steps(opened, page(fault(run, v=None, x=None, out=None)))
+    bare = all_steps(opened(page(fault(run, v=None, x=None, out=None))))
     assert all("values=True" in bare.text(f"#walk-{step}") for step in ("x", "v", "sum", "out"))
     masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
-    empty = all_steps(opened, page(masked, start={}))
+    empty = all_steps(opened(page(masked, start={})))
     assert "This row is fully masked: its output is 0 (law 5)." in empty.text("#walk-p")
-
-
-def test_what_a_model_gives_to_rows_that_may_attend_nothing_is_told(opened):
-    """Where that is something else than 0, the walk says so, shows the model's own output, and does not take one for
-    the other.
-    """
-    masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
-    out = masked.calls[0].out.copy()
-    out[0, 0] = masked.calls[0].v[0].mean(0)
     notes = {"compared": "all rows", "difference": 1e-7, "empty": "an average of values"}
-    seen = all_steps(opened, page(fault(masked, out=out, notes=notes), start={}))
-    assert "For fully masked rows, the output of the model itself is an average of values." in seen.text("#walk-p")
-    np.testing.assert_allclose(seen.tab.evaluate("walk.numbers.out"), out[0, 0], rtol=2e-3)
-    said = seen.text("#walk-out")
-    assert "equal to the output" not in said and "The largest difference" in said
+    empty = all_steps(opened(page(fault(masked, out=masked.calls[0].v, notes=notes), start={})))
+    assert "For fully masked rows, the output of the model itself is an average of values." in empty.text("#walk-p")
+    assert "equal to the output" not in empty.text("#walk-out")
 
 
 def test_what_is_not_finite_is_shown(opened):
@@ -185,7 +160,7 @@ def test_what_is_not_finite_is_shown(opened):
         q[0, 4, 0], k[0, 2] = np.inf, np.nan
 
     run, exact = example(6, 1, 1, mask=rg.causal(), poison=poison)
-    seen = all_steps(opened, page(run), "#query=4")
+    seen = all_steps(opened(page(run), "#query=4"))
     assert seen.tab.evaluate("walk.numbers.q[0] === Infinity && walk.numbers.k[2].every(Number.isNaN)")
     bad = int(np.isnan(exact[0][0, 4]).sum())
     assert sum("not a number" in line for line in seen.each("#walk-p li", "node.innerText")) == bad > 1
@@ -202,76 +177,49 @@ def paired(kept_open):
     return opened, np.stack(exact)
 
 
-def heads(opened) -> dict[tuple[int, int], float]:
-    """The weights in the list of heads, in its order."""
-    answer = "[node.dataset.call, node.dataset.head, node.querySelector('data').value].map(Number)"
-    return {(call, head): p for call, head, p in opened.each("#pair-list .entry", answer)}
-
-
 def test_a_pair_in_every_head(paired):
-    """p_ij of every layer and head, strongest first; the cells have the colours of these weights."""
+    """p_ij of every layer and head, strongest first; the cells have the colours of these weights. Without a key the
+    strongest ordinary one is taken; a masked pair has no weight in any head.
+    """
     opened, exact = paired
-    opened.choose(call=0, head=0, query=8, key=2, scale="log")
-    shown = heads(opened)
+
+    def heads(**change):
+        """The weights in the list of heads, in its order."""
+        opened.choose(**change)
+        answer = "[node.dataset.call, node.dataset.head, node.querySelector('data').value].map(Number)"
+        return {(call, head): p for call, head, p in opened.each("#pair-list .entry", answer)}
+
+    shown = heads(call=0, head=0, query=8, key=2, scale="log")
     assert list(shown) == sorted(np.ndindex(3, 4), key=lambda at: -exact[at][8, 2])
     near(shown, exact[:, :, 8, 2], FINE_ERROR)
     size = opened.tab.evaluate("pair.cell")
     for call, head in ((0, 1), (2, 3)):
         x, y = (size["left"] + head * size["width"] + 3, size["top"] + call * size["height"] + 3)
         assert distance(opened.pixel("#pair-canvas", int(x), int(y)), logarithmic(exact[call, head, 8, 2])) <= 6
-
-
-def test_large_weights_of_a_pair_are_written_as_shares(opened):
-    """A cell of 99.6 % says 99.6, not 1.0e+2; smaller ones have two digits."""
-    run, _ = example(2, 1, 4)
-    given = np.array([[[1 - p, p], [0.5, 0.5]] for p in (0.9961, 0.99961, 0.9449, 0.0123)], np.float32)
-    seen = opened(page(fault(run, given=given, q=None, k=None), start={}), "#query=0&key=1")
-    seen.reach("pair")
-    drawn = seen.tab.evaluate(
-        """() => {
-            const drawn = [], pen = CanvasRenderingContext2D.prototype, draw = pen.fillText;
-            pen.fillText = (text) => { drawn.push(String(text)); };
-            pair.paint();
-            pen.fillText = draw;
-            return drawn;
-        }"""
-    )
-    assert drawn[-4:] == ["99.6", "100", "94", "1.2"]
+    strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
+    near(heads(call=1, head=2, query=7, key=None), exact[:, :, 7, strongest], FINE_ERROR)
+    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text("#pair-note")
+    assert heads(query=3, key=9) == {} and "No head has weight on this pair." in opened.text("#pair-note")
 
 
 def test_a_pair_leads_to_its_heads(paired):
-    """A click in the list or in the grid, and arrows in both, choose the head; the pair stays."""
+    """A click in the grid, and arrows there, choose the head; the pair stays."""
     opened, _ = paired
     opened.choose(call=0, head=0, query=8, key=2)
-    order = list(heads(opened))
-    opened.click("#pair-list .entry >> nth=0")
-    assert opened.state("call", "head", "key") == (*order[0], 2)
-    opened.tab.focus("#pair-list")
-    opened.press("ArrowDown")
-    assert opened.state("call", "head") == order[1]
-    size = opened.tab.evaluate("pair.cell")
-    opened.click(
-        "#pair-canvas", position={"x": size["left"] + 2.5 * size["width"], "y": size["top"] + 1.5 * size["height"]}
+    x, y = opened.tab.evaluate(
+        "(({ left, top, width, height }) => [left + 2.5 * width, top + 1.5 * height])(pair.cell)"
     )
+    opened.click("#pair-canvas", position={"x": x, "y": y})
     assert opened.state("call", "head") == (1, 2)
     opened.press("ArrowDown", "ArrowRight", "ArrowRight")
     assert opened.state("call", "head", "query", "key") == (2, 3, 8, 2)
     assert opened.text("#pair-readout").startswith("Layer 2, head 3: ")
 
 
-def test_without_a_key_the_strongest_is_taken(paired):
-    """Among the ordinary tokens, and it says so; it follows the row; and a masked pair has no weight in any head."""
-    opened, exact = paired
-    opened.choose(call=1, head=2, query=7, key=None)
-    strongest = 1 + int(exact[1, 2, 7, 1:-1].argmax())
-    assert f"({strongest})" in opened.text("#pair-title") and "not a special token" in opened.text("#pair-note")
-    near(heads(opened), exact[:, :, 7, strongest], FINE_ERROR)
-    opened.choose(query=3, key=9)
-    assert heads(opened) == {} and "No head has weight on this pair." in opened.text("#pair-note")
-
-
 def test_what_was_written(opened):
-    """Each step shows the row that wrote, its candidates with their probabilities, and which of them was taken."""
+    """Each step shows the row that wrote, its candidates with their probabilities, and which of them was taken; tokens
+    that were not yet written are faint in the text, and not in the map.
+    """
     run, _ = example(8, 1, 1, mask=rg.causal())
     candidates = [((" word5", 0.5), (" other", 0.25)), ((" other", 0.75), (" word6", 0.125)), ((" other", 1.0),)]
     steps = tuple(Step(5 + at, each) for at, each in enumerate(candidates))
@@ -279,19 +227,18 @@ def test_what_was_written(opened):
 
     def shown():
         answer = "[node.querySelector('bdi').textContent, Number(node.querySelector('data').value), node.className]"
-        return seen.each("#steps-candidates li", answer), seen.text("#steps-said")
+        return seen.state("step", "query"), seen.each("#steps-candidates li", answer), seen.text("#steps-said")
 
     seen.tab.focus("#steps-slider")
     seen.press("Home", ">", "<")
-    assert seen.state("step", "query") == (0, 4)
-    listed, said = shown()
-    assert listed == [["word5", 0.5, "taken"], ["other", 0.25, ""]] and "the likeliest" in said
-    assert "“word5” (token 5) was predicted from “word4” (token 4)" in said
+    place, listed, said = shown()
+    assert (place, listed) == ((0, 4), [["word5", 0.5, "taken"], ["other", 0.25, ""]])
+    assert "“word5” (token 5) was predicted from “word4” (token 4)" in said and "the likeliest" in said
     seen.press("ArrowRight")
-    assert seen.state("step", "query") == (1, 5)
-    listed, said = shown()
-    assert listed == [["other", 0.75, ""], ["word6", 0.125, "taken"]] and "candidate 2" in said
+    place, listed, said = shown()
+    assert (place, listed) == ((1, 5), [["other", 0.75, ""], ["word6", 0.125, "taken"]]) and "candidate 2" in said
     assert seen.each("#words .later", "Number(node.dataset.token)") == [6, 7]
+    assert [Map(seen).pixel(row, 1)[3] for row in (5, 6)] == [255, 0]
     seen.click("#steps-on")
     assert "not among the stored candidates" in seen.text("#steps-said")
     seen.click("#steps-play")
@@ -305,14 +252,11 @@ def test_the_laws_are_explained_on_the_spot(walked):
     """Each law that a step names is beside it, in the words of the documentation."""
     opened, _ = walked
     laws = (Path(__file__).parents[3] / "docs/reference/laws.md").read_text(encoding="utf-8")
-    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", lambda found: found[1] or "", " ".join(laws.split()))
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", " ".join(laws.split()))
     texts = opened.tab.evaluate("LAWS_OF_STEPS")
     assert {*map(str, opened.tab.evaluate("WALK.flatMap(({ laws }) => laws)"))} == {*texts}
-    for number, (name, text) in texts.items():
-        assert f"## {number}. {name} " in plain and text in plain, number
+    assert all(f"## {number}. {name} " in plain and text in plain for number, (name, text) in texts.items())
     opened.tab.evaluate("walk.set({ all: true })")
-    shown = opened.tab.locator("#walk-mask .walk-laws")
-    assert not shown.locator("p").first.is_visible()
-    shown.locator("summary").click()
-    for number, said in zip("236", shown.locator("p").all_inner_texts(), strict=True):
+    opened.tab.click("#walk-mask .walk-laws summary")
+    for number, said in zip("236", opened.each("#walk-mask .walk-laws p", "node.innerText"), strict=True):
         assert said.startswith(f"Law {number}:") and all(part in said for part in texts[number])

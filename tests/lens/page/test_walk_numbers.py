@@ -14,6 +14,7 @@ from regard.common.default_model import default_folder
 from regard.common.files.tensors import mapped
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import embed, page
+from regard.lens.viewer.server import Server
 from tests.support.browser import Opened
 
 TEXT = "The animal didn't cross the street because it was too tired."
@@ -90,63 +91,42 @@ def pick(tab, selector, value):
     tab.wait_for_function("(id) => document.activeElement === document.querySelector(id)", arg=selector)
 
 
-def test_numbers_that_arrive_leave_the_focus(view):
-    """Numbers that arrive while a reader is at a list replace the list, not where the reader is."""
-    view.tab.focus("#walk-k-key")
-    view.tab.evaluate("walk.show()")
-
-    assert view.tab.evaluate("document.activeElement.id") == "walk-k-key"
+def formulas(view) -> list[str]:
+    return [text(view.tab, f"#walk-head-{step} code") for step in "qkvy"]
 
 
-def test_formulas_name_the_biases_of_the_model(view):
-    """MiniLM has biases everywhere."""
-    formulas = [text(view.tab, f"#walk-head-{step} code") for step in ("q", "k", "v", "y")]
-    assert formulas == ["q = x Wq + bq", "kj = xj Wk + bk", "vj = xj Wv + bv", "y = c Wo + bo"]
-
-
-def test_a_model_without_biases_has_none_in_its_formulas(opened):
-    """Llama: the matrices that are known have no bias; why q and k are not one product is said."""
+def test_a_model_without_biases_has_none_in_its_formulas(view, opened):
+    """Llama: the matrices that are known have no bias; why q and k are not one product is said. MiniLM has biases
+    everywhere.
+    """
+    assert formulas(view) == ["q = x Wq + bq", "kj = xj Wk + bk", "vj = xj Wv + bv", "y = c Wo + bo"]
     config = LlamaConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=50
     )
     run = rg.look(LlamaModel(config).eval(), inputs={"input_ids": torch.arange(7)[None]})
     seen = scrolled(opened(page(run)))
-    formulas = [text(seen.tab, f"#walk-head-{step} code") for step in ("q", "k", "v", "y")]
     more = "alone: it may be rotated, normalized or scaled"
-    assert formulas == [f"q, not x Wq {more}", f"kj, not xj Wk {more}", "vj = xj Wv", "y = c Wo"]
-    for name in ("q", "k"):
+    assert formulas(seen) == [f"q, not x Wq {more}", f"kj, not xj Wk {more}", "vj = xj Wv", "y = c Wo"]
+    for name in "qk":
         why = f"W{name} is not known: {name} is not the product of the layer’s input with one matrix"
         assert why in text(seen.tab, f"#walk-{name}")
-    for step in "qkvy":
-        said = text(seen.tab, f"#walk-head-{step}") + text(seen.tab, f"#walk-{step}")
-        assert not re.search(r"\bb[qkvo]\b|bias", said), said
+    assert not re.search(r"\bb[qkvo]\b|bias", "".join(text(seen.tab, f"#walk-{step}") for step in "qkvy"))
     (sum_of, model) = found(r"v\S+ = Σm x\S+ Wv\[m, \d+\] = #; in the model #\.", seen.text("#walk-v-result"))
-    assert abs(sum_of - model) <= 1e-3 * abs(model) + 1e-9
-
-
-def table(tab):
-    rows = tab.evaluate(
-        "[...document.querySelectorAll('.walk-table tbody tr')]"
-        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
-    )
-    return np.array([[number(cell) for cell in row] for row in rows])
+    assert sum_of == pytest.approx(model, rel=1e-3, abs=1e-9)
 
 
 def test_every_product_of_q_and_k(view, exact):
     """q_d, k_d, their product, the running sum, the sum of all, and the score, for the chosen key."""
     view.tab.evaluate("walk.set({ tabled: true })")
     pick(view.tab, "#walk-dot-key", 2)
+    rows = view.each(".walk-table tbody tr", "[...node.cells].map((cell) => cell.textContent)")
+    table = np.array([[number(cell) for cell in row] for row in rows]).T
     q, k = exact["q"][ROW], exact["k"][2]
-    d, *columns = table(view.tab).T
-    assert d.tolist() == list(range(D))
-    error = 2.01 * STORED * np.abs(q * k)
-    for column, value, off in zip(
-        columns,
-        (q, k, q * k, np.cumsum(q * k)),
-        (STORED * np.abs(q), STORED * np.abs(k), error, np.cumsum(error)),
-        strict=True,
-    ):
-        assert (np.abs(column - value) <= off + 5e-4 * np.abs(value) + 1e-6).all()
+    products, error = q * k, 2.01 * STORED * np.abs(q * k)
+    wanted = np.array([range(D), q, k, products, np.cumsum(products)])
+    off = np.array([np.zeros(D), STORED * np.abs(q), STORED * np.abs(k), error, np.cumsum(error)])
+    assert (np.abs(table - wanted) <= off + 5e-4 * np.abs(wanted) + 1e-6).all()
+    assert (table[0] == wanted[0]).all()
     whole, again, scale, score = found(r"q·k = #\. Times the scale: # × # = #\.", view.text("#walk-dot-result"))
     assert whole == again == pytest.approx(q @ k, rel=5e-4, abs=error.sum())
     assert scale == pytest.approx(1 / np.sqrt(D), abs=5e-5)
@@ -154,15 +134,17 @@ def test_every_product_of_q_and_k(view, exact):
     assert "followed=2" in view.tab.evaluate("address()")
 
 
+def pointed(tab) -> str:
+    """The readout of the strip that has the focus."""
+    return tab.evaluate("document.activeElement.closest('.cells').nextSibling.textContent")
+
+
 def readout(tab, step, place, nth=0) -> float:
     """A number of a strip, from the readout of the keyboard's cursor."""
-    strip = f"#walk-{step} canvas >> nth={nth}"
-    tab.focus(strip)
-    tab.keyboard.press("Home")
-    for _ in range(place):
-        tab.keyboard.press("ArrowRight")
-    said = tab.evaluate("document.activeElement.closest('.cells').nextSibling.textContent")
-    return number(said.split("= ")[1])
+    tab.focus(f"#walk-{step} canvas >> nth={nth}")
+    for key in ["Home", *["ArrowRight"] * place]:
+        tab.keyboard.press(key)
+    return number(pointed(tab).split("= ")[1])
 
 
 @pytest.mark.parametrize("name, part", [("q", "query"), ("k", "key"), ("v", "value")])
@@ -175,7 +157,7 @@ def test_one_element_of_q_k_and_v(view, exact, name, part):
     x = exact["x"][place]
     elements = options(view.tab, f"#walk-{name}-element")
     assert len(elements) >= 12 and len(set(elements)) == len(elements)
-    for element in [*elements[:-1:5], elements[-1]]:
+    for element in (elements[0], elements[5], elements[-1]):
         pick(view.tab, f"#walk-{name}-element", element)
         index = f"{element}" if name == "q" else rf"{place},{element}"
         formula = rf"{name}{index} = Σm x\S+ W{name}\[m, {element}\] \+ b{name}\[{element}\]"
@@ -187,12 +169,11 @@ def test_one_element_of_q_k_and_v(view, exact, name, part):
         wanted = whole, abs(b[element]), whole + b[element]
         assert (total, bias, result) == pytest.approx(wanted, rel=1e-5, abs=1e-6)
         assert model == float(f"{model:.4g}") == pytest.approx(exact[name][place, element], rel=1e-3, abs=1e-6)
-    view.tab.focus(f"#walk-{name} canvas >> nth=1")
     assert readout(view.tab, name, 5, nth=1) == pytest.approx(x[5], rel=1e-5)
     view.tab.keyboard.press("ArrowDown")
-    said = view.tab.evaluate("document.activeElement.closest('.cells').nextSibling.textContent")
-    assert f"column {elements[-1]}, element 5 = " in said
-    assert number(said.split("= ")[1]) == pytest.approx(w[elements[-1], 5], rel=1e-5)
+    said = pointed(view.tab)
+    assert f"column {element}, element 5 = " in said
+    assert number(said.split("= ")[1]) == pytest.approx(w[element, 5], rel=1e-5)
 
 
 def test_both_forms_of_softmax_have_the_numbers_of_the_row(view, exact):
@@ -214,9 +195,7 @@ def test_both_forms_of_softmax_have_the_numbers_of_the_row(view, exact):
 
 
 def test_positions_are_not_factors(view, exact):
-    """A position is always named as one; the terms of the output are weights times values of named tokens."""
-    lines = view.each(":is(#walk-products, #walk-scaled, #walk-mask, #walk-p) .walk-keys li", "node.innerText")
-    assert all(re.search(r"\(token\s+\d+\)", line) for line in lines)
+    """The terms of the output are weights times values of named tokens."""
     terms = re.findall(rf"({NUMBER}) × v\((\S+), token (\d+)\)", text(view.tab, "#walk-terms"))
     largest = np.argsort(-exact["p"])[:4]
     assert [int(place) for _, _, place in terms] == largest.tolist() and terms[0][1] == "animal"
@@ -228,11 +207,10 @@ def test_the_outputs_of_all_heads_and_of_the_layer(view, exact):
     assert "elements 32 to 63 of 384" in view.text("#walk-heads-where")
     (w, b), heads = exact["part"]("output.dense"), exact["heads"]
     assert readout(view.tab, "heads", 33) == pytest.approx(heads[33], rel=2e-5)
-    whole, y, own = (np.array(view.tab.evaluate(f"Array.from(walk.matrices.{name})")) for name in ("whole", "y", "own"))
-    wanted = exact["y"], exact["y"], w[:, 32:64] @ heads[32:64]
-    for nth, (values, want) in enumerate(zip((whole, y, own), wanted, strict=True)):
-        np.testing.assert_allclose(values, want, atol=1e-5)
-        assert readout(view.tab, "y", 7, nth) == pytest.approx(values[7], rel=1e-5)
+    whole, y, own = np.array(view.tab.evaluate("['whole', 'y', 'own'].map((each) => [...walk.matrices[each]])"))
+    np.testing.assert_allclose([whole, y, own], [exact["y"], exact["y"], w[:, 32:64] @ heads[32:64]], atol=1e-5)
+    shown = [readout(view.tab, "y", 7, nth) for nth in range(3)]
+    assert shown == pytest.approx([whole[7], y[7], own[7]], rel=1e-5)
     apart, most = found(r"above is #; the largest absolute value of the output is #\.", view.text("#walk-y-difference"))
     assert (apart, most) == pytest.approx((np.abs(whole - y).max(), np.abs(y).max()), rel=0.05)
     elements = options(view.tab, "#walk-o-element")
@@ -247,21 +225,19 @@ def test_the_outputs_of_all_heads_and_of_the_layer(view, exact):
         wanted = parts[HEAD], parts.sum(), abs(b[element]), parts.sum() + b[element]
         assert (*added, total, bias, result) == pytest.approx(wanted, rel=1e-5, abs=2e-6)
         assert model == pytest.approx(result, abs=1e-5)
-        shown = [readout(view.tab, "y", head, nth=4) for head in (0, 11)]
-        assert shown == pytest.approx(parts[[0, 11]], rel=1e-5, abs=1e-6)
+    assert readout(view.tab, "y", 11, nth=4) == pytest.approx(parts[11], rel=1e-5, abs=1e-6)
 
 
 def test_the_footer_is_true_of_every_number(view, run):
     """Weights with a relative error of at most 0.02 %, vectors of at most 0.05 %; in rows and heads of all layers."""
     promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
     assert promise in text(view.tab, "#exactness")
-    assert "Vectors are stored with a relative error of at most 0.05 %." in view.text("#walk-note")
-    for (at, call), (row, head) in itertools.product(enumerate(run.calls), ((0, 11), (7, 5), (15, 0))):
+    for (at, call), (row, head) in itertools.product(enumerate(run.calls), ((0, 11), (7, 5))):
         shown = view.asks("walk", 0, at, head, row)
         exact, p = call.weights(rows=row, heads=head)[0, 0], np.array(shown["p"], float)
-        x, q, k, v = call.x[row], call.q[head, row], call.k[head], call.v[head]
+        q, k, v = call.q[head, row], call.k[head], call.v[head]
         np.testing.assert_allclose(np.where(np.isnan(p), exact, p), exact, rtol=2e-4)
-        for name, value in {"x": x, "q": q, "k": k, "v": v}.items():
+        for name, value in {"x": call.x[row], "q": q, "k": k, "v": v}.items():
             np.testing.assert_allclose(shown[name], value, rtol=5e-4)
         assert (np.abs(shown["sum"] - call.out[head, row]) <= 7e-4 * exact @ np.abs(v) + 1e-6).all()
         products = 2.1 * STORED / np.sqrt(D) * np.abs(k) @ np.abs(q)
@@ -273,56 +249,43 @@ def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     """Vectors with very small or very large numbers, which half precision cannot hold."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 8)).astype(np.float32)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
-    seen = opened(page(rg.look(q, k=k, v=v)))
-    for row in (0, 1):
-        shown = seen.asks("walk", 0, 0, 0, row)
-        for name, value in (("q", q[0, row]), ("k", k[0]), ("v", v[0])):
-            np.testing.assert_allclose(shown[name], value, rtol=5e-4)
+    shown = opened(page(rg.look(q, k=k, v=v))).asks("walk", 0, 0, 0, 1)
+    for name, value in {"q": q[0, 1], "k": k[0], "v": v[0]}.items():
+        np.testing.assert_allclose(shown[name], value, rtol=5e-4)
 
 
 def test_other_heads_and_rows_of_the_page(run, kept_open):
     """What the page does not contain is named, with the way to see it; what holds for other rows is shown there."""
     seen = scrolled(kept_open(page(run)))
-    seen.choose(head=4)
-    seen.tab.wait_for_function(
-        "() => walk.numbers && document.querySelector('#walk-q').textContent.includes('of head 1 only')"
-    )
-    assert "serve the run (regard look --serve) to see those of head 4" in seen.text("#walk-q")
-    assert "elements 128 to 159 of 384" in seen.text("#walk-heads-where")
-    assert seen.tab.locator("#walk-y canvas").count() == 2  # the output of the layer is that of all heads
-    seen.choose(head=HEAD, query=5)
-    said = "outputs of all heads for “it” (10) only"
-    seen.tab.wait_for_function("(said) => $('walk-heads').innerText.includes(said)", arg=said)
-    assert "serve the run" in seen.text("#walk-y")
-    (model,) = found(r"in the model #\.", seen.text("#walk-q-result"))
-    assert abs(model) > 0 and seen.tab.locator("#walk-q-element").count() == 1
-    pick(seen.tab, "#walk-k-key", 7)
-    assert "contains the input of animal (token 2) only" in text(seen.tab, "#walk-k")
-    seen.choose(call=1)
-    seen.tab.wait_for_function("() => document.querySelector('#walk-q').textContent.includes('of this layer and head')")
-    seen.silent()
+    for change, part, words in (
+        ({"head": 4}, "#walk-q", "serve the run (regard look --serve) to see those of head 4"),
+        ({"head": 4}, "#walk-heads-where", "elements 128 to 159 of 384"),
+        ({"head": HEAD, "query": 5}, "#walk-heads", "outputs of all heads for “it” (10) only"),
+        ({"call": 1}, "#walk-q", "of this layer and head"),
+    ):
+        seen.choose(**change)
+        seen.tab.locator(part, has_text=words).wait_for()
 
 
 def test_a_served_page_has_every_element(run, chromium):
     """Any head, row, key and element: the values that result are those of the run."""
-    from regard.lens.viewer.server import Server
-
     call, head, row, key = run.calls[5], 11, 15, 6
     with Server(run) as server:
         seen = scrolled(Opened(chromium, server.address, f"#call=5&head={head}&query={row}"))
         seen.tab.wait_for_selector("#walk-o-element")
+
+        def result(name, element, count):
+            """The value of an element, computed, and in the model."""
+            assert options(seen.tab, f"#walk-{name}-element") == list(range(count))
+            pick(seen.tab, f"#walk-{name}-element", element)
+            return found(r"= #; in the model #\.", seen.text(f"#walk-{name}-result"))
+
         for name, place in (("q", row), ("k", key), ("v", key)):
             if name != "q":
                 pick(seen.tab, f"#walk-{name}-key", place)
-            assert options(seen.tab, f"#walk-{name}-element") == list(range(D))
-            pick(seen.tab, f"#walk-{name}-element", 17)
             wanted = getattr(call.projections, name).of(call.x[place])[head, 17], getattr(call, name)[head, place, 17]
-            shown = found(r"= #; in the model #\.", seen.text(f"#walk-{name}-result"))
-            assert shown == pytest.approx(wanted, rel=1e-5, abs=2e-6)
-        assert options(seen.tab, "#walk-o-element") == list(range(384))
-        pick(seen.tab, "#walk-o-element", 200)
-        shown = found(r"= #; in the model #\.", seen.text("#walk-o-result"))
-        assert shown == pytest.approx([call.projections.y[row, 200]] * 2, rel=1e-5, abs=2e-6)
+            assert result(name, 17, D) == pytest.approx(wanted, rel=1e-5, abs=2e-6)
+        assert result("o", 200, 384) == pytest.approx([call.projections.y[row, 200]] * 2, rel=1e-5, abs=2e-6)
         seen.context.close()
 
 
@@ -341,19 +304,6 @@ def test_what_the_matrices_add_to_the_page(run):
 def test_the_page_of_the_shortest_text_is_small():
     """Scripts, styles and matrices, which are there for any text, take less than 450 kB."""
     assert 250_000 < len(page(rg.look(text="Hi")).encode()) <= 450_000
-
-
-def test_runs_without_matrices_say_why(opened, tmp_path):
-    """Of arrays, there is no model; folders store none; values may not be asked for. The other steps are there."""
-    q = np.ones((1, 3, 4), np.float32)
-    for made, why in (
-        (rg.look(q, k=q), "this run was not recorded from a model"),
-        (rg.look(text="Hi", values=False), "matrices are recorded with values=True"),
-        (rg.look(text="Hi", into=tmp_path / "run"), "the folder of a run does not store matrices"),
-    ):
-        seen = scrolled(opened(page(made)))
-        assert f"Wq is not known: {why}." in text(seen.tab, "#walk-q")
-        assert text(seen.tab, "#walk-head-q code") == "q" and seen.tab.locator("#walk-dot-result").count() == 1
 
 
 def test_nothing_is_cut_off(view):

@@ -11,7 +11,7 @@ from tests.parallel.heads import tiny_llama
 
 @pytest.mark.sweep
 def test_a_llama_over_two_processes(tmp_path):
-    """Under torchrun, from_pretrained with tp_plan="auto": logits, tokens, training with dropout, a mask by head."""
+    """Under torchrun, from_pretrained with tp_plan="auto": logits, training with dropout, a mask by head."""
     pytest.importorskip("accelerate")
     tiny_llama.save(str(tmp_path))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

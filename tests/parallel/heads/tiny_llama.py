@@ -1,5 +1,6 @@
 """A process of the tensor-parallel Llama: torchrun starts it on each rank; it compares with the whole model."""
 
+import functools
 import sys
 
 import torch
@@ -27,17 +28,6 @@ def save(folder: str) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def divided(folder: str):
-    """The model with its heads over all ranks."""
-    plan = DistributedConfig(tp_plan="auto")
-    return AutoModelForCausalLM.from_pretrained(folder, distributed_config=plan, attn_implementation="regard")
-
-
-def whole(folder: str):
-    """The model in one process."""
-    return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="regard")
-
-
 def step(model) -> dict[str, torch.Tensor]:
     """A training step with dropout: the loss, and the gradients of the first layer's attention."""
     model.train()
@@ -45,11 +35,8 @@ def step(model) -> dict[str, torch.Tensor]:
     loss = model(IDS, attention_mask=PADDING, labels=IDS).loss
     loss.backward()
     found = {name: each.grad for name, each in model.named_parameters() if "layers.0.self_attn" in name}
-    model.zero_grad()
-    return {
-        "loss": loss.detach(),
-        **{name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in found.items()},
-    }
+    found = {name: grad.full_tensor() if hasattr(grad, "full_tensor") else grad for name, grad in found.items()}
+    return found | {"loss": loss.detach()}
 
 
 def by_head(layer, q, k, v, start=0):
@@ -65,28 +52,21 @@ def by_head(layer, q, k, v, start=0):
 
 
 def main(folder: str) -> None:
-    """Compares logits, generated tokens, a training step and a mask by head; prints one line that the test reads."""
+    """Compares logits, a training step and a mask by head; prints one line that the test reads."""
     register()
-    model = divided(folder)
-    alone = whole(folder)
+    load = functools.partial(AutoModelForCausalLM.from_pretrained, folder, attn_implementation="regard")
+    model, alone = load(distributed_config=DistributedConfig(tp_plan="auto")), load()
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    mine = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks), slice(rank * 4 // ranks, (rank + 1) * 4 // ranks)
     with torch.no_grad(), record(model) as calls:
         logits = model.eval()(IDS, attention_mask=PADDING).logits
         torch.testing.assert_close(logits, alone.eval()(IDS, attention_mask=PADDING).logits, rtol=1e-5, atol=1e-5)
     assert [call.shape for call in calls] == [(2, 8 // ranks, 12, 12)] * 2, "regard computes this rank's heads"
-    arguments = {"attention_mask": PADDING, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
-    assert torch.equal(model.generate(IDS, **arguments), alone.generate(IDS, **arguments))
 
-    found, wanted = step(model), step(alone)
-    for name, value in wanted.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
-        )
+    torch.testing.assert_close(step(model), step(alone), rtol=1e-4, atol=1e-6)
 
     layer, same = model.model.layers[0].self_attn.eval(), alone.model.layers[0].self_attn.eval()
-    own = Q[:, mine[0]], K[:, mine[1]], V[:, mine[1]]
-    torch.testing.assert_close(by_head(layer, *own), by_head(same, Q, K, V)[:, mine[0]], rtol=0, atol=0)
+    own = [each.chunk(ranks, 1)[rank] for each in (Q, K, V)]
+    torch.testing.assert_close(by_head(layer, *own), by_head(same, Q, K, V).chunk(ranks, 1)[rank], rtol=0, atol=0)
     assert "2 query heads for each key head" in str(refusal(lambda: attend(layer, own[0], K, V, None)))
     added = torch.randn(2, 8 // ranks, 12, 12)
     torch.testing.assert_close(attend(layer, *own, added)[0], attend(torch.nn.Module(), *own, added)[0], rtol=0, atol=0)

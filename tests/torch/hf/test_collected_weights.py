@@ -49,8 +49,7 @@ def test_no_way_of_asking_is_ignored(name, way):
 
 @pytest.mark.spread
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("way", ["argument", "all parts before"])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.parametrize("name, way", [("gpt2", "argument"), ("llama", "all parts before"), ("t5", "argument")])
 def test_collected_weights_and_checkpoints(name, way, reentrant):
     """What checkpointing computes again in the backward, where nobody collects, is what was computed before."""
     gradients = []
@@ -75,8 +74,7 @@ def test_nobody_pays_for_weights_that_nobody_wants():
     assert attend(module, q, q, q, None, is_causal=False, output_attentions=False)[1] is None
 
 
-@pytest.mark.parametrize("hook", [False, True], ids=["gradients", "changed by a hook"])
-def test_weights_are_on_the_way_to_the_output(hook):
+def test_weights_are_on_the_way_to_the_output():
     """The gradients of the weights, and what a hook makes of them, are those of eager attention: for explanations of
     models that read or change them.
     """
@@ -86,8 +84,7 @@ def test_weights_are_on_the_way_to_the_output(hook):
         out = model(**tokens(), output_attentions=True)
         first = out.attentions[0]
         first.retain_grad()
-        if hook:
-            first.register_hook(lambda gradient: gradient.clamp(max=0))
+        first.register_hook(lambda gradient: gradient.clamp(max=0))
         out.logits[0, -1, 1].backward()
         found.append([first.grad, *(parameter.grad for parameter in model.parameters())])
     assert found[0][0].abs().max() > 0

@@ -69,7 +69,6 @@ def test_check_leaves_no_trace():
 
 def test_a_disagreement_is_a_difference(monkeypatch):
     """In the table of architectures, a check that is wrong either way is found out."""
-    assert architectures.compare("llama").result == "matches"
 
     def refuse(model):
         raise Refused("check", [])

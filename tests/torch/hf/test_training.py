@@ -3,26 +3,22 @@
 import pytest
 import torch
 
-from bench.model_errors import Doubled
 from regard.torch.hf import attention as hf
 from tests.torch.hf.models import built, on, tokens
-from tests.torch.hf.training_scan import steady
-
-MODELS = ["llama", "gemma2", "gpt_oss", "t5", "bart"]
 
 
-def batch(padding: str = "right"):
+def batch():
     """Two sequences, of which the second is padded; nobody asks what follows on padding."""
-    inputs = tokens(padding)
+    inputs = tokens("right")
     ids, mask = inputs.values()
     asked = mask * torch.nn.functional.pad(mask, (1, 0))[:, :-1]
     return inputs | {"labels": ids.masked_fill(asked == 0, -100)}
 
 
-def learned(model, inputs, loss=lambda output: output.loss) -> dict[str, torch.Tensor]:
+def learned(model, inputs) -> dict[str, torch.Tensor]:
     """The gradient of every parameter."""
     model.zero_grad()
-    loss(model(**inputs)).backward()
+    model(**inputs).loss.backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
@@ -32,18 +28,6 @@ def apart(found, want) -> float:
     return max((found[name] - want[name]).abs().max() for name in want) / max(
         part.abs().max() for part in want.values()
     )
-
-
-@pytest.mark.spread
-@pytest.mark.parametrize("padding", ["left", "right"])
-@pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_has_eagers_gradient(name, padding):
-    """Against eager in float64, regard's gradients err no more than four times what eager's own in float32 do."""
-    model, inputs = steady(built(name)), batch(padding)
-    found, usual = learned(model, inputs), learned(on(model, "eager"), inputs)
-    with Doubled():
-        exact = learned(model.double(), inputs)
-    assert apart(found, exact) <= 4 * apart(usual, exact)
 
 
 def test_gradient_checkpointing_repeats_the_dropout():
@@ -95,24 +79,6 @@ def test_autocast(trains):
     if trains:
         slopes = torch.autograd.grad(found.float().square().mean(), model.parameters())
         assert all(slope.isfinite().all() for slope in slopes)
-
-
-def test_weights_on_request_have_gradients():
-    """A loss on the weights themselves (output_attentions) reaches the parameters as it does through eager's."""
-    model, inputs = built("llama").train(), tokens("right") | {"output_attentions": True}
-    found, want = (
-        learned(on(model, way), inputs, lambda output: sum(part.square().sum() for part in output.attentions))
-        for way in ("regard", "eager")
-    )
-    assert apart(found, want) < 1e-5
-
-
-@pytest.mark.parametrize("name", ["llama", "t5"])
-def test_beam_search(name):
-    """Beams, whose caches are reordered at every step, find eager's tokens."""
-    options = {"max_new_tokens": 8, "num_beams": 3, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-    found, want = (built(name, way).generate(**tokens("left"), **options) for way in ("regard", "eager"))
-    assert torch.equal(found, want) and found.shape[1] >= 8
 
 
 @pytest.mark.sweep

@@ -18,9 +18,7 @@ SAMPLE = ["llama", "gemma4", "gemma4_unified", "paligemma", "t5", "bart", "gpt_o
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_step_is_no_worse(name):
     """With labels where the model takes them, and every kind of checkpointing and offloading that it supports."""
-    found = scanned(name)
-    assert {kind: word for kind, (word, _) in found.results.items()} == dict.fromkeys(KINDS, "same"), found
-    assert found.labels == (name not in ("vit",))
+    assert scanned(name) == dict.fromkeys(KINDS, "same")
 
 
 @pytest.mark.sweep
@@ -28,21 +26,19 @@ def test_a_step_is_no_worse(name):
 def test_no_architecture_is_worse(name):
     """The same for all of transformers: where its own attention trains, regard trains."""
     found = scanned(name)
-    assert not [each for each in found.results.values() if each[0] == "worse"], found
+    assert not [said for said in found.values() if said.startswith("worse")], found
 
 
 def test_a_worse_step_is_found(monkeypatch):
     """An error, a missing gradient and a wrong gradient are each worse; what fails on both sides is not."""
     gradients = {"a": torch.ones(3), "b": torch.ones(3)}
     good, failed = Step(gradients), Step({}, "KeyError: 1")
-    assert verdict(good, good, good, 1e-6) == ("same", "")
-    assert verdict(good, failed, good, 1e-6) == ("worse", "KeyError: 1")
-    assert verdict(good, Step({"a": torch.ones(3)}), good, 1e-6)[0] == "worse"
-    assert verdict(good, Step({**gradients, "b": torch.ones(3) + 1e-3}), good, 1e-6)[0] == "worse"
-    assert verdict(failed, failed, good, 1e-6)[0] == "fails" and verdict(failed, good, good, 1e-6)[0] == "better"
+    missing, wrong = Step({"a": torch.ones(3)}), Step({**gradients, "b": torch.ones(3) + 1e-3})
+    said = [verdict(good, each, good, 1e-6).partition(":")[0] for each in (good, failed, missing, wrong)]
+    assert said == ["same", "worse", "worse", "worse"] and verdict(failed, failed, good, 1e-6).startswith("fails")
     register()
     monkeypatch.setattr(training_scan, "register", register_without_scale)
-    assert {word for word, _ in scanned("llama").results.values()} == {"worse"}
+    assert all(said.startswith("worse") for said in scanned("llama").values())
     register()
 
 

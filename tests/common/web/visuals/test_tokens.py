@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.common.web.visuals.test_every_visual import WORDS, weights
+from tests.common.web.visuals.test_heads import WORDS, weights
 from tests.support.lanes import sweep
 
 
