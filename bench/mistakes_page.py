@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.entries.gradients import GRADIENTS
-from regard.conformance.mistakes.entries.heads import HEADS
-from regard.conformance.mistakes.entries.lse import LSE
-from regard.conformance.mistakes.entries.masks import MASKS
-from regard.conformance.mistakes.entries.outputs import FILLS, OUTPUTS, ROWS
-from regard.conformance.mistakes.entries.positions import POSITIONS
-from regard.conformance.mistakes.entries.products import PRODUCTS
-from regard.conformance.mistakes.entries.scales import SCALES
-from regard.conformance.mistakes.entries.scores import SCORES
-from regard.conformance.mistakes.entries.sinks import SINKS
-from regard.conformance.mistakes.entries.softmax import SOFTMAX
-from regard.conformance.mistakes.entries.values import VALUES
-from regard.conformance.mistakes.matrix import CLASSES, RIGHT
-from regard.conformance.mistakes.mistake import Mistake
+from regard.laws.catalog import CATALOG
+from regard.laws.matrix import CLASSES, RIGHT
+from regard.laws.mistake import Mistake
+from regard.laws.mistakes.gradients import GRADIENTS
+from regard.laws.mistakes.heads import HEADS
+from regard.laws.mistakes.lse import LSE
+from regard.laws.mistakes.masks import MASKS
+from regard.laws.mistakes.outputs import FILLS, OUTPUTS, ROWS
+from regard.laws.mistakes.positions import POSITIONS
+from regard.laws.mistakes.products import PRODUCTS
+from regard.laws.mistakes.scales import SCALES
+from regard.laws.mistakes.scores import SCORES
+from regard.laws.mistakes.sinks import SINKS
+from regard.laws.mistakes.softmax import SOFTMAX
+from regard.laws.mistakes.values import VALUES
 
 __all__ = ["SUBJECTS", "page"]
 

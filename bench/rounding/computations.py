@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 
 from regard.common.dtypes import FLOATS
-from regard.conformance.call import Call
-from regard.conformance.law.arguments import Arguments
-from regard.conformance.law.backward import heads_of, over_shape
-from regard.conformance.law.forward import Outcome
+from regard.laws.arguments import Arguments
+from regard.laws.backward import heads_of, over_shape
+from regard.laws.call import Call
+from regard.laws.forward import Outcome
 
 __all__ = ["VARIANTS", "Results", "Variant", "results"]
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from bench.rounding.computations import VARIANTS, results
 from regard.common.dtypes import FLOATS
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.backward import backward
-from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
-from regard.conformance.law.forward import forward, meaning
+from regard.laws.backward import backward
+from regard.laws.bound import CONSTANTS, bound, compare, gradient_bounds
+from regard.laws.call import Call
+from regard.laws.forward import forward, meaning
 
 __all__ = ["call", "needed", "spread"]
 

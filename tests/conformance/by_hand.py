@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.forward import Outcome
+from regard.laws.call import Call
+from regard.laws.forward import Outcome
 
 UNIT = 2.0**-53
 

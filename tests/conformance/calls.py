@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from regard.conformance.call import Call
+from regard.laws.call import Call
 
 
 def random_call(rng, adapter):

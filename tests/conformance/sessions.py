@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from regard.conformance.call import Answer
 from regard.conformance.conventions.gradients import gradients
 from regard.conformance.conventions.read import Unreadable, read
 from regard.conformance.conventions.translate import prepare
 from regard.conformance.conventions.validation import parameters_of
+from regard.laws.call import Answer
 
 
 @dataclass

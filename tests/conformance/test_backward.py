@@ -7,11 +7,11 @@ import pytest
 
 from bench.rounding.variants import call as random_call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.backward import backward, derived, finite_differences
-from regard.conformance.law.forward import meaning
-from regard.conformance.mistakes.probes import probes
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
+from regard.laws.backward import backward, derived, finite_differences
+from regard.laws.forward import meaning
+from regard.laws.probes import probes
 
 CASES = {probe.id: probe for probe in probes(np.float64) if probe.call.dout is not None}
 
@@ -19,8 +19,8 @@ CASES = {probe.id: probe for probe in probes(np.float64) if probe.call.dout is n
 @pytest.mark.parametrize("name", [name for name in CASES if name != "gradients-nan"])
 def test_gradients_are_the_differences_of_the_forward_pass(name):
     """dS = P (dP − δ + dlse) through scores, heads and sinks is what moving each input by a little gives."""
-    call, adapter = CASES[name].call, CASES[name].adapter
-    arguments = meaning(call, adapter)
+    call, conventions = CASES[name].call, CASES[name].conventions
+    arguments = meaning(call, conventions)
 
     found = backward(arguments, call.q, call.k, call.v, call.dout, call.dlse)
     expected = finite_differences(arguments, call.q, call.k, call.v, call.dout, call.dlse)

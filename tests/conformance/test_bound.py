@@ -8,17 +8,16 @@ import pytest
 from bench.rounding.computations import VARIANTS, results
 from bench.rounding.variants import call, spread
 from regard.common.dtypes import FLOATS
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.backward import backward
-from regard.conformance.law.bound import CONSTANTS, bound, compare, gradient_bounds
-from regard.conformance.law.expected import compared_gradients
-from regard.conformance.law.expected import expected as law_of
-from regard.conformance.law.forward import forward, meaning
-from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.mistake import Mistake
-from regard.conformance.mistakes.probes import probes
-from regard.conformance.mistakes.trial import answer_of, mistaken
+from regard.laws.backward import backward
+from regard.laws.bound import CONSTANTS, bound, compare, gradient_bounds
+from regard.laws.call import Call
+from regard.laws.catalog import CATALOG
+from regard.laws.expected import compared_gradients
+from regard.laws.expected import expected as law_of
+from regard.laws.forward import forward, meaning
+from regard.laws.mistake import Mistake
+from regard.laws.probes import answer_of, mistaken, probes
 
 EVERY = tuple(FLOATS)
 INF, NAN = np.inf, np.nan
@@ -228,13 +227,13 @@ def test_every_known_mistake_is_rejected_in_every_dtype(dtype):
     """On at least one probe; and the law itself on none. Which mistakes the output alone cannot tell apart is found by
     `classes`, and listed in `CLASSES`.
     """
-    asked = [(probe, law_of(probe.call, probe.adapter)) for probe in probes(FLOATS[dtype].numpy)]
+    asked = [(probe, law_of(probe.call, probe.conventions)) for probe in probes(FLOATS[dtype].numpy)]
 
     def rejected(*mistakes: Mistake) -> bool:
         for probe, wanted in asked:
             answer = answer_of(mistaken(*mistakes), probe)
             right = wanted.judge(answer).right
-            if not right or (answer.gradients and not compared_gradients(probe.call, probe.adapter, answer).right):
+            if not right or (answer.gradients and not compared_gradients(probe.call, probe.conventions, answer).right):
                 return True
         return False
 

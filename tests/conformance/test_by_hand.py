@@ -10,11 +10,11 @@ import pytest
 
 from bench.rounding.variants import call
 from regard.common.dtypes import FLOATS
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.forward import forward, meaning
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
+from regard.laws.call import Call
+from regard.laws.forward import forward, meaning
 
 from .by_hand import DerivationsDiffer, by_hand, confirm
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from regard.conformance.mistakes.catalog import CATALOG
-from regard.conformance.mistakes.matrix import lines, matrix, pairs, row
-from regard.conformance.mistakes.probes import probes
+from regard.laws.catalog import CATALOG
+from regard.laws.matrix import lines, matrix, pairs, row
+from regard.laws.probes import probes
 
 PARTS = 4  # of the catalog, which several workers judge
 

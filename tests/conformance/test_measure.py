@@ -8,7 +8,7 @@ import pytest
 from regard.conformance.conventions.adapter_file import from_json, to_json
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.measure import FACTS, measure
-from regard.conformance.law.expected import expected
+from regard.laws.expected import expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.conformance.call import Answer
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.measure import FACTS, measure
 from regard.conformance.conventions.translate import prepare
 from regard.conformance.conventions.validation import Parameter
-from regard.conformance.law.forward import forward, meaning
-from regard.conformance.mistakes.catalog import CATALOG
+from regard.laws.call import Answer
+from regard.laws.catalog import CATALOG
+from regard.laws.forward import forward, meaning
 from tests.conformance.sessions import Here
 
 NAMES = ["q", "k", "v", "mask", "bias", "causal", "window", "scale", "softcap", "sinks", "lengths", "return_lse"]

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
-from regard.conformance.law.forward import forward, meaning
-from regard.conformance.mistakes.catalog import CATALOG, of_name
-from regard.conformance.mistakes.matrix import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
-from regard.conformance.mistakes.probes import probes
+from regard.laws.call import Call
+from regard.laws.catalog import CATALOG, of_name
+from regard.laws.forward import forward, meaning
+from regard.laws.matrix import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
+from regard.laws.probes import probes
 from tests.support import import_graph
 
 NAMES = [mistake.name for mistake in CATALOG]
@@ -30,14 +30,14 @@ def test_every_mistake_says_what_why_and_how_to_fix(name):
     for words in (mistake.description, mistake.cause, mistake.fix):
         assert words == words.strip() and words and not words.endswith(".")
     for probe in probes():
-        assert mistake.described(meaning(probe.call, probe.adapter)).startswith(mistake.description)
+        assert mistake.described(meaning(probe.call, probe.conventions)).startswith(mistake.description)
 
 
 def test_a_description_has_the_numbers_of_the_call():
     """The numbers in a description are those of the call and of what the mistake makes of it."""
     plain = next(probe for probe in probes() if probe.id == "plain")
 
-    words = of_name("scale-missing").described(meaning(plain.call, plain.adapter))
+    words = of_name("scale-missing").described(meaning(plain.call, plain.conventions))
 
     assert words == "no scale: 1 instead of 0.408248"
 
@@ -45,7 +45,7 @@ def test_a_description_has_the_numbers_of_the_call():
 def test_changes_do_not_touch_the_arguments_they_are_given():
     """A mistake returns other arguments; those of the call stay as they are, also after the mistaken computation."""
     for probe in probes():
-        arguments = meaning(probe.call, probe.adapter)
+        arguments = meaning(probe.call, probe.conventions)
         before = {
             name: value.copy() if isinstance(value, dict | np.ndarray) else value
             for name, value in vars(arguments).items()
@@ -75,15 +75,10 @@ def test_the_classes_are_those_that_running_finds():
 def test_the_catalog_needs_no_recording_and_no_framework():
     """Mistakes change arguments: their files import the law, the language and the dtypes, and nothing else."""
     files = import_graph.modules()
-    mine = [name for name in files if name.startswith("regard.conformance.mistakes.entries.")]
+    mine = [name for name in files if name.startswith("regard.laws.mistakes.")]
     found = {each.module for name in mine for each in import_graph.imports(name, files)}
 
-    assert mine and all(
-        name.startswith(
-            ("regard.conformance.mistakes", "regard.conformance.law", "regard.language.", "regard.common.dtypes")
-        )
-        for name in found
-    )
+    assert mine and all(name.startswith(("regard.laws.", "regard.language.", "regard.common.dtypes")) for name in found)
 
 
 @pytest.mark.parametrize("mistake", CATALOG, ids=lambda each: each.name)

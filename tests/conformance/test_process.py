@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from regard.common.errors import Refused
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import Adapter
 from regard.conformance.conventions.translate import Absent
 from regard.conformance.process import one_call as memory
-from regard.conformance.process.frames import packed, unpacked
 from regard.conformance.process.session import InProcess, Session
+from regard.laws.call import Call
+from regard.sandbox.frames import packed, unpacked
 from tests.conformance import misbehaving
 
 FILE = Path(misbehaving.__file__)

@@ -10,7 +10,7 @@ import pytest
 
 import regard as rg
 import regard.conformance as rc
-from regard.conformance.mistakes.catalog import CATALOG
+from regard.laws.catalog import CATALOG
 from tests.support.command import regard
 
 from .whole import BREAKS, SOURCE, broken

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.conformance.call import Call
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
 from regard.conformance.conventions.read import lse_shape
 from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
-from regard.conformance.law.expected import compared_gradients, expected
+from regard.laws.call import Call
+from regard.laws.expected import compared_gradients, expected
 from tests.conformance.calls import random_call
 from tests.conformance.implementations import right
 from tests.conformance.sessions import Here

@@ -10,11 +10,12 @@ import random
 import numpy as np
 import pytest
 
-from regard.conformance.mistakes.catalog import CATALOG, of_name
+from regard.laws.catalog import CATALOG, of_name
 from regard.learn.checking import naming
 from regard.learn.checking.cases import agree
 from regard.learn.checking.grading import Grading
 from regard.learn.checking.law import computed
+from regard.learn.checking.law import result as naming_result
 from regard.learn.checking.naming import explained
 from regard.learn.checking.problem import Problem
 from regard.learn.running import installed
@@ -51,11 +52,27 @@ def law(step, case, mistakes, wanted):
 
 
 @pytest.fixture(autouse=True)
-def time_for_pairs(monkeypatch):
-    """The time for pairs depends on the machine; here every pair is tried."""
-    monkeypatch.setattr(naming, "PAIRING", 600.0)
+def remembered(monkeypatch):
+    """What the law with mistakes gives is computed once for each case; all cases are run, however long it takes."""
+    arguments, results = {}, {}
+    mistaken = naming.ObservedCase.mistaken
+
+    def changed(case, mistakes):
+        key = case.call_key, tuple(mistakes)
+        if key not in arguments:
+            arguments[key] = mistaken(case, mistakes)
+        return arguments[key]
+
+    def result(step, call, changed, like):
+        key = step, id(changed)
+        if key not in results:
+            results[key] = naming_result(step, call, changed, like)
+        return results[key]
+
     monkeypatch.setattr(naming, "OBSERVING", 600.0)
-    monkeypatch.setattr(naming, "computed", law)
+    monkeypatch.setattr(naming.ObservedCase, "call_key", property(lambda case: case.id), raising=False)
+    monkeypatch.setattr(naming.ObservedCase, "mistaken", changed)
+    monkeypatch.setattr(naming, "result", result)
 
 
 def results(grading, *mistakes):

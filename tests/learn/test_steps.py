@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.conformance.mistakes.catalog import CATALOG
+from regard.laws.catalog import CATALOG
 from regard.learn.checking.law import computed
 
 

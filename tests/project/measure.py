@@ -11,7 +11,7 @@ from tests.support.import_graph import SOURCE, imports, modules
 LAYERS = (
     ("common",),
     ("language",),
-    ("engines",),
+    ("engines", "laws", "sandbox"),
     ("api",),
     ("torch", "conformance"),
     ("parallel",),

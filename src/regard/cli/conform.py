@@ -59,7 +59,7 @@ def conform(
     formats = [name for name, wanted in known.items() if wanted]
     _check(function, infer, mistakes, formats)
     if mistakes:
-        from ..conformance.mistakes.matrix import lines
+        from ..laws.matrix import lines
 
         for line in lines():
             emit(line)

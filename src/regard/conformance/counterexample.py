@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..common.dtypes import FLOATS
-from .call import Call
+from ..laws.call import Call
+from ..laws.expected import expected, expected_gradients
 from .conventions.fields import Adapter
 from .conventions.layouts import batch_axis, pack, repeats
 from .conventions.translate import prepare
 from .conventions.validation import Parameter
-from .law.expected import expected, expected_gradients
 
 BEHAVIOR = ("inputs", "twice", "dtype")  # what a script can show besides a wrong number
 

@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ..common.errors import Refused
-from .call import Answer, Call
+from ..laws.bound import gradient_bounds
+from ..laws.call import Answer, Call
+from ..laws.catalog import of_name
+from ..laws.expected import Comparison, expected
+from ..laws.explain import Explanation, explain
+from ..laws.forward import meaning
+from ..laws.observed import ObservedAnswer
 from .cases.case import Case, Limits, Result
 from .cases.edges import edges
 from .cases.textbook import textbook
@@ -16,12 +22,6 @@ from .conventions.translate import Absent
 from .conventions.validation import Parameter
 from .counterexample import BEHAVIOR, script
 from .judge import Judge
-from .law.bound import gradient_bounds
-from .law.expected import Comparison, expected
-from .law.forward import meaning
-from .mistakes.catalog import of_name
-from .mistakes.diagnosis import Explanation, Observed, explain
-from .mistakes.trial import Trial
 from .report import Finding
 from .shrink import shrunk
 
@@ -155,9 +155,7 @@ class _Context:
         if name is None:
             return None
         mistake = of_name(name)
-        trial = Trial(adapter)
-        seen = [_observed(each, adapter) for each in results]
-        cases = [each.id for each in seen if trial.agrees(each, (mistake,))]
+        cases = [each.id for each in _observed(results, adapter) if each.explained((mistake,))]
         return Explanation((mistake,), (), tuple(cases)) if cases else None
 
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
@@ -209,15 +207,11 @@ class _Context:
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
         """Whether the answers that were compared with each other are those of the mistakes."""
-        trial = Trial(self.judge.adapter)
-        seen = [Observed(id="", call=call, answer=answer) for call, answer in result.also]
+        compared = [ObservedAnswer("", call, answer, self.judge.adapter) for call, answer in result.also]
         return bool(explanation.mistakes) and all(
-            trial.agrees(each, explanation.mistakes)
-            or (
-                trial.arguments(each, explanation.mistakes) is None
-                and _comparison(self.judge, each.call, each.answer).right
-            )
-            for each in seen
+            each.explained(explanation.mistakes)
+            or (each.mistaken(explanation.mistakes) is None and _comparison(self.judge, each.call, each.answer).right)
+            for each in compared
         )
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
@@ -314,8 +308,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if explanation is None or not explanation.mistakes:
             return True
-        seen = Observed(id="", call=call, answer=answer)
-        return Trial(judge.adapter).agrees(seen, explanation.mistakes) is True
+        return ObservedAnswer("", call, answer, judge.adapter).explained(explanation.mistakes)
 
     return fails
 
@@ -331,23 +324,21 @@ def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
     small = [each for each in passed if _is_compared(each) and _size(each.call) < 1 << 14]
-    return explain([_observed(each, adapter) for each in failed], [_observed(each, adapter) for each in small], adapter)
+    return explain(_observed(failed, adapter), _observed(small, adapter))
 
 
-def _observed(result: Result, adapter: Adapter) -> Observed:
-    """A result with the bounds of a right answer."""
-    call, answer = result.call, result.answer
-    assert call is not None and answer is not None
-    right = expected(call, adapter)
-    gradients = {} if call.dout is None else gradient_bounds(meaning(call, adapter), right.outcome, call)
-    return Observed(
-        id=result.case.id,
-        call=call,
-        answer=answer,
-        bound_out=right.bounds.out,
-        bound_lse=right.bounds.lse,
-        bound_gradients=gradients,
-    )
+def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswer]:
+    """Results with the bounds of right answers."""
+    observed = []
+    for result in results:
+        call, answer = result.call, result.answer
+        assert call is not None and answer is not None
+        right = expected(call, adapter)
+        bounds = {"out": right.bounds.out, "lse": right.bounds.lse}
+        if call.dout is not None:
+            bounds |= gradient_bounds(meaning(call, adapter), right.outcome, call)
+        observed.append(ObservedAnswer(result.case.id, call, answer, adapter, bounds))
+    return observed
 
 
 def _is_compared(result: Result) -> bool:

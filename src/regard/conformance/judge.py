@@ -6,11 +6,11 @@ import tempfile
 from typing import Protocol
 
 from ..common.errors import Refused
-from .call import Answer, Call
+from ..laws.call import Answer, Call
+from ..laws.expected import Comparison, Expected, compared_gradients, expected
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
 from .conventions.translate import Absent
-from .law.expected import Comparison, Expected, compared_gradients, expected
 
 
 class Asks(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from .call import Call
+from ..laws.call import Call
 
 Fails = Callable[[Call], bool]
 CALLS, SECONDS = 400, 6.0  # at most, for one counterexample

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.files.output import check_folder
-from ..conformance.process.frames import said
+from ..sandbox.foreign import said
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text
 from .folder import writing
 from .forms import FORMS

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from ..conformance.process.frames import said
+from ..sandbox.foreign import said
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from .checking.check import Checker
 from .checking.problem import Problem

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..common.errors import Reason, Refused, did_you_mean, page, refuse
 from ..common.web.visuals import KINDS
-from ..conformance.mistakes.catalog import CATALOG
+from ..laws.catalog import CATALOG
 from .blocks import Block, Problems, blocks, head, toml
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
 from .forms import FORMS

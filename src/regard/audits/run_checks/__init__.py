@@ -1,6 +1,6 @@
 """Checks that read a recorded run: the inputs, the arguments and the output of each attention call.
 
-output            whether outputs match what the recorded inputs give: expected_output; and which mistake of the catalog
+output            whether outputs match what the recorded inputs give: observed_call; and which mistake of the catalog
                   in regard.conformance explains them: diagnosis
 scales · masks    what the layers declare (layer_settings) against the arguments of their calls; arguments: the others
 numbers           overflow, NaN, fully masked rows; weights: whether weights are a softmax; heads: unusual heads

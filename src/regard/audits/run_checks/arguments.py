@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from ...common.module_settings import path_pattern
-from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.scores import softcap as softcap_score
+from ...laws.mistakes.scores import has_softcap
 from ...lens import Call, Run
 from ..finding import Finding
 from .diagnosis import matches

@@ -13,7 +13,7 @@ import numpy as np
 from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
-from .expected_output import roundoff, rows_to_read
+from .observed_call import roundoff, rows_to_read
 from .wording import concluded, listed, place
 
 SEVERAL = 8  # keys that a row must attend to for its pattern to count

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from ...common.text.units import counted
-from ...conformance.mistakes.entries.scores import has_softcap
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
+from ...laws.mistakes.scores import has_softcap
 from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
-from .expected_output import rows_to_read
 from .layer_settings import declared
+from .observed_call import rows_to_read
 from .wording import place
 
 CELLS = 1 << 22  # of a mask that is read

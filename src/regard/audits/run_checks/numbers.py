@@ -9,7 +9,7 @@ import numpy as np
 from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Passed, Result
-from .expected_output import roundoff, rows_to_read
+from .observed_call import roundoff, rows_to_read
 from .wording import concluded, place
 
 LARGEST = 65504.0  # of float16

@@ -12,8 +12,8 @@ from ...common.dtypes import FLOATS
 from ...common.text.units import counted
 from ...lens import Call, Run
 from ..finding import Finding, Result
-from .expected_output import roundoff, rows_to_read, unit
 from .layer_settings import declared
+from .observed_call import roundoff, rows_to_read, unit
 from .wording import concluded, place
 
 

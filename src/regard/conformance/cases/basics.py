@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ..call import Answer
+from ...laws.call import Answer
 from ..judge import Judge, unanswered
 from .case import Case, Draw, Limits, Result, resized
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ..call import Answer, Call
+from ...laws.call import Answer, Call
 from ..conventions.fields import Adapter
 
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Answer, Call
+from ...laws.bound import compare
+from ...laws.call import Answer, Call
 from ..judge import Judge, unanswered
-from ..law.bound import compare
 from .case import Case, Draw, Limits, Result, resized
 from .gradients import leaking_gradients
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...common.dtypes import FLOATS
+from ...laws.conventions import Conventions
 
 # What a parameter of the function can be.
 ROLES = (
@@ -35,7 +36,7 @@ CHOICES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapter:
+class Adapter(Conventions):
     """The conventions of one function.
 
     name: of the implementation, with its version · arrays: what it takes · layout: the axes of q, k, v and the output,
@@ -60,25 +61,22 @@ class Adapter:
     layout: str = "BHSD"
     parameters: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    always: tuple[str, ...] = ()
     heads: int | None = None
     mask: str = "true-attends"
     mask_shapes: tuple[str, ...] = ("BHQK",)
-    causal: str = "bottom-right"
     window: str = "self-included"
-    scale: float | None = None
-    softcap: str = "before-bias"
-    groups: str = "repeat-interleave"
-    lse: str = "natural"
     lse_layout: str = "BHQ"
-    empty_row: str = "zero"
-    empty_lse: str = "-inf"
     dtypes: tuple[str, ...] = ("float32",)
     gradients: str = "none"
     returns: str | tuple[str | None, ...] | Mapping[str, str] = "out"
     expected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     confirmed: bool | tuple[str, ...] = True
     declared: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the rows of all batch entries are in one axis, so that no key exists beyond the lengths."""
+        return self.layout == "THD"
 
 
 VERSION = 1

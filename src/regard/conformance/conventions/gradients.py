@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..call import Call
+from ...laws.call import Call
 from .fields import Adapter
 from .layouts import fitting, float64, on_call, pack, unpack
 from .read import Result, Unreadable, entries, lse_shape, read

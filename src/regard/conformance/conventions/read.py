@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import first_line
-from ..call import Call
+from ...laws.call import Call
 from .fields import Adapter
 from .layouts import NAMES, array_kind, dtype_name, float64, is_float, packed_shape, reduced, shown, type_words, unpack
 from .structure import structure

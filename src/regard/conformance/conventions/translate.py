@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ..call import Call
+from ...laws.call import Call
 from .fields import Adapter
 from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
 from .roles import completed

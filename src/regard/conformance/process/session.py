@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
-from ..call import Answer, Call
+from ...laws.call import Answer, Call
+from ...sandbox.child import Child, Lost
+from ...sandbox.foreign import one_line
+from ...sandbox.frames import unpacked
 from ..conventions.fields import Adapter
 from ..conventions.structure import checked
 from ..conventions.translate import Absent
-from .child import Child, Lost
-from .frames import one_line, unpacked
 from .one_call import Callee, Description, describe
 from .target import WHERE, Target
 

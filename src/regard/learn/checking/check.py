@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...common.errors import Refused, refuse
-from ...conformance.process.child import Child, Lost
-from ...conformance.process.frames import last_lines
+from ...sandbox.child import Child, Lost
+from ...sandbox.foreign import last_lines
 from ..chapter import Chapter, Exercise
 from ..folder import until_cell_ends
 from .problem import Problem
@@ -25,6 +25,7 @@ STEP = 3.0  # seconds for one case
 SLOW = 10.0  # seconds for one case with torch, whose first calls take longer, or for the learner's tests of one answer
 FLOOD = 10 << 20  # bytes that a check may print
 REPLY = 1 << 22
+MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Checker:
     def _checked(self, path: Path) -> Checked:
         if self.child is None or not self.child.end.alive:
             self.close()
-            self.child, self.cases = Child("regard.learn.checking.worker", self.folder), None
+            self.child, self.cases = Child("regard.learn.checking.worker", self.folder, MEMORY), None
         conversation = _Conversation(self.child)
         if self.cases is None:
             self.cases = self._opened(conversation, self.child)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import did_you_mean
-from ...conformance.mistakes.mistake import Mistake
-from ...conformance.process.frames import one_line, said
+from ...laws.mistake import Mistake
+from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single

@@ -15,38 +15,45 @@ from typing import Any
 
 import numpy as np
 
-from ...conformance.call import Call
-from ...conformance.conventions.fields import Adapter
-from ...conformance.law.forward import forward, meaning
-from ...conformance.mistakes.mistake import Mistake
-from ...conformance.process.frames import said
+from ...laws.arguments import Arguments
+from ...laws.call import Call
+from ...laws.conventions import Conventions
+from ...laws.forward import forward, meaning
+from ...laws.mistake import Mistake
+from ...sandbox.foreign import said
 
-LAWS = Adapter()
+LAWS = Conventions()
 
 
 def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like: np.ndarray) -> np.ndarray | None:
     """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
-    call = _call(case)
-    arguments, applied = meaning(call, LAWS), False
+    call = call_of(case)
+    arguments = meaning(call, LAWS)
+    changed = arguments
     with np.errstate(all="ignore"):
         try:
             for mistake in mistakes:
-                changed = mistake.change(arguments)
-                if changed is not None:
-                    arguments, applied = changed, True
-            if not applied:
-                return None
-            result: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+                changed = mistake.change(changed) or changed
         except (ArithmeticError, ValueError):  # without rows or keys a mistake may have no result, such as 1/√0
             return np.full(like.shape, np.nan)
-    if result.size == like.size:
-        return result.reshape(like.shape)
-    while result.ndim > like.ndim and result.shape[0] == 1:  # a mistake that changes the number of rows or keys
-        result = result[0]
-    return result
+    return None if changed is arguments else result(step, call, changed, like)
 
 
-def _call(case: dict[str, Any]) -> Call:
+def result(step: str, call: Call, arguments: Arguments, like: np.ndarray) -> np.ndarray:
+    """A step of attention with these arguments, in the shape of the right result; NaN without a result."""
+    with np.errstate(all="ignore"):
+        try:
+            array: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+        except (ArithmeticError, ValueError):
+            return np.full(like.shape, np.nan)
+    if array.size == like.size:
+        return array.reshape(like.shape)
+    while array.ndim > like.ndim and array.shape[0] == 1:  # a mistake that changes the number of rows or keys
+        array = array[0]
+    return array
+
+
+def call_of(case: dict[str, Any]) -> Call:
     """The call that a case means. Axes that it lacks have the size 1."""
     if "scores" in case:
         q = _four(case["scores"])

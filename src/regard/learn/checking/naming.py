@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...conformance.mistakes.catalog import CATALOG, of_name
-from ...conformance.mistakes.mistake import Mistake
+from ...laws.arguments import Arguments
+from ...laws.catalog import CATALOG, of_name
+from ...laws.explain import Explanation, explain
+from ...laws.forward import meaning
+from ...laws.mistake import Mistake
+from ...laws.observed import Observed
 from ..chapter import Exercise, WrongAnswer
 from .cases import agree
 from .grading import Grading
-from .law import Failed, computed
+from .law import LAWS, Failed, call_of, result
 from .problem import Problem
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet
-PAIRING = 1.0  # seconds in which pairs of mistakes are tried
 
 Seen = Mapping[int, Any]
 
@@ -32,16 +34,20 @@ def explained(problem: Problem, grading: Grading) -> Problem:
         isinstance(each, Failed) or not agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()
     ):
         return problem  # all results are right: a law alone found what is wrong
-    matching = list(dict.fromkeys(_matching(grading, seen)))
+    by_law = _by_law(grading, seen)
+    pair = () if by_law is None or len(by_law.mistakes) == 1 else tuple(each.name for each in by_law.mistakes)
+    matching = _by_chapter(grading, seen)
+    if by_law is not None and not pair:
+        matching += [by_law.mistakes[0].name, *by_law.alike]
+    matching = list(dict.fromkeys(matching))
     expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
     matching = [name for name in matching if name in expected] or matching
-    pair = () if matching or not exercise.computes else _pair(grading, seen)
     if not matching and not pair:
         return problem
-    named = [known_mistake(exercise, name) for name in (pair or matching[:1])]
+    named = [known_mistake(exercise, name) for name in (matching[:1] or pair)]
     return replace(
         problem,
-        mistakes=pair or tuple(matching[:1]),
+        mistakes=tuple(matching[:1]) or pair,
         alike=tuple(matching[1:]),
         description="; and ".join(each.description for each in named),
         cause="; ".join(dict.fromkeys(each.cause for each in named)),
@@ -70,67 +76,63 @@ def _observed(grading: Grading) -> dict[int, Any]:
     return seen
 
 
-def _matching(grading: Grading, seen: Seen) -> Iterator[str]:
-    """The mistakes that explain all results: those of the chapter, then those of the catalog."""
-    exercise = grading.exercise
-    for index, wrong in enumerate(exercise.wrong):
-        if _does_the_same(grading, index, seen):
-            yield wrong.mistake
-    if exercise.computes:
-        listed = [of_name(name) for name in exercise.mistakes]
-        for mistake in [*listed, *(each for each in CATALOG if each not in listed)]:
-            if _explains(grading, (mistake,), seen):
-                yield mistake.name
+def _by_chapter(grading: Grading, seen: Seen) -> list[str]:
+    """The wrong answers of the chapter that do what the learner's code does."""
+    return [wrong.mistake for index, wrong in enumerate(grading.exercise.wrong) if _does_the_same(grading, index, seen)]
 
 
 def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
     """Whether a wrong answer does what the learner's code does. Errors are alike if their types are; if nothing else is
     known of the learner's code, their messages must be equal, too.
     """
-    silent = all(isinstance(result, Failed) for result in seen.values())
-    for number, result in seen.items():
+    silent = all(isinstance(each, Failed) for each in seen.values())
+    for number, each in seen.items():
         other = grading.wrong(index, number)
-        if isinstance(result, Failed) and isinstance(other, Failed):
-            if result.kind != other.kind or (silent and result.words != other.words):
+        if isinstance(each, Failed) and isinstance(other, Failed):
+            if each.kind != other.kind or (silent and each.words != other.words):
                 return False
-        elif isinstance(result, Failed) or isinstance(other, Failed) or not agree(other, result, grading.digits):
+        elif isinstance(each, Failed) or isinstance(other, Failed) or not agree(other, each, grading.digits):
             return False
     return bool(seen)
 
 
-def _pair(grading: Grading, seen: Seen) -> tuple[str, ...]:
-    """Two mistakes that explain all results together; the first is one that the exercise lists."""
-    until = time.monotonic() + PAIRING
-    usable = [each for each in CATALOG if not each.alone and _changes(grading, each)]
-    listed = [each for each in usable if each.name in grading.exercise.mistakes]
-    for first, second in itertools.chain(itertools.combinations(listed, 2), itertools.product(listed, usable)):
-        if time.monotonic() > until:
-            break
-        if first is not second and _explains(grading, (first, second), seen):
-            return first.name, second.name
-    return ()
+class ObservedCase(Observed):
+    """The learner's result of one case."""
+
+    def __init__(self, grading: Grading, number: int, result: np.ndarray):
+        self.call, self.step = call_of(grading.cases[number]), grading.exercise.computes
+        super().__init__(str(number), meaning(self.call, LAWS), max(self.call.q.size * self.call.k.size, 1))
+        self.actual, self.right, self.digits = result, grading.wanted[number], grading.digits
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the result is that of the law."""
+        return agree(self.actual, self.right, self.digits)
+
+    def mistaken(self, mistakes: Sequence[Mistake]) -> Arguments | None:
+        """The arguments with these mistakes; None if none makes a difference, or has a number here, such as 1/√0."""
+        try:
+            return super().mistaken(mistakes)
+        except (ArithmeticError, ValueError):
+            return None
+
+    def agrees(self, arguments: Arguments) -> bool:
+        """Whether the law with these arguments gives the learner's result."""
+        self.effort += 1
+        found = result(self.step, self.call, arguments, self.right)
+        return agree(found.astype(self.right.dtype), self.actual, self.digits)
 
 
-def _changes(grading: Grading, mistake: Mistake) -> bool:
-    """Whether a mistake makes a difference in some case."""
-    for case, wanted in zip(grading.cases, grading.wanted):
-        if isinstance(wanted, np.ndarray):
-            found = computed(grading.exercise.computes, case, (mistake,), wanted)
-            if found is not None and not agree(found, wanted, grading.digits):
-                return True
-    return False
-
-
-def _explains(grading: Grading, mistakes: tuple[Mistake, ...], seen: Seen) -> bool:
-    """Whether mistakes give these results, which are not all right."""
-    differs = False
-    for number, result in seen.items():
-        wanted = grading.wanted[number]
-        if isinstance(result, Failed) or not isinstance(wanted, np.ndarray):
-            return False
-        found = computed(grading.exercise.computes, grading.cases[number], mistakes, wanted)
-        found = wanted if found is None else found.astype(wanted.dtype)
-        if not agree(found, result, grading.digits):
-            return False
-        differs = differs or not agree(found, wanted, grading.digits)
-    return differs
+def _by_law(grading: Grading, seen: Seen) -> Explanation | None:
+    """The mistakes of the catalog that explain all results; those of the exercise are tried first."""
+    if not grading.exercise.computes:
+        return None
+    numbers = [*seen.values(), *(grading.wanted[number] for number in seen)]
+    if not all(isinstance(each, np.ndarray) for each in numbers):
+        return None
+    cases = [ObservedCase(grading, number, each) for number, each in seen.items()]
+    listed = [of_name(name) for name in grading.exercise.mistakes]
+    catalog = [*listed, *(each for each in CATALOG if each not in listed)]
+    wrong = [each for each in cases if not each.is_right]
+    first = explain(wrong, [each for each in cases if each.is_right], catalog=catalog, together=True)[0]
+    return first if first.mistakes else None

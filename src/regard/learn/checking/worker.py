@@ -1,46 +1,30 @@
-"""The process in which a learner's file is checked: each step as the parent requests it.
-
-CONNECTION: the descriptor of a socket for messages · LIFELINE: that of a pipe that closes when the parent ends, and
-this process with it.
-"""
+"""The service of a check: each step of the check of a learner's file, as the parent requests it."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...conformance.process.frames import read_frame, write_frame
-from ...conformance.process.one_call import limit_memory
-from ...conformance.process.worker import end_with, flush, leave
 from .law import KEPT
 
-MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
 
-
-def main(connection: int, lifeline: int) -> None:
-    """Answers requests until the parent closes the connection."""
-    end_with(lifeline)
-    for descriptor in (connection, lifeline):
-        os.set_inheritable(descriptor, False)  # what the learner's code starts shall not keep them open
-    limit_memory(MEMORY)
+def service() -> Callable[[bytes], bytes]:
+    """The replies to requests: the name of a step and its arguments."""
     sys.dont_write_bytecode = True  # the learner's folder holds the learner's files only
-    process = os.getpid()
-    checked = _Checked()
-    while (request := read_frame(connection)) is not None:
-        step, *given = json.loads(request)
-        reply = getattr(checked, step)(*given)
-        flush()
-        if os.getpid() != process:
-            os._exit(0)
-        write_frame(connection, json.dumps(reply).encode())
-    leave()
+    check = _Check()
+
+    def reply(request: bytes) -> bytes:
+        step, *arguments = json.loads(request)
+        return json.dumps(getattr(check, step)(*arguments)).encode()
+
+    return reply
 
 
-class _Checked:
+class _Check:
     """The steps that may be requested; each returns types of JSON."""
 
     grading: Any

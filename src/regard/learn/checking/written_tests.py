@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ...conformance.mistakes.catalog import of_name
+from ...laws.catalog import of_name
 from ..chapter import Exercise
 from .grading import Grading
 from .law import KEPT, printing, raised

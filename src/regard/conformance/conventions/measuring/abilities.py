@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ....common.dtypes import FLOATS
+from ....laws.expected import expected
 from ...cases.case import resized
-from ...law.expected import expected
 from .probe import Probe
 
 SAFE = 0.5  # of the bound: other calls may have larger errors

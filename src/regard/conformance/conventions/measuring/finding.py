@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....common.dtypes import FLOATS
-from ...call import Answer, Call
+from ....laws.call import Answer, Call
 from ..fields import CHOICES, Adapter
 from ..layouts import packed_shape, reduced
 from ..read import lse_shape

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...call import Call
+from ....laws.call import Call
 from ..fields import Adapter
 from .probe import Probe, base_pattern, dtype_of, sizes_for
 

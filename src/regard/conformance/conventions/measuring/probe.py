@@ -12,7 +12,7 @@ import numpy as np
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
 from ....language.scores import alibi_slopes
-from ...call import Answer, Call
+from ....laws.call import Answer, Call
 from ..fields import Adapter
 from ..translate import Absent
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 from ....common.errors import refuse
-from ....conformance.process.child import Child, Lost
+from ....sandbox.child import Child, Lost
 from ...chapter import Chapter
 from ..recorded import Recorded
 

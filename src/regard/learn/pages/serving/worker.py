@@ -1,33 +1,21 @@
-"""The process in which the code of chapters runs: one block after another, as the server requests.
-
-CONNECTION, LIFELINE: as in regard.learn.checking.worker
-"""
+"""The service of the code of chapters: it runs one block after another, as the server requests."""
 
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ....common.errors import Refused
-from ....conformance.process.frames import read_frame, write_frame
-from ....conformance.process.worker import end_with, flush, leave
 from ...source import read_chapter
 from ..recorded import run, runnable
 
 
-def main(connection: int, lifeline: int) -> None:
-    """Answers requests until the parent closes the connection."""
-    end_with(lifeline)
-    for descriptor in (connection, lifeline):
-        os.set_inheritable(descriptor, False)
-    while (request := read_frame(connection)) is not None:
-        reply = _reply(*json.loads(request))
-        flush()
-        write_frame(connection, json.dumps(reply).encode())
-    leave()
+def service() -> Callable[[bytes], bytes]:
+    """The replies to requests: the path of a chapter and the name of a block."""
+    return lambda request: json.dumps(_reply(*json.loads(request))).encode()
 
 
 def _reply(chapter: str, name: str) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""A recorded call as the laws see it: its output on some heads and rows, next to the expected one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...laws.arguments import Arguments
+from ...laws.forward import Part, forward
+from ...laws.mistakes.scores import has_softcap
+from ...laws.observed import Observed
+from ...laws.rounding import Units, first_order
+from ...lens import Call
+
+ELEMENTS = 1 << 18  # weights computed together
+FLOAT32 = 2.0**-24  # the rounding error of sums, which are computed in float32 for 16-bit numbers too
+FIRST_ROWS = 8  # always read: a mask that is off by one has the largest effect there
+MARGIN = 1  # times the noise, within which an output matches
+CHUNK = 1 << 21  # weights computed together, which limits the memory for long texts
+QUICK = 1 << 14  # weights computed to rule out a mistake
+
+
+class Difference(NamedTuple):
+    """ratio (H, R): the largest difference of a row as a multiple of the rounding error that is possible there · error
+    (H, R): the largest difference. NaN in rows that cannot be compared: those that are not finite, or fully masked,
+    where implementations differ.
+    """
+
+    ratio: np.ndarray
+    error: np.ndarray
+
+
+class ObservedCall(Observed):
+    """A recorded call with values and its output. wrong: the heads that are wrong, and the rows that are read"""
+
+    def __init__(self, call: Call, wrong: Part):
+        # A mistake in how weights come about does not show where the weights were recorded.
+        super().__init__(call.name, arguments_of(call), 1 if call.given is None else 0)
+        self.call = call
+        some = wrong.heads[:4]
+        count = min(len(wrong.rows), max(8, QUICK // max(1, len(some) * call.shape[2])))
+        few = wrong.rows[np.linspace(0, len(wrong.rows) - 1, count).round().astype(int)]
+        self.stages = Part(some[:1], few), Part(some, few), wrong  # few heads and rows rule out most mistakes
+
+    def agrees(self, arguments: Arguments) -> bool:
+        """Whether the output is that of the law with these arguments, in all heads that are wrong."""
+        self.effort += 1
+        return all(within(self.difference(arguments, part).ratio) for part in self.stages)
+
+    def distance(self, arguments: Arguments) -> float:
+        """The sum of squared differences in few heads and rows."""
+        error = self.difference(arguments, self.stages[1]).error
+        return np.inf if np.isnan(error).all() else float(np.nansum(error**2))
+
+    def difference(self, arguments: Arguments, part: Part) -> Difference:
+        """How far the output is from that of the law with these arguments."""
+        step = max(1, CHUNK // max(1, len(part.rows) * self.call.shape[2]))
+        parts = [part._replace(heads=part.heads[first : first + step]) for first in range(0, len(part.heads), step)]
+        pieces = [difference(self.call, each, expected(self.call, arguments, each)) for each in parts]
+        return Difference(*(np.concatenate(each) for each in zip(*pieces)))
+
+
+class Expected(NamedTuple):
+    """out (H, R, E): the expected output · noise (H, R, E): the rounding error that the same computation in the dtype
+    of the call may have · comparable (H, R): rows that are finite and not fully masked
+    """
+
+    out: np.ndarray
+    noise: np.ndarray
+    comparable: np.ndarray
+
+
+def expected(call: Call, arguments: Arguments, part: Part) -> Expected:
+    """The output that follows from q, k, v, or from the weights that were recorded instead of q and k."""
+    H, Q, K = call.shape
+    if call.given is None:
+        q, k = call.q, call.k
+    else:
+        weights, q, k = call.weights(part.rows, None, part.heads), np.zeros((H, Q, 1)), np.zeros((H, K, 1))
+        arguments = replace(arguments, to_weights=lambda scores, allowed, sinks: weights[None])
+    assert q is not None and k is not None and call.v is not None
+    arrays = q[None], k[None], call.v[None]
+    outcome = forward(arguments, *arrays, part)
+    (noise,), _ = first_order(arguments, outcome, *arrays, units=_units(call), part=part)
+    (out,), (weights,), (allowed,) = outcome.out, outcome.weights, outcome.allowed
+    attends = allowed.any(-1) | (arguments.sinks is not None)
+    return Expected(out, noise, attends & np.isfinite(out).all(-1) & np.isfinite(weights).all(-1))
+
+
+def difference(call: Call, part: Part, wanted: Expected) -> Difference:
+    """How far the output of a call is from the expected one."""
+    assert call.out is not None
+    actual = np.asarray(call.out[part.heads][:, part.rows], np.float64)
+    with np.errstate(all="ignore"):
+        error = np.abs(actual - wanted.out)
+        ratio = (error / wanted.noise).max(-1)
+    comparable = wanted.comparable & np.isfinite(actual).all(-1)
+    return Difference(np.where(comparable, ratio, np.nan), np.where(comparable, error.max(-1), np.nan))
+
+
+def within(ratio: np.ndarray) -> bool:
+    """Whether at least half of the rows could be compared, and rounding explains all of their differences."""
+    known = ~np.isnan(ratio)
+    return bool(known.sum() * 2 >= known.size and known.any() and not (ratio[known] > MARGIN).any())
+
+
+def arguments_of(call: Call) -> Arguments:
+    """The arguments of a recorded call: one batch entry, and one mask and one score for everything."""
+    H, Q, K = call.shape
+    return Arguments(
+        masks={} if call.mask is None else {"rule": call.mask},
+        scores={} if call.score is None else {"softcap" if has_softcap(call.score) else "bias": call.score},
+        scale=call.scale,
+        start=call.start,
+        sinks=call.sinks,
+        heads=H,
+        queries=Q,
+        keys=K,
+        depth=1 if call.q is None else call.q.shape[2],
+        key_heads=np.arange(call.groups),
+        value_heads=np.arange(call.groups if call.v is None else len(call.v)),
+    )
+
+
+def rows_to_read(call: Call) -> np.ndarray:
+    """The rows that checks read: the first ones, and as many evenly spaced ones as fit into `ELEMENTS` weights."""
+    H, Q, K = call.shape
+    count = min(Q, max(FIRST_ROWS, ELEMENTS // max(1, H * K)))
+    spread = np.linspace(0, Q - 1, max(1, count)).round().astype(int) if Q else np.zeros(0, int)
+    return spread if count == Q else np.unique(np.concatenate([np.arange(min(FIRST_ROWS, Q)), spread]))
+
+
+def roundoff(call: Call) -> float:
+    """The unit roundoff of the coarsest dtype of the call; float64 counts as float32, because models compute their
+    softmax in float32 even then.
+
+    >>> one = np.ones((1, 1, 1))
+    >>> 1 / roundoff(Call("one", 0, "keys", "keys", np.zeros((1, 1)), q=one.astype(np.float16), k=one))
+    2048.0
+    """
+    return max(FLOAT32, *(unit(name) for name in _dtypes(call)))
+
+
+def unit(dtype: Any) -> float:
+    """The unit roundoff (largest relative rounding error) of a dtype; 0 for integers and for unknown names."""
+    info = _finfo(dtype)
+    return float(info.eps) / 2 if info is not None else 0.0
+
+
+def _dtypes(call: Call) -> Iterator[str]:
+    yield from (str(array.dtype) for array in (call.q, call.v, call.out) if array is not None)
+    yield str(call.notes.get("dtype", "float64")).removeprefix("torch.")
+
+
+def _finfo(dtype: Any) -> Any:
+    """The `finfo` of a floating-point dtype; None for anything else."""
+    import ml_dtypes
+
+    try:
+        return ml_dtypes.finfo(dtype)
+    except (TypeError, ValueError):
+        return None
+
+
+def _units(call: Call) -> Units:
+    """The units of the coarsest dtype of the call. Float32 may flush numbers below 2⁻¹²⁶ to 0."""
+    known = [info for name in _dtypes(call) if (info := _finfo(name)) is not None]
+    least = max([2.0**-126, *(float(info.smallest_subnormal) for info in known)])
+    return Units(roundoff(call), min(roundoff(call), FLOAT32), least, np.inf)

@@ -1,0 +1,188 @@
+"""The gradients of the law, step by step, and how errors flow into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..language.analysis import adjoints, evaluate
+from ..language.expr import Read
+from ..language.expr import score as the_score
+from . import arguments as usual
+from .arguments import Arguments, only_allowed
+from .call import Call
+from .forward import Outcome, forward, on_heads, variables
+
+STEP = 1e-5  # of finite differences: their error is about its square
+
+Array = np.ndarray
+
+
+def backward(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array | None = None
+) -> dict[str, Array]:
+    """The gradients of Σ out · dout + Σ lse · dlse by role: "q", "k", "v", and "bias" and "sinks" if the call has them.
+
+    They are exact if the steps of the forward pass are those of the law; otherwise they are finite differences, without
+    that of the bias.
+    """
+    q, k, v, dout = (np.asarray(part, np.float64) for part in (q, k, v, dout))
+    dlse = np.zeros(dout.shape[:3]) if dlse is None else np.asarray(dlse, np.float64)
+    found = (_exact if derived(arguments) else finite_differences)(arguments, q, k, v, dout, dlse)
+    return arguments.backward.finish(found)
+
+
+def derived(arguments: Arguments) -> bool:
+    """Whether the steps of the forward pass are those of the law, whose derivatives are known."""
+    return (
+        arguments.inputs is usual.same_inputs
+        and arguments.product is usual.product
+        and arguments.to_weights is usual.masked_softmax
+        and arguments.to_output is usual.weighted_sum
+        and arguments.to_lse is usual.lse
+        and arguments.finish is usual.as_it_is
+        and arguments.added is usual.nothing
+    )
+
+
+def _exact(arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array) -> dict[str, Array]:
+    """dS = P ∘ (dP − δ + dlse), with dP = dout vᵀ and δ = Σ dout · out."""
+    steps = arguments.backward
+    given = arguments.recomputed(arguments) if arguments.recomputed else arguments
+    with np.errstate(all="ignore"):
+        outcome = forward(given, q, k, v)
+        keys, values = on_heads(given, q, k, v)
+        allowed, weights = outcome.allowed, outcome.weights
+        delta = (dout * forward(arguments, q, k, v).out).sum(-1)
+        ds = steps.only_allowed(steps.through_softmax(weights, dout @ values.swapaxes(-1, -2), delta, dlse), allowed)
+        found: dict[str, Array] = {}
+        dlogits = ds
+        if given.score is not None:
+            at = variables(given, q, keys)
+            dlogits = np.zeros_like(ds)
+            for leaf, partial in adjoints(given.score).items():
+                slope = np.broadcast_to(evaluate(partial, at), ds.shape).astype(np.float64)
+                reached = steps.only_allowed(steps.through_score(ds, slope), allowed)
+                if leaf is the_score:
+                    dlogits = reached
+                elif isinstance(leaf, Read) and leaf.table.name == "bias":
+                    found["bias"] = steps.summed_over_shape(reached, leaf.table.array.shape)
+        dlogits = steps.times_scale(dlogits, given.scale)
+        product = usual.weighted_sum if steps.only_allowed is only_allowed else _plain
+        across = allowed.swapaxes(-1, -2)
+        found["q"] = product(dlogits, allowed, keys, keys)
+        for role, left, right, heads in (
+            ("k", dlogits, q, given.key_heads),
+            ("v", steps.as_weights(weights), dout, given.value_heads),
+        ):
+            each = product(left.swapaxes(-1, -2), across, right, right)
+            found[role] = steps.summed_over_heads(each, np.repeat(heads, q.shape[1] // max(len(heads), 1)), k.shape[1])
+        if given.sinks is not None:
+            below = outcome.lse[..., None]
+            shares = np.exp(given.sinks[:, None] - np.where(np.isneginf(below), 0, below)).sum(-1)
+            found["sinks"] = steps.of_sinks(shares, delta, dlse)
+        return found
+
+
+def _plain(left: Array, allowed: Array, keys: Array, right: Array) -> Array:
+    """A product in which NaN and infinities of masked pairs show."""
+    return left @ right
+
+
+def finite_differences(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array
+) -> dict[str, Array]:
+    """The gradients of q, k, v and sinks as central differences, one element at a time: for small calls only."""
+    parts = _parts(arguments, q, k, v)
+    found = {role: np.zeros(part.shape) for role, part in parts.items()}
+    for role, gradient in found.items():
+        for place in np.ndindex(gradient.shape):
+            direction = np.zeros(gradient.shape)
+            direction[place] = 1
+            gradient[place] = _slope(arguments, parts, {role: direction}, dout, dlse)
+    return {role: gradient.sum(-1) if role == "sinks" else gradient for role, gradient in found.items()}
+
+
+def along(
+    arguments: Arguments, q: Array, k: Array, v: Array, dout: Array, dlse: Array, *, directions: Mapping[str, Array]
+) -> float:
+    """The sum over roles of gradient · direction, as one central difference."""
+    return _slope(arguments, _parts(arguments, q, k, v), directions, dout, dlse)
+
+
+def _parts(arguments: Arguments, q: Array, k: Array, v: Array) -> dict[str, Array]:
+    parts = {role: np.asarray(part, np.float64) for role, part in zip("qkv", (q, k, v), strict=True)}
+    return parts if arguments.sinks is None else parts | {"sinks": arguments.sinks}
+
+
+def _slope(
+    arguments: Arguments, parts: Mapping[str, Array], directions: Mapping[str, Array], dout: Array, dlse: Array
+) -> float:
+    def loss(step: float) -> float:
+        moved = {role: part + step * directions.get(role, 0) for role, part in parts.items()}
+        outcome = forward(replace(arguments, sinks=moved.get("sinks")), moved["q"], moved["k"], moved["v"])
+        with np.errstate(all="ignore"):
+            lse = np.where((dlse == 0) | np.isneginf(outcome.lse), 0, outcome.lse * dlse)
+            return float((outcome.out * dout).sum() + lse.sum())
+
+    return (loss(STEP) - loss(-STEP)) / (2 * STEP)
+
+
+class Flow(NamedTuple):
+    """What reaches the scores. dweights (B, H, Q, K): dout·v · delta (B, H, Q): Σ weights · dweights · rest (B, H, Q):
+    dlse − delta · dscores: the gradient of the last score (B, H, Q, K) · through: the gradient of the result of each
+    change of the score by its name, and of scale · q·k as "product"
+    """
+
+    dweights: np.ndarray
+    delta: np.ndarray
+    rest: np.ndarray
+    dscores: np.ndarray
+    through: dict[str, np.ndarray]
+
+
+def heads_of(heads: np.ndarray, count: int) -> np.ndarray:
+    """The key or value head that each of `count` query heads uses."""
+    return np.repeat(heads, count // max(len(heads), 1))
+
+
+def flow(
+    arguments: Arguments, outcome: Outcome, call: Call, products: np.ndarray, dout: np.ndarray, v: np.ndarray
+) -> Flow:
+    """The gradients of the scores. products: q·k · v: the values of each query head."""
+    attended = outcome.allowed & ~np.isneginf(outcome.scores)
+    delta = (dout * np.where(outcome.allowed.any(-1, keepdims=True), outcome.out, 0)).sum(-1)
+    rest = -delta if call.dlse is None else np.asarray(call.dlse, np.float64) - delta
+    dweights = dout @ v.swapaxes(-1, -2)
+    dscores = np.where(attended, outcome.weights * (dweights + rest[..., None]), 0)
+    score, slopes = arguments.scale * products, {}
+    for name in arguments.scores:
+        if name == "softcap":
+            assert call.softcap is not None
+            score = call.softcap * np.tanh(score / call.softcap)
+            slopes[name] = 1 - (score / call.softcap) ** 2
+        else:
+            score, slopes[name] = score + np.asarray(call.bias, np.float64), np.ones(1)
+    through: dict[str, np.ndarray] = {}
+    gradient = dscores
+    for name in reversed([*arguments.scores]):
+        through[name] = gradient
+        gradient = np.where(attended, gradient * slopes[name], 0)
+    return Flow(dweights, delta, rest, dscores, {**through, "product": gradient})
+
+
+def summed_to(of_heads: np.ndarray, heads: np.ndarray, count: int) -> np.ndarray:
+    """The sum over the query heads that use each of `count` key heads."""
+    found = np.zeros((of_heads.shape[0], count, *of_heads.shape[2:]))
+    for place, head in enumerate(heads):
+        found[:, head] += of_heads[:, place]
+    return found
+
+
+def over_shape(full: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The sum over the axes along which an array of this shape is repeated."""
+    axes = tuple(axis for axis, (size, whole) in enumerate(zip(shape, full.shape)) if size == 1 and whole != 1)
+    return full.sum(axes, keepdims=True)

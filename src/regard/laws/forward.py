@@ -1,0 +1,157 @@
+"""What a call means under the conventions of a function, and the forward pass of the law, in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..language.analysis import evaluate
+from ..language.expr import Expr, batch, head, key, query, table
+from ..language.expr import score as the_score
+from ..language.masks import causal
+from ..language.scores import alibi, softcap
+from .arguments import Arguments, same_inputs
+from .call import Call
+from .conventions import Conventions
+
+
+class Part(NamedTuple):
+    """Some heads and rows of a call, by number."""
+
+    heads: np.ndarray
+    rows: np.ndarray
+
+
+class Outcome(NamedTuple):
+    """out (B, H, Q, E) · lse (B, H, Q) in nats · weights, scores, allowed (B, H, Q, K): the steps between."""
+
+    out: np.ndarray
+    lse: np.ndarray
+    weights: np.ndarray
+    scores: np.ndarray
+    allowed: np.ndarray
+
+
+def forward(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray, part: Part | None = None) -> Outcome:
+    """The result of a call with q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) and these arguments.
+
+    part: the heads and rows that are computed, of a call that is too large to be computed whole
+    """
+    with np.errstate(all="ignore"):
+        q, k, v = read(arguments, q, k, v, part)
+        shape = (*q.shape[:3], k.shape[2])
+        values = variables(arguments, q, k)
+        if part is not None:
+            values |= {"head": part.heads[:, None, None], "query": arguments.start + part.rows[:, None]}
+        scores = values["score"]
+        if arguments.score is not None:
+            scores = np.broadcast_to(evaluate(arguments.score, values).astype(np.float64), shape)
+        allowed = np.ones(shape, bool)
+        if arguments.mask is not None:
+            allowed = np.broadcast_to(evaluate(arguments.mask, values), shape)
+        sinks = arguments.sinks if part is None or arguments.sinks is None else arguments.sinks[part.heads]
+        weights = arguments.to_weights(scores, allowed, sinks)
+        out = arguments.finish(arguments.to_output(weights, allowed, k, v)) + arguments.added(q, v)
+        return Outcome(out, arguments.to_lse(scores, allowed, sinks), weights, scores, allowed)
+
+
+def read(
+    arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray, part: Part | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rows, keys and values that each query head reads, (B, H, Q, D), (B, H, K, D) and (B, H, K, E) in float64."""
+    if part is None or arguments.inputs is not same_inputs:
+        q, k, v = arguments.inputs(*(np.asarray(each, np.float64) for each in (q, k, v)))
+    if part is None:
+        return q, *on_heads(arguments, q, k, v)
+    keys, values = (
+        each[:, np.repeat(heads, q.shape[1] // max(len(heads), 1))[part.heads]]
+        for each, heads in ((k, arguments.key_heads), (v, arguments.value_heads))
+    )
+    q, k, v = (np.asarray(each, np.float64) for each in (q[:, part.heads][:, :, part.rows], keys, values))
+    return q, k, v
+
+
+def on_heads(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The keys and values of each query head, (B, H, K, D) and (B, H, K, E)."""
+    keys, values = (
+        np.repeat(part[:, heads], q.shape[1] // max(len(heads), 1), 1)
+        for part, heads in ((k, arguments.key_heads), (v, arguments.value_heads))
+    )
+    return keys, values
+
+
+def variables(arguments: Arguments, q: np.ndarray, keys: np.ndarray) -> dict[str, np.ndarray]:
+    """What expressions read, at every pair: positions, and the scaled logit."""
+    return {
+        "batch": np.arange(q.shape[0])[:, None, None, None],
+        "head": np.arange(q.shape[1])[:, None, None],
+        "query": arguments.start + np.arange(q.shape[2])[:, None],
+        "key": np.arange(keys.shape[2]),
+        "score": arguments.scale * arguments.product(q, keys),
+    }
+
+
+def meaning(call: Call, conventions: Conventions) -> Arguments:
+    """The arguments of the law for a call of a function with these conventions."""
+    B, H, G, Q, K, D = (call.dims[name] for name in "BHGQKD")
+    masks: dict[str, Expr] = {}
+    if call.mask is not None:
+        masks["mask"] = _dense(call.mask, (B, H, Q, K), "mask", _start(conventions, Q, K))
+    here: Expr = query
+    if conventions.packed and conventions.causal == "bottom-right" and call.lengths is not None:
+        here = (
+            query - table(K - np.asarray(call.lengths), "missing")[batch]
+        )  # the last row is at the last key that exists
+    if call.causal or "causal" in conventions.always:
+        masks["causal"] = causal() if here is query else key <= here
+    if call.window is not None:
+        masks["window"] = _window(*call.window, here)
+    if call.lengths is not None:
+        masks["lengths"] = key < table(np.asarray(call.lengths), "lengths")[batch]
+    capped = {} if call.softcap is None else {"softcap": softcap(call.softcap)}
+    biased = (
+        {}
+        if call.bias is None
+        else {"bias": the_score + _dense(call.bias.astype(np.float64), (B, H, Q, K), "bias", _start(conventions, Q, K))}
+    )
+    always = {"alibi": alibi(H)} if "alibi" in conventions.always and H else {}
+    tiled = conventions.groups == "tile"
+    heads = np.arange(H) % max(G, 1) if tiled else np.arange(G)
+    scale = conventions.scale if call.scale is None else call.scale
+    return Arguments(
+        masks=masks,
+        scores=always | (capped | biased if conventions.softcap == "before-bias" else biased | capped),
+        scale=D**-0.5 if scale is None else scale,
+        start=_start(conventions, Q, K),
+        sinks=None if call.sinks is None else np.asarray(call.sinks, np.float64)[:, None],
+        heads=H,
+        queries=Q,
+        keys=K,
+        depth=D,
+        key_heads=heads,
+        value_heads=heads,
+        real=np.float64 if call.dtype == np.float64 else np.float32,
+    )
+
+
+def _start(conventions: Conventions, Q: int, K: int) -> int:
+    """The position of row 0 on the key axis."""
+    return 0 if conventions.causal == "top-left" else K - Q
+
+
+def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> Expr:
+    """An array (B or 1, H or 1, Q or 1, K), read at each pair."""
+    variables = (batch, head, query - start, key)
+    return table(np.ascontiguousarray(array), name)[
+        tuple(variable if size > 1 or full <= 1 else 0 for variable, size, full in zip(variables, array.shape, shape))
+    ]
+
+
+def _window(before: int | None, after: int | None, here: Expr) -> Expr:
+    """A row attends to its own position `here`, `before` keys before it and `after` keys after it."""
+    low = None if before is None else key >= here - before
+    high = None if after is None else key <= here + after
+    if low is None or high is None:
+        return high if low is None and high is not None else (low if low is not None else key >= 0)
+    return low & high

@@ -1,0 +1,292 @@
+"""Known mistakes in batch entries and heads: which keys and values a query meets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..arguments import Arguments, lse
+from ..mistake import Mistake
+from .changes import Change, inputs_by
+
+
+def _given(arguments: Arguments) -> int:
+    """The number of key heads of the call."""
+    return int(max(arguments.key_heads.max(initial=-1), arguments.value_heads.max(initial=-1))) + 1
+
+
+def _shared(arguments: Arguments, which: str, tiled: bool) -> Arguments | None:
+    """Other key heads, value heads or both for the query heads."""
+    H, G = arguments.heads, _given(arguments)
+    if not 1 < G < H:
+        return None
+    heads = np.arange(H) % G if tiled else np.arange(H) // (H // G)
+    fields = [name for name in ("key_heads", "value_heads") if name[0] in which]
+    if all(np.array_equal(np.repeat(old := getattr(arguments, name), H // len(old)), heads) for name in fields):
+        return None
+    spread: dict[str, Any] = {
+        name: np.repeat(getattr(arguments, name), H // len(getattr(arguments, name)))
+        for name in ("key_heads", "value_heads")
+    }
+    return replace(arguments, **spread | dict.fromkeys(fields, heads))
+
+
+def _tiled(name: str, what: str, which: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        checks=("groups",) if which == "kv" else (),
+        description=f"{what} repeated as blocks",
+        cause="keys and values are repeated as blocks (repeat, tile, expand) instead of head by head "
+        "(repeat_interleave)",
+        fix="use repeat_interleave: query head h uses key/value head h // (H / G)",
+        change=lambda arguments: _shared(arguments, which, True),
+        numbers=lambda was, now: (
+            f"head h mod {_given(was)} instead of h // {was.heads // _given(was)} for query head h"
+        ),
+    )
+
+
+def _next(which: str) -> Change:
+    field = {"k": "key_heads", "v": "value_heads"}[which]
+    return lambda arguments: (
+        replace(arguments, **{field: np.roll(getattr(arguments, field), -1)}) if _given(arguments) > 1 else None
+    )
+
+
+def _first_head(*fields: str) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        first: dict[str, Any] = {name: np.zeros_like(getattr(arguments, name)) for name in fields}
+        return replace(arguments, **first) if _given(arguments) > 1 else None
+
+    return change
+
+
+def _regrouped(arguments: Arguments) -> Arguments | None:
+    """Query heads that are read as (H / G, G) and then transposed to (G, H / G)."""
+    H, G = arguments.heads, _given(arguments)
+    if not 1 < G < H:
+        return None
+    order = np.arange(H).reshape(H // G, G).T.ravel()
+    return inputs_by(lambda q, k, v: (q[:, order], k, v))(arguments)
+
+
+def _split(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, H · D) had been viewed as (B, H, S, D)."""
+    return np.ascontiguousarray(x.swapaxes(1, 2)).reshape(x.shape)
+
+
+def _merged(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if it had been viewed as (B, S, H · D)."""
+    B, H, S, D = x.shape
+    return x.reshape(B, S, H, D).swapaxes(1, 2)
+
+
+def _split_by_depth(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, H · D) had been viewed as (B, S, D, H)."""
+    B, H, S, D = x.shape
+    return x.swapaxes(1, 2).reshape(B, S, D, H).transpose(0, 3, 1, 2)
+
+
+def _merged_by_depth(x: np.ndarray) -> np.ndarray:
+    """(B, H, S, D) as it would be if (B, S, D, H) had been viewed as (B, S, H · D)."""
+    B, H, S, D = x.shape
+    return x.transpose(0, 2, 3, 1).reshape(B, S, H, D).swapaxes(1, 2)
+
+
+def _wrong_split(split: Callable[[np.ndarray], np.ndarray]) -> Change:
+    inputs = inputs_by(lambda q, k, v: (split(q), split(k), split(v)))
+    return lambda arguments: None if arguments.heads == 1 else inputs(arguments)
+
+
+def _wrong_merge(merged: Callable[[np.ndarray], np.ndarray]) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        usual = arguments.finish
+        return None if arguments.heads == 1 else replace(arguments, finish=lambda out: merged(usual(out)))
+
+    return change
+
+
+def _one_head(arguments: Arguments) -> Arguments | None:
+    H = arguments.heads
+    if H == 1 or _given(arguments) != H or arguments.sinks is not None:
+        return None
+
+    def wide(x: np.ndarray) -> np.ndarray:
+        B, H, S, D = x.shape
+        return x.swapaxes(1, 2).reshape(B, 1, S, H * D)
+
+    def narrow(out: np.ndarray) -> np.ndarray:
+        B, _, Q, width = out.shape
+        return out.reshape(B, Q, H, width // H).swapaxes(1, 2)
+
+    def of_all_heads(scores, allowed, sinks):
+        found = lse(scores, allowed, sinks)
+        return np.broadcast_to(found, (found.shape[0], H, found.shape[2]))
+
+    usual = math.isclose(arguments.scale, arguments.depth**-0.5)
+    return replace(
+        arguments,
+        inputs=lambda q, k, v: (wide(q), wide(k), wide(v)),
+        key_heads=np.zeros(1, int),
+        value_heads=np.zeros(1, int),
+        scale=arguments.scale / math.sqrt(H) if usual else arguments.scale,
+        to_lse=of_all_heads,
+        finish=narrow,
+    )
+
+
+def _between_heads(arguments: Arguments) -> Arguments | None:
+    if arguments.masks or arguments.scores or arguments.sinks is not None or arguments.queries != arguments.keys:
+        return None
+    if _given(arguments) != arguments.heads:
+        return None
+    rows = np.arange(arguments.queries)
+    return replace(
+        arguments,
+        inputs=lambda q, k, v: (q.swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2)),
+        key_heads=rows,
+        value_heads=rows,
+        to_lse=lambda scores, allowed, sinks: lse(scores, allowed, sinks).swapaxes(1, 2),
+        finish=lambda out: out.swapaxes(1, 2),
+    )
+
+
+def _of_entry_0(*parts: str) -> Change:
+    def inputs(q, k, v):
+        return tuple(
+            np.broadcast_to(part[:1], part.shape) if name in parts else part for name, part in zip("qkv", (q, k, v))
+        )
+
+    return inputs_by(inputs)
+
+
+def _of_next(name: str, which: str, what: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        checks=("heads",),
+        description=f"{which} of the next head",
+        cause="heads are not counted from 0",
+        fix="count heads from 0",
+        change=_next(which),
+    )
+
+
+def _entry(name: str, what: str, *parts: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=11,
+        description=f"the {what} of batch entry 0 for every entry",
+        cause="the batch index or its stride is missing",
+        fix=f"read the {what} of each batch entry",
+        change=_of_entry_0(*parts),
+    )
+
+
+HEADS = (
+    _tiled("groups-tiled", "keys and values", "kv"),
+    _tiled("groups-keys-tiled", "keys alone", "k"),
+    _tiled("groups-values-tiled", "values alone", "v"),
+    Mistake(
+        name="groups-interleaved",
+        law=1,
+        description="keys and values repeated head by head, although blocks are declared",
+        cause="repeat_interleave is used where the function declares tile",
+        fix="use the order of heads that is declared",
+        change=lambda arguments: _shared(arguments, "kv", False),
+    ),
+    Mistake(
+        name="groups-first-head-only",
+        law=1,
+        checks=("heads",),
+        description="the first key/value head for every query head",
+        cause="only one key/value head is read",
+        fix="use key/value head h // (H / G) for query head h",
+        change=_first_head("key_heads", "value_heads"),
+    ),
+    Mistake(
+        name="first-head-keys",
+        law=1,
+        description="the keys of the first head for every query head",
+        cause="the head axis of the keys is dropped",
+        fix="use the keys of head h // (H / G) for query head h",
+        change=_first_head("key_heads"),
+    ),
+    Mistake(
+        name="first-head-values",
+        law=1,
+        description="the values of the first head for every query head",
+        cause="the head axis of the values is dropped",
+        fix="use the values of head h // (H / G) for query head h",
+        change=_first_head("value_heads"),
+    ),
+    Mistake(
+        name="groups-queries-regrouped",
+        law=1,
+        description="query heads taken in another order than their results",
+        cause="query heads are viewed as (H / G, G) and transposed, but the result is viewed as (G, H / G)",
+        fix="view query heads as (G, H / G)",
+        change=_regrouped,
+    ),
+    _of_next("next-head-keys", "k", "keys"),
+    _of_next("next-head-values", "v", "values"),
+    Mistake(
+        name="heads-split-without-transpose",
+        law=1,
+        description="q, k and v whose heads are split by a view alone",
+        cause="(B, S, H·D) is viewed as (B, H, S, D), which mixes positions and heads",
+        fix="view it as (B, S, H, D), then transpose(1, 2)",
+        change=_wrong_split(_split),
+    ),
+    Mistake(
+        name="heads-split-by-depth",
+        law=1,
+        description="q, k and v whose columns are dealt out to the heads in turn",
+        cause="(B, S, H·D) is viewed as (B, S, D, H) instead of (B, S, H, D)",
+        fix="view it as (B, S, H, D), then transpose(1, 2)",
+        change=_wrong_split(_split_by_depth),
+    ),
+    Mistake(
+        name="heads-as-one",
+        law=1,
+        description="one head of the whole width",
+        cause="q, k and v are not split into heads",
+        fix="view (B, S, H·D) as (B, S, H, D), then transpose(1, 2)",
+        change=_one_head,
+        alone=True,
+    ),
+    Mistake(
+        name="heads-merged-without-transpose",
+        law=1,
+        description="the head axis and the row axis of the output swapped",
+        cause="reshape is used where a transpose is needed",
+        fix="call transpose(1, 2) before reshape",
+        change=lambda arguments: None if arguments.queries == 1 else _wrong_merge(_merged)(arguments),
+    ),
+    Mistake(
+        name="heads-merged-by-depth",
+        law=1,
+        description="an output whose columns come from the heads in turn",
+        cause="the output is merged as (B, S, E, H) instead of (B, S, H, E)",
+        fix="call transpose(1, 2) before reshape",
+        change=_wrong_merge(_merged_by_depth),
+    ),
+    Mistake(
+        name="attention-between-heads",
+        law=1,
+        description="heads that attend to each other within each position",
+        cause="the transpose of (B, S, H, D) to (B, H, S, D) is missing, so positions are taken for heads",
+        fix="call transpose(1, 2) on q, k and v first",
+        change=_between_heads,
+        alone=True,
+    ),
+    _entry("batch-entry-0-only", "keys and values", "k", "v"),
+    _entry("batch-entry-0-keys", "keys", "k"),
+    _entry("batch-entry-0-values", "values", "v"),
+    _entry("batch-entry-0-queries", "queries", "q"),
+)

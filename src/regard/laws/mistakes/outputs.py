@@ -1,0 +1,218 @@
+"""Known mistakes in the output: other factors, what is added, what empty rows and unused places hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ...language.analysis import in_range
+from ..arguments import Added, Arguments
+from ..mistake import Mistake
+from .changes import Change, both, lse_by, weights_by
+
+
+def _times(factor: float) -> Change:
+    def change(arguments: Arguments) -> Arguments:
+        usual = arguments.finish
+        return replace(arguments, finish=lambda out: factor * usual(out))
+
+    return change
+
+
+def _plus(added: Added) -> Change:
+    def change(arguments: Arguments) -> Arguments:
+        usual = arguments.added
+        return replace(arguments, added=lambda q, v: usual(q, v) + added(q, v))
+
+    return change
+
+
+def _queries(q, v):
+    return q if q.shape[-1] == v.shape[-1] else 0.0
+
+
+def _values(q, v):
+    return v if q.shape[-2] == v.shape[-2] else 0.0
+
+
+def _residual(name: str, what: str, added: Added) -> Mistake:
+    return Mistake(
+        name=f"{name}-added-to-output",
+        law=1,
+        description=f"{what} added to the output",
+        cause="the residual connection is inside the function",
+        fix="return weights @ v alone, and add the residual outside",
+        change=_plus(added),
+    )
+
+
+OUTPUTS = (
+    _residual("queries", "the queries", _queries),
+    _residual("values", "the values of each position", _values),
+    *(
+        Mistake(
+            name=f"dropout-scaling-{p}",
+            law=9,
+            description=f"an output divided by {1 - p:g}",
+            cause=f"the factor 1 / (1 − {p}) of dropout is applied, although nothing is dropped",
+            fix="apply the factor only to weights from which some are dropped",
+            change=_times(1 / (1 - p)),
+        )
+        for p in (0.1, 0.2, 0.5)
+    ),
+)
+
+
+def _renormalized(guarded: bool):
+    def step(usual, scores, allowed, sinks, arguments):
+        kept = in_range(usual(scores, np.ones_like(allowed), sinks), arguments.real) * allowed
+        total = kept.sum(-1, keepdims=True)
+        return kept / (np.where(total == 0, 1, total) if guarded else total)
+
+    return weights_by(step)
+
+
+def _filled(fill, *, add: bool = False):
+    """The mask as a finite number in place of masked scores, or added to them."""
+
+    def low(arguments) -> float:
+        return float(np.finfo(arguments.real).min) if fill is None else fill
+
+    def scores_of(scores, allowed, arguments):
+        return np.where(allowed, scores, (scores + low(arguments) if add else low(arguments))).astype(arguments.real)
+
+    def weights(usual, scores, allowed, sinks, arguments):
+        filled = np.where(allowed, scores, scores_of(scores, allowed, arguments))
+        return usual(filled, np.ones_like(allowed), sinks)
+
+    def lse(usual, scores, allowed, sinks, arguments):
+        filled = np.where(allowed, scores, scores_of(scores, allowed, arguments))
+        return usual(filled, np.ones_like(allowed), sinks)
+
+    return both(weights_by(weights), lse_by(lse))
+
+
+def _finite(name: str, description: str, fill: float | None, *, add: bool = False) -> Mistake:
+    return Mistake(
+        name=name,
+        law=5,
+        description=description,
+        cause="a finite number is used for −infinity, so a fully masked row attends to masked keys",
+        fix="use −infinity, and set fully masked rows to 0",
+        change=_filled(fill, add=add),
+    )
+
+
+FILLS = (
+    Mistake(
+        name="mask-after-softmax-renormalized",
+        law=10,
+        description="weights that are masked and normalized again",
+        cause="the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
+        fix="mask the scores before the softmax",
+        change=_renormalized(False),
+    ),
+    Mistake(
+        name="mask-after-softmax-renormalized-or-0",
+        law=10,
+        description="weights that are masked and normalized again, 0 where nothing is left",
+        cause="the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
+        fix="mask the scores before the softmax",
+        change=_renormalized(True),
+    ),
+    _finite("mask-finite-fill", "masked scores of −1e9", -1e9),
+    _finite("mask-finite-fill-1e4", "masked scores of −1e4", -1e4),
+    _finite("mask-finite-fill-100", "masked scores of −100", -100.0),
+    _finite("mask-finite-fill-10", "masked scores of −10", -10.0),
+    _finite("mask-finite-fill-lowest", "masked scores of the lowest finite number", None),
+    _finite("mask-finite-added", "−1e9 added to masked scores", -1e9, add=True),
+    _finite("mask-finite-added-1e4", "−1e4 added to masked scores", -1e4, add=True),
+)
+
+
+def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], np.ndarray]) -> Mistake:
+    """The mistake of other weights in fully masked rows; row: those weights, from the numbers of the keys."""
+
+    def step(usual, scores, allowed, sinks, arguments):
+        return np.where(allowed.any(-1, keepdims=True), usual(scores, allowed, sinks), row(np.arange(scores.shape[-1])))
+
+    return Mistake(
+        name=name,
+        law=5,
+        description=description,
+        cause=cause,
+        fix="set the output of fully masked rows to 0",
+        change=weights_by(step),
+    )
+
+
+def _empty_lse(name: str, value: float, shown: str, cause: str) -> Mistake:
+    def step(usual, scores, allowed, sinks, arguments):
+        found = usual(scores, allowed, sinks)
+        return np.where(np.isneginf(found), value, found)
+
+    return Mistake(
+        name=name,
+        law=5,
+        description=f"an lse of {shown} in fully masked rows",
+        cause=cause,
+        fix="return −infinity for fully masked rows: the logarithm of an empty sum",
+        change=lambda arguments: lse_by(step)(arguments) if arguments.masks or not arguments.keys else None,
+    )
+
+
+def _added_mask(usual, scores, allowed, sinks, arguments):
+    return usual(scores + np.where(allowed, 0, -np.inf), allowed | np.isnan(scores), sinks)
+
+
+def _plain_product(weights, allowed, k, v):
+    return weights @ v
+
+
+ROWS = (
+    _empty(
+        "empty-row-nan",
+        "NaN in fully masked rows",
+        "the softmax of a row of −infinity is 0/0",
+        lambda keys: np.full(len(keys), np.nan),
+    ),
+    _empty(
+        "empty-row-mean",
+        "the mean of all values in fully masked rows",
+        "a finite number is used for −infinity, or the softmax falls back to equal weights",
+        lambda keys: np.full(len(keys), 1 / max(len(keys), 1)),
+    ),
+    _empty(
+        "empty-row-first-key",
+        "the first value in fully masked rows",
+        "a row without keys falls back to its first one",
+        lambda keys: np.where(keys == 0, 1.0, 0.0),
+    ),
+    _empty(
+        "empty-row-last-key",
+        "the last value in fully masked rows",
+        "a row without keys falls back to its last one",
+        lambda keys: np.where(keys == len(keys) - 1, 1.0, 0.0),
+    ),
+    _empty_lse("empty-row-lse-inf", np.inf, "+infinity", "the sign of the empty sum is lost"),
+    _empty_lse("empty-row-lse-zero", 0.0, "0", "the sum of a row without keys is replaced by 1"),
+    _empty_lse("empty-row-lse-nan", np.nan, "NaN", "infinity is subtracted from infinity"),
+    Mistake(
+        name="masked-nan-leaks",
+        law=6,
+        description="values that reach rows which do not attend to them",
+        cause="the weights of masked keys are 0, but 0 · NaN and 0 · infinity are NaN",
+        fix="set the values of keys that no row attends to to 0, or skip masked pairs",
+        change=lambda arguments: replace(arguments, to_output=_plain_product),
+    ),
+    Mistake(
+        name="masked-score-nan-leaks",
+        law=6,
+        description="keys that reach rows which do not attend to them",
+        cause="−infinity is added to masked scores, but NaN − infinity is NaN",
+        fix="use where(mask, scores, −infinity)",
+        change=weights_by(_added_mask),
+    ),
+)

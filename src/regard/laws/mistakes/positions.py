@@ -1,0 +1,330 @@
+"""Known mistakes in causal masks, windows and lengths: which positions a row attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ...language.analysis import evaluate, substituted
+from ...language.expr import Const, Expr, batch, key, query
+from ...language.masks import causal
+from ..arguments import Arguments
+from ..mistake import Mistake
+from .changes import Change, masks_changed, restricted_to, without_masks
+
+BOUND = "a bound is off by one: < instead of ≤, or a diagonal counted from 1"
+MOVE = "compare the first rows with the mask, and move the bound"
+
+
+def _before(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the right. The first key is read from the next row."""
+    return ((key > 0) & substituted(mask, {key: key - 1})) | ((key <= 0) & substituted(mask, {query: query + 1}))
+
+
+def _after(arguments: Arguments, mask: Expr) -> Expr:
+    """The mask, moved one key to the left. The last key is read from the row before."""
+    last = arguments.keys - 1
+    return ((key < last) & substituted(mask, {key: key + 1})) | ((key >= last) & substituted(mask, {query: query - 1}))
+
+
+def _aligned(start, *, alone: bool = False) -> Change:
+    """Rows that begin at another position, for masks that depend on positions, or for a causal mask in their place."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        shift = start(arguments) - arguments.start
+        here = {"causal": causal()} if alone and arguments.masks else arguments.masks
+        moved = {
+            name: substituted(mask, {query: query + shift}) if name in ("causal", "window", "rule") else mask
+            for name, mask in here.items()
+        }
+        return (
+            None
+            if not shift or all(moved[name] is arguments.masks.get(name) for name in moved)
+            else replace(arguments, masks=moved)
+        )
+
+    return change
+
+
+def _by_default(arguments: Arguments) -> Arguments | None:
+    if {"causal", "rule"} & set(arguments.masks):
+        return None
+    return replace(arguments, masks={**arguments.masks, "causal": causal()})
+
+
+def _both_sides(arguments: Arguments, mask: Expr) -> Expr:
+    return mask | substituted(mask, {key: 2 * query - key})
+
+
+def _by_blocks(size: int) -> Callable[[Arguments, Expr], Expr]:
+    """A causal mask that compares blocks of this size, not positions."""
+    return lambda arguments, mask: query // size >= key // size
+
+
+def _reversed_rows(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {query: 2 * arguments.start + arguments.queries - 1 - query})
+
+
+def _from_the_end(arguments: Arguments, mask: Expr) -> Expr:
+    return substituted(mask, {key: arguments.keys - 1 - key})
+
+
+def _in_chunks(arguments: Arguments, mask: Expr) -> Expr | None:
+    """Chunks as long as a row sees back, its own key included, in place of the window; None without a limit."""
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 3)
+    seen = evaluate(mask, {"batch": 0, "head": 0, "query": row, "key": keys})
+    size = int(seen[: row + 1].sum())
+    if not 0 < size <= row:
+        return None
+    chunk = query // size == key // size
+    return chunk if seen[row + 1] else chunk & (key <= query)
+
+
+def _without_a_window_of_0(arguments: Arguments) -> Arguments | None:
+    """Without a window in which a row sees nothing before its own key."""
+    if "window" not in arguments.masks:
+        return None
+    row, keys = arguments.keys + 1, np.arange(arguments.keys + 1)
+    seen = evaluate(arguments.masks["window"], {"batch": 0, "head": 0, "query": row, "key": keys})
+    return None if np.any(seen) else without_masks("window")(arguments)
+
+
+def _causal_ignored_with_mask(arguments: Arguments) -> Arguments | None:
+    return without_masks("causal")(arguments) if {"causal", "mask"} <= set(arguments.masks) else None
+
+
+def _dropped(name: str, what: str, rule, cause: str) -> Mistake:
+    return Mistake(
+        name=name,
+        law=1,
+        description=what,
+        cause=cause,
+        fix="let the sum run over all keys",
+        change=restricted_to(lambda arguments: rule(arguments) if arguments.keys else None),
+    )
+
+
+def _moved(name: str, words: str, new, *masks: str, law: int = 4) -> Mistake:
+    return Mistake(
+        name=name,
+        law=law,
+        checks=("mask",) if "rule" in masks else (),
+        description=f"a mask off by one: {words}",
+        cause=BOUND,
+        fix=MOVE,
+        change=masks_changed(new, *masks),
+    )
+
+
+def _wrong_end(name: str, what: str, at: str, start, alone: bool) -> Mistake:
+    return Mistake(
+        name=name,
+        law=3,
+        checks=("alignment",),
+        description=f"{what} aligned {at}",
+        cause="a mask of fewer rows than keys can be aligned top left or bottom right, and the implementation uses the "
+        "wrong one",
+        fix="shift the mask by the position of row 0",
+        change=_aligned(start, alone=alone),
+        numbers=lambda was, now: f"{was.queries} rows over {was.keys} keys, and row 0 has position {was.start}",
+    )
+
+
+TOP, BOTTOM = "top left: row 0 at key 0", "bottom right: the last row at the last key"
+
+POSITIONS = (
+    Mistake(
+        name="causal-ignored",
+        law=3,
+        checks=("mask",),
+        description="a mask that is not causal",
+        cause="is_causal is not passed to the kernel",
+        fix="combine the causal mask and the other mask with &",
+        change=lambda arguments: (
+            masks_changed(lambda _, mask: mask | ~causal(), "rule")
+            if "rule" in arguments.masks
+            else without_masks("causal")
+        )(arguments),
+    ),
+    Mistake(
+        name="causal-ignored-when-mask",
+        law=3,
+        description="a causal mask that is ignored if there is another mask",
+        cause="the mask that was passed replaces the causal mask",
+        fix="combine the causal mask and the other mask with &",
+        change=_causal_ignored_with_mask,
+    ),
+    Mistake(
+        name="causal-by-default",
+        law=2,
+        checks=("mask",),
+        description="a causal mask, although the call has no mask",
+        cause="the implementation is causal by default",
+        fix="pass is_causal=False",
+        change=_by_default,
+    ),
+    _wrong_end("alignment-top-left", "the mask", TOP, lambda a: 0, False),
+    _wrong_end("alignment-top-left-alone", "a causal mask", TOP, lambda a: 0, True),
+    _wrong_end("alignment-bottom-right", "the mask", BOTTOM, lambda a: a.keys - a.queries, False),
+    _wrong_end("alignment-bottom-right-alone", "a causal mask", BOTTOM, lambda a: a.keys - a.queries, True),
+    _moved("causal-off-by-one", "one key more on the right", lambda a, m: m | _before(a, m), "causal", "rule", law=3),
+    Mistake(
+        name="causal-hides-own-key",
+        law=3,
+        checks=("mask",),
+        description="a causal mask that hides each row's own key",
+        cause=BOUND,
+        fix=MOVE,
+        change=masks_changed(lambda arguments, mask: mask & (key < query), "causal", "rule"),
+    ),
+    Mistake(
+        name="causal-transposed",
+        law=3,
+        description="a causal mask in which a row attends to later keys instead of earlier ones",
+        cause="triu is used instead of tril, or what triu marks is kept instead of masked",
+        fix="let row i attend to key j if j ≤ i",
+        change=masks_changed(lambda arguments, mask: key >= query, "causal"),
+    ),
+    Mistake(
+        name="causal-inverted",
+        law=3,
+        description="a causal mask in which a row attends only to later keys",
+        cause="the causal mask is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        fix="invert the causal mask",
+        change=masks_changed(lambda arguments, mask: ~mask, "causal"),
+    ),
+    Mistake(
+        name="causal-rows-reversed",
+        law=3,
+        description="a causal mask whose rows are in reverse order",
+        cause="positions of rows are counted from the last one",
+        fix="let row i have position start + i",
+        change=masks_changed(_reversed_rows, "causal"),
+    ),
+    *(
+        Mistake(
+            name=f"causal-by-blocks-{size}",
+            law=3,
+            description=f"a causal mask of whole blocks of {size}",
+            cause=f"blocks of {size} rows and keys are compared, and the block on the diagonal is not masked",
+            fix="mask each pair of the blocks on the diagonal",
+            change=masks_changed(_by_blocks(size), "causal"),
+        )
+        for size in (16, 32, 64)
+    ),
+    Mistake(
+        name="window-ignored",
+        law=4,
+        description="no window",
+        cause="the window is dropped",
+        fix="pass the window to the kernel",
+        change=without_masks("window"),
+    ),
+    Mistake(
+        name="window-ignored-when-causal",
+        law=4,
+        description="no window in causal calls",
+        cause="the window is dropped if the call is causal",
+        fix="apply both: mask & window",
+        change=lambda arguments: without_masks("window")(arguments) if "causal" in arguments.masks else None,
+    ),
+    Mistake(
+        name="window-of-0-ignored",
+        law=4,
+        description="no window, because its size is 0",
+        cause="`if window:` is false for 0",
+        fix="write `if window is not None:`",
+        change=_without_a_window_of_0,
+    ),
+    Mistake(
+        name="window-not-causal",
+        law=4,
+        description="a window that reaches as far after a row as before it",
+        cause="the window is compared with |query − key|",
+        fix="compare it with query − key, and mask later keys",
+        change=masks_changed(_both_sides, "window"),
+    ),
+    Mistake(
+        name="window-inverted",
+        law=4,
+        description="the inverted window",
+        cause="the window is true where a pair is hidden, and the kernel reads true as 'may attend'",
+        fix="invert the window",
+        change=masks_changed(lambda arguments, mask: ~mask, "window"),
+    ),
+    _moved("window-longer-by-one", "one key more on the left", lambda a, m: m | _after(a, m), "window", "rule"),
+    _moved("window-shorter-by-one", "one key less on the left", lambda a, m: m & _before(a, m), "window", "rule"),
+    _moved("window-ends-later", "one key more on the right", lambda a, m: m | _before(a, m), "window"),
+    _moved("window-ends-earlier", "one key less on the right", lambda a, m: m & _after(a, m), "window", "rule"),
+    _moved("window-moved-right", "all moved one key to the right", _before, "window", "rule"),
+    _moved("window-moved-left", "all moved one key to the left", _after, "window", "rule"),
+    Mistake(
+        name="window-in-chunks",
+        law=4,
+        description="chunks of keys in place of a window that moves with the row",
+        cause="rows attend within their own chunk, and the window is not counted from each row",
+        fix="let row i attend to key j if i − j is within the window",
+        change=masks_changed(_in_chunks, "window"),
+    ),
+    Mistake(
+        name="padding-ignored",
+        law=2,
+        description="padding that is not masked",
+        cause="the lengths are dropped",
+        fix="mask the keys from the length of each batch entry on",
+        change=without_masks("lengths"),
+    ),
+    Mistake(
+        name="padding-at-the-wrong-end",
+        law=2,
+        description="padding masked at the first keys instead of the last",
+        cause="padding on the right is read as padding on the left",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(_from_the_end, "lengths"),
+    ),
+    Mistake(
+        name="padding-longer-by-one",
+        law=2,
+        description="one key of padding less than there is",
+        cause="key ≤ length instead of key < length",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(lambda a, m: substituted(m, {key: key - 1}), "lengths"),
+    ),
+    Mistake(
+        name="padding-shorter-by-one",
+        law=2,
+        description="one key of padding more than there is",
+        cause="key < length − 1 instead of key < length",
+        fix="mask the keys from the length of each batch entry on",
+        change=masks_changed(lambda a, m: substituted(m, {key: key + 1}), "lengths"),
+    ),
+    Mistake(
+        name="padding-of-first-batch-entry",
+        law=11,
+        description="the length of the first batch entry in every entry",
+        cause="the lengths are read at index 0",
+        fix="read the length of each batch entry",
+        change=masks_changed(lambda a, m: substituted(m, {batch: Const(0)}), "lengths"),
+    ),
+    Mistake(
+        name="diagonal-removed",
+        law=3,
+        description="no row that attends to its own position",
+        cause="the diagonal is masked",
+        fix="let each row attend to its own position",
+        change=restricted_to(lambda arguments: key != query),
+    ),
+    _dropped("first-key-dropped", "the first key dropped", lambda a: key > 0, "keys are counted from 1"),
+    _dropped("last-key-dropped", "the last key dropped", lambda a: key < a.keys - 1, "a loop ends one key too early"),
+    *(
+        _dropped(
+            f"last-block-dropped-{size}",
+            f"the keys after the last whole block of {size} dropped",
+            lambda a, size=size: key < a.keys // size * size if a.keys > size and a.keys % size else None,
+            f"a loop over blocks of {size} keys rounds their number down",
+        )
+        for size in (16, 32, 64, 128)
+    ),
+)
