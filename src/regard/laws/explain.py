@@ -41,17 +41,19 @@ def explain(
     *,
     catalog: Sequence[Mistake] = CATALOG,
     together: bool = False,
+    pairs: bool = True,
 ) -> list[Explanation]:
     """Groups wrong calls by the mistakes that explain them, those with the most calls first.
 
     right: other calls of the same function, which a mistake should not contradict · catalog: the mistakes that are
     tried, in this order · together: whether one explanation has to be that of all wrong calls, where otherwise each
-    mistake is named that is the only one to show in some of them
+    mistake is named that is the only one to show in some of them · pairs: whether two mistakes are tried
     """
     search = _Search(wrong, right, catalog, together)
     search.singles()
     search.fitted()
-    search.pairs()
+    if pairs:
+        search.pairs()
     return search.explanations()
 
 
@@ -101,7 +103,7 @@ class _Search:
 
     def fitted(self) -> None:
         """Explains calls by a number that is fitted to the smallest one that is large enough for that."""
-        start = next((seen for seen in self.left if np.isfinite(seen.distance(seen.arguments))), None)
+        start = next((seen for seen in self.left if seen.work and np.isfinite(seen.distance(seen.arguments))), None)
         if start is not None and not self._spent(PATIENCE):
             self._explained(start, self._agreeing(start, [(fitted_scale(start),)], PATIENCE))
 

@@ -34,9 +34,9 @@ def explained(problem: Problem, grading: Grading) -> Problem:
         isinstance(each, Failed) or not agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()
     ):
         return problem  # all results are right: a law alone found what is wrong
-    by_law = _by_law(grading, seen)
-    pair = () if by_law is None or len(by_law.mistakes) == 1 else tuple(each.name for each in by_law.mistakes)
     matching = _by_chapter(grading, seen)
+    by_law = _by_law(grading, seen, pairs=not matching)
+    pair = () if by_law is None or len(by_law.mistakes) == 1 else tuple(each.name for each in by_law.mistakes)
     if by_law is not None and not pair:
         matching += [by_law.mistakes[0].name, *by_law.alike]
     matching = list(dict.fromkeys(matching))
@@ -123,7 +123,7 @@ class ObservedCase(Observed):
         return agree(found.astype(self.right.dtype), self.actual, self.digits)
 
 
-def _by_law(grading: Grading, seen: Seen) -> Explanation | None:
+def _by_law(grading: Grading, seen: Seen, pairs: bool) -> Explanation | None:
     """The mistakes of the catalog that explain all results; those of the exercise are tried first."""
     if not grading.exercise.computes:
         return None
@@ -134,5 +134,5 @@ def _by_law(grading: Grading, seen: Seen) -> Explanation | None:
     listed = [of_name(name) for name in grading.exercise.mistakes]
     catalog = [*listed, *(each for each in CATALOG if each not in listed)]
     wrong = [each for each in cases if not each.is_right]
-    first = explain(wrong, [each for each in cases if each.is_right], catalog=catalog, together=True)[0]
+    first = explain(wrong, [each for each in cases if each.is_right], catalog=catalog, together=True, pairs=pairs)[0]
     return first if first.mistakes else None
