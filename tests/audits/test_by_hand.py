@@ -26,8 +26,6 @@ BY_HAND = {
     "q and k normed with weights": (lambda q, k, v: sdpa(weighted(q), weighted(k), v, scale=1.0), None),
     "scaled before and by the call": (lambda q, k, v: sdpa(q / 4, k, v), ("scale", "warning")),
     "no scale": (lambda q, k, v: sdpa(q, k, v, scale=1.0), ("scale", "fault")),
-    "inverted scale": (lambda q, k, v: sdpa(q, k, v, scale=4.0), ("scale", "warning")),
-    "scaled twice": (lambda q, k, v: sdpa(q, k, v, scale=1 / 16), ("scale", "warning")),
     "top left": (lambda q, k, v: sdpa(q[:, :, -3:], k, v, is_causal=True), ("alignment", "fault")),
     "booleans added": (
         lambda q, k, v: torch.softmax(q @ k.mT / 4 + torch.ones(12, 12).tril().bool(), -1) @ v,

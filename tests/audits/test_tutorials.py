@@ -39,10 +39,6 @@ def annotated(module, q, k):
     return torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
 
 
-def min_gpt(module, q, k):
-    return (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
-
-
 def divided(module, q, k):
     return torch.matmul(q, k.permute(0, 1, 3, 2)) / module.scale
 
@@ -85,12 +81,10 @@ def biased(module, q, k):
 
 HEALTHY = {
     "annotated transformer": (annotated, {}),
-    "minGPT": (min_gpt, {}),
     "divisor": (divided, {"scale": ROOT}),
     "divisor that is a tensor": (divided, {"scale": torch.sqrt(torch.FloatTensor([DEPTH]))}),
     "divisor in a module with a configuration": (divided, {"scale": ROOT, "config": {"heads": HEADS}}),
     "factor": (multiplied, {"scale": DEPTH**-0.5}),
-    "temperature": (tempered, {"temperature": DEPTH**0.5}),
     "learned temperature": (normalized, {"scale": nn.Parameter(torch.tensor(0.07))}),
     "small divisor of normalized vectors": (normalized, {"scale": 0.07}),
     "learned divisor": (divided, {"scale": nn.Parameter(torch.tensor(0.9 * ROOT))}),
@@ -105,7 +99,6 @@ WRONG = {
     "multiplied by the divisor": (multiplied, {"scale": ROOT}, "inverted"),
     "divided by the factor": (divided, {"scale": DEPTH**-0.5}, "inverted"),
     "divided by d": (divided, {"scale": float(DEPTH)}, "1/D instead of 1/√D"),
-    "divided by d as a tensor": (divided, {"scale": torch.tensor(float(DEPTH))}, "1/D instead of 1/√D"),
     "not scaled": (divided, {"scale": torch.ones(1)}, "missing"),
     "half": (divided, {"scale": 2 * ROOT}, "halved"),
     "a divisor that is not used": (unscaled, {"scale": ROOT}, "missing"),

@@ -62,10 +62,8 @@ REFUSED = [
     (of_net(lambda x: x.to(torch.complex64)), "no output can be compared: "),
     (of_net(lambda x: None), "no output can be compared: "),
     (lambda: audit(5), "this is not a model: int 5"),
-    (lambda: audit(X, inputs=X), "this is not a model: Tensor"),
     (lambda: audit(nn.Linear), "this is not a model: the class Linear"),
     (lambda: audit(torch.jit.trace(Net().eval(), X), inputs=X), "TorchScript cannot be audited: "),
-    (lambda: audit(torch.jit.script(nn.Linear(8, 8)), inputs=X), "TorchScript cannot be audited: "),
 ]
 
 

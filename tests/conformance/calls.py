@@ -34,9 +34,7 @@ def random_call(rng, adapter):
         before, after = (int(n) for n in rng.integers(0, 4, 2))
         one = {"self-included": (before, 0), "self-excluded": (before, 0), "both-sides": (before, before)}
         given["window"] = one.get(adapter.window, (before, after))
-    if has("lengths"):
-        given["lengths"] = rng.integers(0, K + 1, B)
-    if adapter.layout == "THD" and adapter.empty_row != "mean" and rng.random() < 0.4:
+    if has("lengths") or (adapter.layout == "THD" and adapter.empty_row != "mean" and rng.random() < 0.4):
         given["lengths"] = rng.integers(0, K + 1, B)
     if has("scale"):
         given["scale"] = float(rng.uniform(0.1, 2))

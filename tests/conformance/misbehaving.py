@@ -2,7 +2,6 @@
 is computed as it should be, unless the act returns another one or never returns.
 """
 
-import asyncio
 import atexit
 import contextlib
 import ctypes
@@ -218,10 +217,6 @@ def returns_false(*_):
 
 def returns_objects(q, k, v):
     return right(q, k, v).astype(object)
-
-
-def returns_a_coroutine(*_):
-    return asyncio.sleep(10_000)
 
 
 class Hostile:

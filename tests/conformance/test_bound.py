@@ -98,8 +98,6 @@ SMALL = {
     "scale off by 1 %": (scale_off(0.01), ("float64", "float32", "float16")),
     "scale off by 20 %": (scale_off(0.2), EVERY),
     "scale off by a millionth": (scale_off(1e-6), ("float64",)),
-    "causal": (lambda given: replace(given, causal=True), EVERY),
-    "no scale": (lambda given: replace(given, scale=1.0), EVERY),
 }
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from regard.conformance.conventions.fields import Adapter
-from regard.laws import explain as diagnosis
 from regard.laws.call import Answer, Call
 from regard.laws.catalog import of_name
 from regard.laws.expected import expected
-from regard.laws.explain import explain
+from regard.laws.explain import EFFORT, explain
 from regard.laws.mistakes.scales import scaled
 from regard.laws.observed import ObservedAnswer
 from regard.laws.probes import Probe, answer_of, mistaken
@@ -163,7 +162,7 @@ def test_sixty_failing_cases_take_few_forward_passes():
     one, _ = split(calls(60), of_name("scale-halved"))
     two, _ = split(calls(60), of_name("scale-halved"), of_name("lse-base-2"))
 
-    for cases, limit in ((one, 1000), (two, 1.1 * diagnosis.EFFORT)):
+    for cases, limit in ((one, 1000), (two, 1.1 * EFFORT)):
         found = explain(cases)
         assert len(cases) == 60 and 0 < effort(cases) < limit
         assert "scale-halved" in {mistake.name for mistake in found[0].mistakes}
@@ -190,4 +189,4 @@ def test_unexplained_gradients_take_few_forward_passes():
 
     (found,) = explain(failed)
 
-    assert found.mistakes == () and 0 < effort(failed) < diagnosis.EFFORT
+    assert found.mistakes == () and 0 < effort(failed) < EFFORT

@@ -177,9 +177,7 @@ def test_cases_are_selected_by_level_and_by_name(project):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--conform", "mine.py:absent"), "absent"),
         (("--conform", "nowhere:attention"), "nowhere"),
-        (("--conform", "mine.py"), "mine.py"),
         (("--conform", "mine.py:right", "--conform-adapter", "missing.json"), "missing.json"),
         (("--conform", "mine.py:right", "--conform-level", "6"), "invalid choice"),
         (("--conform-level", "2"), "--conform-level is given without --conform"),
@@ -225,9 +223,3 @@ def test_it_loads_nothing_until_it_is_used(project):
     found = run(project, "-p", "no:hypothesispytest", tests="test_other.py")
 
     assert "1 passed" in found.stdout, found.stdout
-
-
-def test_markers_and_options_are_documented(project):
-    assert "@pytest.mark.level5: conformance of attention, level 5 (scale)" in run(project, "--markers").stdout
-    help = run(project, "--help").stdout
-    assert "--conform=FUNCTION" in help and "conformance of an attention function (regard)" in help

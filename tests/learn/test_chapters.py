@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench.course_coverage import ITEMS
-from regard.learn.chapter import Chapter, Question, Reveal, Text
+from regard.learn.chapter import Chapter
 from regard.learn.proof import proved
 from regard.learn.source import chapters
 from tests.learn.chapter_files import SCORES, TESTS, chapter
@@ -99,10 +99,3 @@ def test_meta_each_failure_is_found(text, what, wrong, tmp_path):
     found = failures(chapter(tmp_path, text + TESTS if "exercise" in text else text))
 
     assert what in found and wrong in found[what], found
-
-
-def test_parts_are_of_known_kinds():
-    """The page of items, the proof and the lesson know them."""
-    kinds = {type(part).__name__ for chapter in READ for part in chapter.parts}
-
-    assert kinds <= {Text.__name__, Reveal.__name__, Question.__name__, "Exercise", "Claim", "Visual"}

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app
+from regard.learn.folder import CELL
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.command import refused, regard
@@ -96,16 +97,18 @@ def test_the_solution_is_shown_after_a_try_and_noted(tmp_path):
 
 
 def test_one_file_for_those_who_know(tmp_path):
-    """All exercises of a chapter are checked in one file, and then the lesson has none left."""
-    folder = tmp_path / "x"
-    status, text = run(folder, "3", "--fast")
-    path = folder / "03_fast.py"
-    assert status == 0 and path.name in text.replace(" ", "") and all(each.function in text for each in THREE.exercises)
+    """All exercises of a chapter are checked in one file, even if two functions have one name, and then the lesson has
+    none left.
+    """
+    folder, exercises = tmp_path / "x", chapters()[4].exercises
+    status, text = run(folder, "4", "--fast")
+    path = folder / "04_fast.py"
+    assert status == 0 and path.name in text.replace(" ", "") and all(each.function in text for each in exercises)
     assert run("--check", path)[0] == 1
 
-    path.write_text("\n\n".join(each.solution for each in THREE.exercises))
+    path.write_text("\n".join(f"{CELL}{each.name}\n{each.solution}" for each in exercises))
     assert run("--check", path)[0] == 0
-    assert all(read(folder).passed(f"3/{each.name}") for each in THREE.exercises)
+    assert all(read(folder).passed(f"4/{each.name}") for each in exercises)
 
 
 def test_a_chapter_begins_anew(tmp_path):
@@ -122,13 +125,15 @@ def test_a_chapter_begins_anew(tmp_path):
 
 
 def test_questions_of_ones_own(tmp_path):
-    """They are noted with the chapter and part where the learner is."""
+    """They are appended, each with the chapter and part where the learner is."""
     folder = tmp_path / "x"
     run(folder, "3")
-    status, _ = run(folder, "ask", "Why", "a", "root?")
+    assert run(folder, "ask", "Why", "a", "root?")[0] == run(folder, "ask", "Why e?")[0] == 0
     notes = (folder / "notes.md").read_text()
 
-    assert status == 0 and "## Why a root?" in notes and "chapter 3, Scores and scale (" in notes
+    first, last = (notes.index(f"## Why {words}?") for words in ("a root", "e"))
+    assert first < notes.index("chapter 3, Scores and scale (") < last
+    assert notes.count("chapter 3, ") == 2 and notes.count("# Questions of my own") == 1
 
 
 def test_claims_are_listed_and_run():

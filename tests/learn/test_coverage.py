@@ -1,6 +1,5 @@
 """Every item of the sources is in a chapter, elsewhere in regard, or planned; the page of it is up to date."""
 
-import dataclasses
 from pathlib import Path
 
 from bench import course_coverage as coverage
@@ -47,12 +46,11 @@ def test_the_page_is_written_from_the_chapters():
 
 
 def test_meta_each_check_can_fail(monkeypatch):
-    """An item that is nowhere, an unknown item, and a plan that is out of date are found; the page names parts."""
+    """An item that is nowhere, an unknown item, and a plan that is out of date are found."""
     items = {
-        "0.1": coverage.Item("0.1", ("S",), "covered | twice"),
+        "0.1": coverage.Item("0.1", ("S",), "covered"),
         "0.2": coverage.Item("0.2", ("S",), "nowhere"),
         "0.3": coverage.Item("0.3", ("S",), "planned", later="chapter 9: positions"),
-        "0.4": coverage.Item("0.4", ("S",), "elsewhere", elsewhere="an example", path="examples/recall.py"),
     }
     monkeypatch.setattr(coverage, "ITEMS", items)
     first, second = invented("0.1"), invented("0.1", "7.7", number=9)
@@ -60,7 +58,3 @@ def test_meta_each_check_can_fail(monkeypatch):
     assert coverage.missing([first]) == ["0.2"]
     assert coverage.unknown([first]) == [] and coverage.unknown([second]) == ["00-a.md, line 3: 7.7"]
     assert coverage.superfluous([first]) == [] and coverage.superfluous([second]) == ["0.3"]
-    text = coverage.page([first, dataclasses.replace(second, parts=second.parts[:1])])
-    assert "| 0.1 | covered \\| twice | chapter 0, text: A heading; chapter 9, text: A heading |" in text
-    assert "| 0.3 | planned | planned: chapter 9: positions |" in text
-    assert "| 0.4 | elsewhere | an example: `examples/recall.py` |" in text

@@ -5,11 +5,8 @@ from typer.testing import CliRunner
 
 from regard.cli import app
 from regard.common.errors import Refused
-from regard.learn.checking.check import checked
-from regard.learn.folder import CELL, add_note, combined, put_aside, starts
+from regard.learn.folder import put_aside, starts
 from regard.learn.source import chapters
-
-from ..support.lanes import sweep
 
 THREE = chapters()[3]
 
@@ -17,11 +14,11 @@ THREE = chapters()[3]
 def test_a_file_is_written_once(tmp_path):
     """The second time, it stays as the learner left it."""
     exercise = THREE.exercises[0]
-    path, new = starts(tmp_path, THREE, exercise)
-    assert new and path.read_text() == exercise.start
+    path = starts(tmp_path, THREE, exercise)
+    assert path.read_text() == exercise.start
     path.write_text("mine")
 
-    assert starts(tmp_path, THREE, exercise) == (path, False) and path.read_text() == "mine"
+    assert starts(tmp_path, THREE, exercise) == path and path.read_text() == "mine"
 
 
 def test_a_start_is_a_signature_and_a_doc_string():
@@ -36,35 +33,12 @@ def test_files_are_put_aside(tmp_path):
     """A reset keeps them, also the second time in the same second."""
     kept = []
     for content in ("first", "second", "third"):
-        path, _ = starts(tmp_path, THREE, THREE.exercises[0])
+        path = starts(tmp_path, THREE, THREE.exercises[0])
         path.write_text(content)
         kept += put_aside(tmp_path, THREE)
         assert not path.exists()
 
     assert [path.read_text() for path in kept] == ["first", "second", "third"] and len(set(kept)) == 3
-
-
-@pytest.mark.parametrize("number", [4, *sweep(*(each for each in range(18) if each != 4))])
-def test_one_file_for_all_exercises_of_a_chapter(tmp_path, number):
-    """It passes no exercise as it is, and all with their solutions, even if two functions have one name."""
-    chapter = chapters()[number]
-    exercises = [each for each in chapter.exercises if not each.tests_of]
-    path, _ = combined(tmp_path, chapter)
-    assert path.name == f"{number:02d}_fast.py"
-    assert all(checked(chapter, each, path).problem for each in exercises)
-
-    path.write_text("\n".join(f"{CELL}{each.name}\n{each.solution}" for each in exercises))
-    assert [each.name for each in exercises if checked(chapter, each, path).problem] == []
-
-
-def test_notes_grow(tmp_path):
-    """Questions of the learner's own are appended, each with its place."""
-    add_note(tmp_path, "Why a root?", "chapter 3")
-    path = add_note(tmp_path, "And why e?", "chapter 4")
-    text = path.read_text()
-
-    assert text.index("Why a root?") < text.index("chapter 3") < text.index("And why e?") < text.index("chapter 4")
-    assert text.count("# Questions of my own") == 1
 
 
 @pytest.mark.parametrize("words", [["3"], ["--list"], ["ask", "why"]])

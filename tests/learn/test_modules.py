@@ -52,14 +52,6 @@ def test_listed_mistakes_can_be_seen_by_hand(exercise, tmp_path):
     assert shown
 
 
-def test_the_start_is_no_known_mistake(exercise, tmp_path):
-    """A file in which nothing is written yet has a problem, and no mistake."""
-    _, found = failing(Grading(exercise), exercise.start, tmp_path)
-
-    assert found.what == "forward returns None: is there a `return`?"
-    assert found.mistakes == ()
-
-
 RETURNED = "return (out, weights) if return_weights else out"
 
 

@@ -1,6 +1,6 @@
 """Naming a mistake: it is named if it explains wrong results, never because a wrong answer is right in all cases."""
 
-from regard.learn.checking.check import check
+from regard.learn.checking.check import checked
 from regard.learn.source import read_chapter
 
 CHAPTER = '''+++
@@ -56,7 +56,7 @@ def problem(folder, cases, code):
     (folder / "01-twice.md").write_text(CHAPTER.replace("CASES", cases))
     (folder / "01_twice.py").write_text(code)
     chapter = read_chapter(folder / "01-twice.md")
-    return check(chapter, chapter.exercises[0], folder / "01_twice.py")
+    return checked(chapter, chapter.exercises[0], folder / "01_twice.py").problem
 
 
 def test_a_mistake_that_no_case_shows_is_not_named(tmp_path):

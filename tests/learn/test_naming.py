@@ -58,7 +58,7 @@ def remembered(monkeypatch):
     mistaken = naming.ObservedCase.mistaken
 
     def changed(case, mistakes):
-        key = case.call_key, tuple(mistakes)
+        key = case.id, tuple(mistakes)
         if key not in arguments:
             arguments[key] = mistaken(case, mistakes)
         return arguments[key]
@@ -70,7 +70,6 @@ def remembered(monkeypatch):
         return results[key]
 
     monkeypatch.setattr(naming, "OBSERVING", 600.0)
-    monkeypatch.setattr(naming.ObservedCase, "call_key", property(lambda case: case.id), raising=False)
     monkeypatch.setattr(naming.ObservedCase, "mistaken", changed)
     monkeypatch.setattr(naming, "result", result)
 
@@ -91,6 +90,11 @@ def named(grading, *mistakes):
     """What a function with these mistakes is called."""
     grading.results = results(grading, *mistakes)
     return explained(Problem("value", "not right"), grading)
+
+
+def is_wrong_answer(grading, index, found):
+    """Whether a wrong answer of the chapter gives these results."""
+    return all(agree(grading.wrong(index, number), found[number], grading.digits) for number in found)
 
 
 def same(grading, first, second):
@@ -116,11 +120,7 @@ def test_single_mistakes_are_named(name):
         if found is None:
             continue
         alike = {other for other, result in seen.items() if result is not None and same(grading, found, result)}
-        alike |= {
-            each.mistake
-            for index, each in enumerate(exercise.wrong)
-            if all(agree(grading.wrong(index, number), found[number], grading.digits) for number in found)
-        }
+        alike |= {each.mistake for index, each in enumerate(exercise.wrong) if is_wrong_answer(grading, index, found)}
 
         problem = named(grading, of_name(mistake))
 
@@ -147,8 +147,7 @@ def test_pairs_of_mistakes_are_named(name):
 
         assert problem.mistakes, [each.name for each in pair]
         of_chapter = any(
-            each.mistake == problem.mistakes[0]
-            and all(agree(grading.wrong(index, number), found[number], grading.digits) for number in found)
+            each.mistake == problem.mistakes[0] and is_wrong_answer(grading, index, found)
             for index, each in enumerate(grading.exercise.wrong)
         )
         assert of_chapter or same(grading, results(grading, *map(of_name, problem.mistakes)), found), problem.mistakes

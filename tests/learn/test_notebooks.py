@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import runpy
 import sys
 
@@ -65,7 +66,9 @@ def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
         pytest.skip("torch or the trained model is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    found = nbformat.reads(json.dumps(notebook(read, STEPS)), as_version=4)
+    found = nbformat.reads(json.dumps(notebook(read)), as_version=4)
+    for cell in found.cells:
+        cell.source = re.sub(r"^steps = \d+", f"steps = {STEPS}", cell.source, flags=re.M)
     writes = f"%%writefile {FOLDER}/{read.file_of(read.exercises[0])}\n"
     first = next(at for at, cell in enumerate(found.cells) if cell.source.startswith(writes))
     solved = copy.deepcopy(found.cells[first : first + 2])
@@ -102,13 +105,6 @@ def test_a_notebook_has_every_part_and_no_answer_before_it(read: Chapter):
             assert not any(part.solution.strip("\n") in text for text in sources if text.startswith("%%writefile"))
         if isinstance(part, Claim):
             assert any(part.code.strip("\n") == text for text in sources)
-
-
-def test_what_trains_can_be_cut_short(tmp_path):
-    """Only the line `steps = …` changes."""
-    read = chapter(tmp_path, PARTS)
-    whole, short = json.dumps(notebook(read)), json.dumps(notebook(read, STEPS))
-    assert "steps = 300" in whole and short == whole.replace("steps = 300", "steps = 2")
 
 
 def test_a_notebook_is_never_overwritten(tmp_path):

@@ -31,7 +31,6 @@ WRONG = {
         "a test did not return in 3 s",
         "",
     ),
-    "nothing-tested": ("def test_a(scores):\n    pass\n", "your tests accept 4 of 4 wrong answers", "scale-missing: "),
     "shape-only": (
         "import numpy as np\n\n\ndef test_shape(scores):\n    assert scores(np.ones((2, 3)), np.ones((4, 3))).shape == (2, 4)\n",
         "your tests accept 3 of 4 wrong answers",

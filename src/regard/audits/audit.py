@@ -247,34 +247,23 @@ def _results(check: ModelCheck, subject: Subject) -> list[Result]:
     except Incomparable as error:
         return [Skipped(check.name, str(error))]
     except Raised as error:  # a transformers model may need further inputs, which are only guessed: then a note
-        if check.name in ("cache", "position-offset"):
-            return [_decoding_fails(check, subject, error)]
-        return [
-            Finding(
-                check=check.name,
-                severity="note" if subject.is_transformers else "warning",
-                where=subject.name,
-                measured=f"the model raised {error} (threshold: it runs, as it does with its own inputs)",
-                cause=(
-                    "the check runs the model in a way that its forward does not support: other values, padding with "
-                    "a padding mask, several batch entries, or a key/value cache"
-                ),
-                fix="support this in forward if the model is used that way; otherwise leave this check out",
+        severity = "note" if subject.is_transformers else "warning"
+        measured = f"the model raised {error} (threshold: it runs, as it does with its own inputs)"
+        cause = (
+            "the check runs the model in a way that its forward does not support: other values, padding with "
+            "a padding mask, several batch entries, or a key/value cache"
+        )
+        fix = "support this in forward if the model is used that way; otherwise leave this check out"
+        if check.name in ("cache", "position-offset"):  # it takes a cache, or can generate, but raises when it does
+            severity = "fault"
+            measured = f"the model raised {error} while decoding (threshold: it decodes, as its forward takes a cache)"
+            cause = (
+                "forward takes a key/value cache that it does not support, or passes arguments on that do not fit a "
+                "step of one token"
             )
-        ]
-
-
-def _decoding_fails(check: ModelCheck, subject: Subject, error: Raised) -> Finding:
-    """A model that takes a cache, or can generate, but raises when it does."""
-    return Finding(
-        check=check.name,
-        severity="fault",
-        where=subject.name,
-        measured=f"the model raised {error} while decoding (threshold: it decodes, as its forward takes a cache)",
-        cause="forward takes a key/value cache that it does not support, or passes arguments on that do not fit a step "
-        "of one token",
-        fix="decode two tokens with a cache, and follow the error from there; without support, refuse use_cache",
-    )
+            fix = "decode two tokens with a cache, and follow the error from there; without support, refuse use_cache"
+        where = subject.name
+        return [Finding(check=check.name, severity=severity, where=where, measured=measured, cause=cause, fix=fix)]
 
 
 def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:

@@ -9,7 +9,7 @@ from ..common.errors import Refused
 from ..laws.bound import gradient_bounds
 from ..laws.call import Answer, Call
 from ..laws.catalog import of_name
-from ..laws.expected import Comparison, expected
+from ..laws.expected import expected
 from ..laws.explain import Explanation, explain
 from ..laws.forward import meaning
 from ..laws.observed import ObservedAnswer
@@ -161,7 +161,7 @@ class _Context:
     def laws(self, failed: Sequence[Result], passed: Sequence[Result]) -> Iterator[Finding]:
         """The findings of cases that fail under the measured conventions."""
         rest = list(failed)
-        for status in ("timeout", "crashed", "raised", "unreadable"):
+        for status in LOST:
             lost = [each for each in rest if each.answer is not None and each.answer.status == status]
             rest = [each for each in rest if each not in lost]
             for words in dict.fromkeys(each.words for each in lost):
@@ -210,7 +210,7 @@ class _Context:
         compared = [ObservedAnswer("", call, answer, self.judge.adapter) for call, answer in result.also]
         return bool(explanation.mistakes) and all(
             each.explained(explanation.mistakes)
-            or (each.mistaken(explanation.mistakes) is None and _comparison(self.judge, each.call, each.answer).right)
+            or (each.mistaken(explanation.mistakes) is None and self.judge.compared(each.call, each.answer).right)
             for each in compared
         )
 
@@ -256,7 +256,7 @@ class _Context:
             says = [f"{result.case.says[0].upper()}{result.case.says[1:]}."]
             small = shrunk(call, lambda each: self._fails_again(result.case, each))
             return script(small, self.judge.adapter, self.parameters, self.target, what, says)
-        wrong = answer.status == "ok" and not _comparison(self.judge, call, answer).right
+        wrong = answer.status == "ok" and not self.judge.compared(call, answer).right
         return self._smallest(result, None, self.judge) if wrong else ""
 
     def _fails_again(self, case: Case, call: Call) -> bool:
@@ -275,7 +275,7 @@ class _Context:
             answer = judge.ask(small)
         except (Absent, Refused):
             return ""
-        what = _comparison(judge, small, answer).what if answer.status == "ok" else _lacking(small, answer)
+        what = judge.compared(small, answer).what if answer.status == "ok" else _lacking(small, answer)
         known = explanation.mistakes if explanation else ()
         law = known[0].law if known else result.case.law
         says = [f"Law {law} of attention: {SENTENCES[law]}."]
@@ -304,7 +304,7 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
             return False
         if status != "ok":
             return True
-        if _comparison(judge, call, answer).right:
+        if judge.compared(call, answer).right:
             return False
         if explanation is None or not explanation.mistakes:
             return True
@@ -315,11 +315,6 @@ def _fails_alike(judge: Judge, explanation: Explanation | None, status: str) -> 
 
 def _status(result: Result) -> str:
     return "ok" if result.answer is None else result.answer.status
-
-
-def _comparison(judge: Judge, call: Call, answer: Answer) -> Comparison:
-    """How an answer compares with the law: its results, or the gradients that were requested."""
-    return judge.compared(call, answer) if call.dout is None else judge.compared_gradients(call, answer)
 
 
 def _explained(failed: Sequence[Result], passed: Sequence[Result], adapter: Adapter) -> list[Explanation]:
@@ -343,9 +338,7 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
 
 def _is_compared(result: Result) -> bool:
     """Whether the answer to the call of the case was compared with the law: forward, or with gradients."""
-    return result.call is not None and (
-        result.case.check is None or (result.call.dout is not None and result.case.law != 9)
-    )
+    return result.call is not None and result.case.check is None
 
 
 def _is_gradient(result: Result) -> bool:

@@ -50,21 +50,29 @@ class Judge:
         """What the law says."""
         return expected(call, self.adapter)
 
+    def answer(self, case: Case, call: Call | None = None) -> Answer:
+        """What the function answers to the call of a case, or to another one; without a result, the case ends here."""
+        call = call or case.call
+        answer = self.ask(call)
+        if answer.status != "ok":
+            raise Unanswered(case, call, answer)
+        return answer
+
     def compared(self, call: Call, answer: Answer) -> Comparison:
-        """How an answer compares with the law."""
+        """How an answer compares with the law: its results, or the gradients that were requested."""
+        if call.dout is not None:
+            return compared_gradients(call, self.adapter, answer)
         return self.expected(call).judge(answer)
 
-    def compared_gradients(self, call: Call, answer: Answer) -> Comparison:
-        """How the gradients of an answer compare with those of the law."""
-        return compared_gradients(call, self.adapter, answer)
-
     def result(self, case: Case) -> Result:
-        """The result of a case, timed by the function's own seconds."""
+        """The result of a case."""
         missing = self.missing(case.call)
         if missing is not None:
             return Result(case=case, status="absent", words=f"the function has no argument for {missing}")
         try:
             return (case.check or agrees)(case, self)
+        except Unanswered as lost:
+            return lost.result
         except Absent as absent:
             return Result(case=case, status="absent", words=absent.words)
         except Refused as refused:
@@ -73,32 +81,30 @@ class Judge:
 
 def agrees(case: Case, judge: Judge) -> Result:
     """Whether the answer to the call of the case is what the law says."""
-    answer = judge.ask(case.call)
-    if answer.status != "ok":
-        return unanswered(case, case.call, answer)
+    answer = judge.answer(case)
     comparison = judge.compared(case.call, answer)
-    return Result(
-        case=case,
-        status="pass" if comparison.right else "fail",
-        ratio=comparison.ratio,
-        words="" if comparison.right else str(comparison),
-        call=case.call,
-        answer=answer,
-        seconds=answer.seconds,
-    )
+    words = "" if comparison.right else str(comparison)
+    return answered(case, answer, comparison.right, words, ratio=comparison.ratio)
 
 
-def unanswered(case: Case, call: Call, answer: Answer) -> Result:
-    """The result of a case whose call gave no result: refused, where an exception is allowed, or failed."""
-    refused = answer.status == "raised" and case.optional
-    return Result(
-        case=case,
-        status="refused" if refused else "fail",
-        words=f"{'' if answer.status == 'raised' else answer.status + ': '}{answer.words}",
-        call=call,
-        answer=answer,
-        seconds=answer.seconds,
-    )
+def answered(case: Case, answer: Answer, right: bool, words: str, *, ratio: float | None = None) -> Result:
+    """The result of a case whose call was answered."""
+    status = "pass" if right else "fail"
+    return Result(case=case, status=status, ratio=ratio, words=words, call=case.call, answer=answer)
+
+
+class Unanswered(Exception):
+    """A call of a case gave no result. The case does not count where an exception is allowed; otherwise it fails."""
+
+    def __init__(self, case: Case, call: Call, answer: Answer):
+        raised = answer.status == "raised"
+        self.result = Result(
+            case=case,
+            status="refused" if raised and case.optional else "fail",
+            words=answer.words if raised else f"{answer.status}: {answer.words}",
+            call=call,
+            answer=answer,
+        )
 
 
 SHOWN = 5  # side effects, at most
@@ -140,13 +146,8 @@ class Watched:
 
     def results(self) -> list[Result]:
         """The first call that ended the process, as the result of a case."""
+        says = "a call does not end the process"
         return [
-            Result(
-                case=Case(name="process", law=0, level=0, says="a call does not end the process", call=call),
-                status="fail",
-                words=f"{'' if answer.status == 'raised' else answer.status + ': '}{answer.words}",
-                call=call,
-                answer=answer,
-            )
+            Unanswered(Case(name="process", law=0, level=0, says=says, call=call), call, answer).result
             for call, answer in self.ended[:1]
         ]

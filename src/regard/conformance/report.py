@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -170,10 +172,7 @@ class Report:
     @property
     def counts(self) -> dict[str, int]:
         """How many cases have each status."""
-        found: dict[str, int] = {}
-        for each in self.results:
-            found[each.status] = found.get(each.status, 0) + 1
-        return found
+        return dict(Counter(each.status for each in self.results))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data; docs/reference/conformance.md lists the fields.
@@ -221,7 +220,7 @@ def _result(result: Result) -> dict[str, Any]:
         "level": result.case.level,
         "says": result.case.says,
         "status": result.status,
-        "error_over_bound": None if ratio is None or ratio != ratio or ratio in (float("inf"),) else ratio,
+        "error_over_bound": ratio if ratio is not None and math.isfinite(ratio) else None,
         "grade": result.grade,
         "words": result.words,
     }
@@ -257,23 +256,19 @@ def junit(report: Report) -> str:
             "testcase",
             classname=f"level{result.case.level}",
             name=_text(result.case.id),
-            time=f"{result.seconds:.6f}",
+            time=f"{0 if result.answer is None else result.answer.seconds:.6f}",
         )
         if result in failed:
             found = by_case.get(result.case.id)
             _failure(case, result.words, "" if found is None else f"{found}\n\n{found.counterexample}")
         elif result in skipped:
-            ElementTree.SubElement(case, "skipped", message=_text(_reason(result)))
+            ElementTree.SubElement(case, "skipped", message=_text(f"{result.status}: {result.words}"))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _failure(case: ElementTree.Element, message: str, text: str) -> None:
     ElementTree.SubElement(case, "failure", message=_text(message)).text = _text(text)
-
-
-def _reason(result: Result) -> str:
-    return f"{result.status}: {result.words}"
 
 
 def _text(words: str) -> str:

@@ -84,7 +84,7 @@ def conform(
         watched.measuring = False
         judge = Judge(watched, judged(measured.adapter, declared))
         limits = limits_of(judge)
-        listed = [each for number in range(level + 1) for each in MAKERS[number](limits, seed)]
+        listed = cases(limits, level, seed)
         results, stopped = _run(listed, judge)
         results = [*watched.results(), *results]
         results = _with_expectations(results, measured.adapter)
@@ -126,7 +126,7 @@ def limits_of(judge: Judge) -> Limits:
 
     def runs(name: str, **sizes: int) -> bool:
         try:
-            return judge.ask(Draw(0, name).call(**limits.sizes(**sizes))).status == "ok"
+            return judge.ask(Draw(limits, 0, name, sizes).call()).status == "ok"
         except Absent:
             return False
 

@@ -64,41 +64,35 @@ def _without_arguments(call: Call) -> Iterator[Call]:
 
 
 def _smaller(call: Call) -> Iterator[Call]:
-    B, H, G, Q, K, D, E = (call.dims[axis] for axis in "BHGQKDE")
-    for count in _counts(B):
-        for part in _ends(B, count):
-            yield _cut(call, "B", part)
-    for heads in _counts(G):
-        for part in _ends(G, heads):
-            yield _cut(call, "G", part)
+    H, G, Q, K, D, E = (call.dims[axis] for axis in "HGQKDE")
+    yield from _cuts(call, "BG")
     if G and H > G:
         shared = H // G
         for count in _counts(shared):
             keep = np.concatenate([np.arange(count) + g * shared for g in range(G)])
             yield _fewer_queries_heads(call, keep)
-    for count in _counts(Q):
-        for part in _ends(Q, count):
-            yield _cut(call, "Q", part)
-    for count in _counts(K):
-        for part in _ends(K, count):
-            yield _cut(call, "K", part)
-    if Q == K > 1:
-        for count in _counts(K):
-            yield _cut(_cut(call, "Q", slice(0, count)), "K", slice(0, count))
-    if D == E > 1:
-        for count in _counts(D):
-            yield _cut(_cut(call, "D", slice(0, count)), "E", slice(0, count))
+    yield from _cuts(call, "QK")
+    for one, other, equal in (("Q", "K", Q == K), ("D", "E", D == E)):
+        for count in _counts(call.dims[one]) if equal else ():
+            yield _cut(_cut(call, one, slice(0, count)), other, slice(0, count))
     for axis, size in (("D", D), ("E", E)):
         for count in _counts(size):
             yield _cut(call, axis, slice(0, count))
 
 
+def _cuts(call: Call, axes: str) -> Iterator[Call]:
+    """The call with fewer entries along one of these axes."""
+    for axis in axes:
+        size = call.dims[axis]
+        for count in _counts(size):
+            for part in _ends(size, count):
+                yield _cut(call, axis, part)
+
+
 def _counts(size: int) -> Iterator[int]:
     """Smaller sizes, the smallest first."""
-    seen = set()
-    for count in (1, 2, 3, size // 4, size // 2, size - 1):
-        if 0 < count < size and count not in seen:
-            seen.add(count)
+    for count in dict.fromkeys((1, 2, 3, size // 4, size // 2, size - 1)):
+        if 0 < count < size:
             yield count
 
 

@@ -6,17 +6,17 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..common.errors import Reason, did_you_mean
+from .running import NEEDS
 
 KINDS = {
     "toml prediction", "toml question", "toml exercise",
     "python reveal", "python start", "python solution", "python cases", "python result", "python law", "python wrong",
     "python claim", "python visual", "markdown after",
 }  # fmt: skip
-NEEDS = ("", "torch", "demo")
 FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
 BREAK = "<!-- break -->"
 COVERS = re.compile(r"<!--\s*covers((?:\s+\d+\.\d+)+)\s*-->")
@@ -45,7 +45,7 @@ class Block:
     line: int
     kind: str = ""
     name: str = ""
-    rest: list[str] = field(default_factory=list)
+    rest: str = ""
     needs: str = ""
     text: str = ""
     covers: tuple[str, ...] = ()
@@ -59,16 +59,13 @@ def head(text: str, problems: Problems) -> tuple[dict[str, Any], str, int]:
     if type(fields.get("minutes")) is int:
         fields["minutes"] = [fields["minutes"]]
     for name, kind, example in (("number", int, "3"), ("title", str, '"Scores"'), ("minutes", list, "25 or [25, 30]")):
-        if type(fields.get(name)) is not kind or (kind is list and not _whole(fields[name])):
+        given = fields.get(name)
+        if type(given) is not kind or (isinstance(given, list) and {type(each) for each in given} != {int}):
             fix = "begin the file with +++, these three fields and +++, each in its line"
             problems.add(1, f"the beginning lacks {name}", f"{name} = {example}", fix)
             fields[name] = kind()
     end = match.end() if match else 0
     return fields, text[end:], 1 + text.count("\n", 0, end)
-
-
-def _whole(numbers: list[Any]) -> bool:
-    return bool(numbers) and all(type(each) is int for each in numbers)
 
 
 def toml(line: int, text: str, problems: Problems) -> dict[str, Any]:
@@ -154,7 +151,12 @@ def _closed(text: Block, kept: list[str]) -> Iterator[Block]:
 def _block(line: int, words: list[str], content: str, problems: Problems) -> Block:
     kind = " ".join(words[:2])
     if kind not in KINDS:
-        problems.add(line, f"the kind '{kind}' of a block is unknown", "a kind that chapters have", _near(kind))
+        problems.add(
+            line,
+            f"the kind '{kind}' of a block is unknown",
+            "a kind that chapters have",
+            did_you_mean(kind, sorted(KINDS)),
+        )
     needs = next((word.removeprefix("needs=") for word in words if word.startswith("needs=")), "")
     plain = [word for word in words[2:] if not word.startswith("needs=")]
     if needs not in NEEDS:
@@ -171,8 +173,4 @@ def _block(line: int, words: list[str], content: str, problems: Problems) -> Blo
             at = line + (getattr(error, "lineno", None) or 0)
             problems.add(at, "the code is not Python", getattr(error, "msg", str(error)), "correct this line")
             content = "pass\n"
-    return Block(line, kind, plain[0], plain[1:], needs, content)
-
-
-def _near(kind: str) -> str:
-    return did_you_mean(kind, sorted(KINDS))
+    return Block(line, kind, plain[0], " ".join(plain[1:]), needs, content)

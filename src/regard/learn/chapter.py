@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ class Part:
 
     name: str
     line: int
-    covers: tuple[str, ...] = ()
+    covers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Text(Part):
     """A section of Markdown with its heading. after_break: whether a new part of the chapter begins with it."""
 
-    text: str = ""
+    text: str
     after_break: bool = False
 
 
@@ -32,8 +32,8 @@ class Text(Part):
 class Reveal(Part):
     """Code that runs and prints; it leaves the answer of its question in `answer`. needs: a package, or ""."""
 
-    code: str = ""
-    needs: str = ""
+    code: str
+    needs: str
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,16 @@ class Question(Part):
     predicts: whether it precedes what it is about · reveal: the code that answers it, or None
     """
 
-    ask: str = ""
-    form: str = ""
-    fields: dict[str, Any] = field(default_factory=dict)
-    predicts: bool = True
-    reveal: Reveal | None = None
+    ask: str
+    form: str
+    fields: dict[str, Any]
+    predicts: bool
+    reveal: Reveal | None
+
+    @property
+    def title(self) -> str:
+        """What it is called above it."""
+        return "Predict" if self.predicts else "Question"
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,10 @@ class WrongAnswer:
     """A wrong answer as a learner writes it. mistake: a name in the catalog, or one of its own with cause and fix."""
 
     mistake: str
-    line: int
     code: str
-    description: str = ""
-    cause: str = ""
-    fix: str = ""
+    description: str
+    cause: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,9 @@ class Exercise(Part):
     after: str = ""
 
 
+OUTCOMES = ("holds", "holds if", "fails")
+
+
 @dataclass(frozen=True)
 class Claim(Part):
     """A statement with the program that shows whether it is true.
@@ -101,12 +108,26 @@ class Claim(Part):
     chapter says; running the code confirms it
     """
 
-    statement: str = ""
-    condition: str = ""
-    source: str = ""
-    outcome: str = ""
-    code: str = ""
-    needs: str = ""
+    statement: str
+    condition: str
+    source: str
+    outcome: str
+    code: str
+    needs: str
+
+    @property
+    def quotation(self) -> str:
+        """The statement, and who made it."""
+        return f"“{self.statement}”" + (f" ({self.source})" if self.source else "")
+
+    def conclusion(self, outcome: str) -> str:
+        """An outcome in words, with the condition if it is true on one: "holds if it is a row"."""
+        return f"{outcome} {self.condition}" if outcome == "holds if" else outcome
+
+    @property
+    def program(self) -> str:
+        """The code without its doc string."""
+        return self.code.split('"""', 2)[-1].strip("\n")
 
 
 @dataclass(frozen=True)
@@ -117,10 +138,10 @@ class Visual(Part):
     data, in variables with the names of the kind's fields · needs: a package, or ""
     """
 
-    kind: str = ""
-    caption: str = ""
-    code: str = ""
-    needs: str = ""
+    kind: str
+    caption: str
+    code: str
+    needs: str
 
 
 @dataclass(frozen=True)
@@ -132,6 +153,11 @@ class Chapter:
     minutes: tuple[int, ...]
     parts: tuple[Part, ...]
     path: Path
+
+    @property
+    def time(self) -> str:
+        """The minutes as they are shown; a + is a break."""
+        return " + ".join(map(str, self.minutes))
 
     @property
     def exercises(self) -> list[Exercise]:
@@ -159,6 +185,16 @@ class Chapter:
         for part in self.parts:
             for item in part.covers:
                 yield item, part
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the learner's files."""
+        return list(dict.fromkeys(map(self.file_of, self.exercises)))
+
+    @property
+    def fast_file(self) -> str:
+        """The name of the file with all exercises, for those who know."""
+        return f"{self.number:02d}_fast.py"
 
     def file_of(self, exercise: Exercise) -> str:
         """The name of the learner's file."""

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
 
 from ..common.errors import refuse
-from ..common.optional import needs
-from .chapter import Chapter, key_of
-from .exercises import Exercises, command
+from .chapter import key_of
+from .exercises import Exercises
 from .folder import add_note, combined, place_in, put_aside
 from .lesson import Lesson
-from .progress import changing, read
+from .progress import changing, predictions, read
 from .screen import Screen, Stopped
 from .source import chapter_of, chapters, read_chapter
 
 
-class _Screen(Screen, Protocol):
-    def table(self, rows: list[list[Any]]) -> None: ...
-
-
-class Course:
+class Course(Exercises):
     """The course, its learner's folder, and the screen. own: a folder with a teacher's own chapters, which is noted."""
 
-    def __init__(self, folder: Path, screen: _Screen, own: Path | None = None):
-        self.folder, self.screen = folder, screen
-        self.chapters = chapters(own if own is not None else _noted(folder))
+    def __init__(self, folder: Path, screen: Screen, own: Path | None = None):
+        super().__init__(folder, chapters(own if own is not None else _noted(folder)), screen)
         if own is not None and folder.exists():
             self._note_own(own)
         self.own = own
-        self.work = Exercises(folder, self.chapters, screen)
 
     def go_on(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter."""
@@ -42,7 +35,7 @@ class Course:
         try:
             Lesson(self.folder, self.chapters, self.screen).go_on(number)
         except Stopped:
-            self.screen.note(f"To go on: {command(self.folder)}")
+            self.screen.note(f"To go on: {self.command}")
 
     def preview(self, path: Path) -> None:
         """A chapter's file, as a learner reads it, past its exercises; nothing is noted."""
@@ -50,32 +43,19 @@ class Course:
 
         chapter = read_chapter(path)
         with tempfile.TemporaryDirectory() as folder:
-            try:
-                Lesson(Path(folder), [chapter], self.screen, waits=False).go_on(chapter.number)
-            except Stopped:
-                return
+            lesson = Lesson(Path(folder), [chapter], self.screen)
+            lesson.waits = False
+            with contextlib.suppress(Stopped):
+                lesson.go_on(chapter.number)
 
     def check(self, file: Path | None, number: int | None) -> bool:
         """Whether a file, or the exercise that is worked on, is right."""
-        right = self.work.check_file(file) if file is not None else self.work.check(*self.work.current(number))
+        right = self.check_file(file) if file is not None else self.check_exercise(*self.current(number))
         if right:
-            self.screen.note(f"To go on: {command(self.folder)}")
+            self.screen.note(f"To go on: {self.command}")
         elif file is None:  # the file may be that of another exercise, which has other hints
-            self.screen.note(f"A hint: {command(self.folder)} --hint")
+            self.screen.note(f"A hint: {self.command} --hint")
         return right
-
-    def watch(self, number: int | None) -> None:
-        """Checks at each save."""
-        needs("learn --watch", "learn", "watchfiles")
-        self.work.watch(number)
-
-    def hint(self, number: int | None) -> None:
-        """The next hint."""
-        self.work.hint(number)
-
-    def show(self, number: int | None) -> None:
-        """The solution."""
-        self.work.show(number)
 
     def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
         """The course in the browser, until Ctrl-C. number: the chapter to open · tell: called with the address"""
@@ -98,21 +78,17 @@ class Course:
 
     def fast(self, number: int | None) -> None:
         """One file with all exercises of a chapter."""
-        progress = read(self.folder)
-        if number is None:
-            number = progress.current if progress.current is not None else self.chapters[0].number
-        chapter = chapter_of(self.chapters, number)
+        chapter = self.chapter(number)
         if not chapter.exercises:
             fix = "regard learn --list shows the chapters"
-            raise refuse("learn", "the chapter has no exercise", f"chapter {number}", "one with exercises", fix)
-        path, _ = combined(self.folder, chapter)
+            raise refuse("learn", "the chapter has no exercise", f"chapter {chapter.number}", "one with exercises", fix)
+        path = combined(self.folder, chapter)
         self.screen.heading(f"Chapter {chapter.number}: {chapter.title}, all exercises in one file")
         for exercise in chapter.exercises:
             if not exercise.tests_of:
                 self.screen.prose(f"**{exercise.function}**: {exercise.task}")
-        self.screen.note(
-            f"Write them in {path}, then: regard learn --check {path}. The lesson: {command(self.folder)} {number}"
-        )
+        lesson = f"The lesson: {self.command} {chapter.number}"
+        self.screen.note(f"Write them in {path}, then: regard learn --check {path}. {lesson}")
 
     def reset(self, number: int) -> None:
         """Begins a chapter anew."""
@@ -123,7 +99,7 @@ class Course:
             progress.current = number
         for path in moved:
             self.screen.note(f"kept as {path}")
-        self.screen.right(f"Chapter {number} begins anew: {command(self.folder)}")
+        self.screen.right(f"Chapter {number} begins anew: {self.command}")
 
     def claim(self, name: str) -> None:
         """Runs a claim by name; `all` lists them."""
@@ -144,12 +120,16 @@ class Course:
         for chapter in self.chapters:
             place = progress.place.get(str(chapter.number))
             mark = "done" if place == "" else "here" if chapter.number == progress.current else ""
+            passed = sum(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
+            answers = predictions(progress, chapter)
             rows.append(
                 [
                     mark,
                     f"{chapter.number}  {chapter.title}",
-                    " + ".join(str(each) for each in chapter.minutes),
-                    *self._counts(chapter),
+                    chapter.time,
+                    f"{passed} of {len(chapter.exercises)}",
+                    f"{answers.right} of {answers.count}",
+                    "\n".join(chapter.files),
                 ]
             )
         self.screen.table(rows)
@@ -158,14 +138,6 @@ class Course:
         """Later commands find the teacher's chapters by themselves."""
         with changing(self.folder) as progress:
             progress.own = str(own.resolve())
-
-    def _counts(self, chapter: Chapter) -> list[str]:
-        progress = read(self.folder)
-        passed = sum(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
-        answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
-        right = sum(bool(each and each["right"]) for each in answers)
-        files = "\n".join(dict.fromkeys(chapter.file_of(each) for each in chapter.exercises))
-        return [f"{passed} of {len(chapter.exercises)}", f"{right} of {len(answers)}", files]
 
 
 def _noted(folder: Path) -> Path | None:

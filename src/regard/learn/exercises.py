@@ -7,18 +7,14 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from ..common.errors import refuse
+from ..common.optional import needs
 from .chapter import Chapter, Exercise, key_of
 from .checking.check import Checked, checked
-from .folder import FAST, USUAL, starts
+from .folder import USUAL, starts
 from .progress import changing, read
 from .running import installed
 from .screen import Screen
 from .source import chapter_of
-
-
-def command(folder: Path) -> str:
-    """What to type for this folder."""
-    return "regard learn" if folder in (Path(), USUAL) else f"regard learn {folder}"
 
 
 class Exercises:
@@ -26,6 +22,18 @@ class Exercises:
 
     def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen):
         self.folder, self.chapters, self.screen = folder, chapters, screen
+
+    @property
+    def command(self) -> str:
+        """What to type for this folder."""
+        return "regard learn" if self.folder in (Path(), USUAL) else f"regard learn {self.folder}"
+
+    def chapter(self, number: int | None) -> Chapter:
+        """The chapter of a number, or the one that is being read."""
+        if number is None:
+            current = read(self.folder).current
+            number = self.chapters[0].number if current is None else current
+        return chapter_of(self.chapters, number)
 
     def task(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
         """What to do, and how to go on."""
@@ -35,11 +43,11 @@ class Exercises:
         if missing:
             self.screen.note(f"It needs PyTorch: {missing}")
         self.screen.note(
-            f"Write it in {path}, then check it: {command(self.folder)} --check\n"
+            f"Write it in {path}, then check it: {self.command} --check\n"
             "--watch instead checks at each save; --hint helps."
         )
 
-    def check(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:
+    def check_exercise(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:
         """Checks a file, notes the try, and shows what came out."""
         found = checked(chapter, exercise, path)
         note_check(self.folder, chapter, exercise, found)
@@ -50,13 +58,6 @@ class Exercises:
 
     def check_file(self, path: Path) -> bool:
         """Checks all exercises that a file is for."""
-        right = True
-        for chapter, exercise in self.of_file(path):
-            right = self.check(chapter, exercise, path) and right
-        return right
-
-    def of_file(self, path: Path) -> list[tuple[Chapter, Exercise]]:
-        """The exercises that a file is for, by its name."""
         known = files(self.chapters)
         if path.name not in known:
             raise refuse(
@@ -66,22 +67,20 @@ class Exercises:
                 "a file that regard learn wrote, such as " + next(iter(known)),
                 "regard learn --list shows the files",
             )
-        return known[path.name]
+        right = [self.check_exercise(chapter, exercise, path) for chapter, exercise in known[path.name]]
+        return all(right)
 
     def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
         """The exercise that the learner works on: the first of the chapter that is not passed."""
         progress = read(self.folder)
-        if number is None:
-            number = progress.current if progress.current is not None else self.chapters[0].number
-        chapter = chapter_of(self.chapters, number)
+        chapter = self.chapter(number)
         left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
         if not left:
             expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
-            given = f"chapter {number}: {'all are passed' if chapter.exercises else 'it has none'}"
+            given = f"chapter {chapter.number}: {'all are passed' if chapter.exercises else 'it has none'}"
             fix = "go on with regard learn, or name a file: regard learn --check FILE"
             raise refuse("learn", "no exercise is left", given, expected, fix)
-        path, _ = starts(self.folder, chapter, left[0])
-        return chapter, left[0], path
+        return chapter, left[0], starts(self.folder, chapter, left[0])
 
     def hint(self, number: int | None = None) -> None:
         """The next of three hints."""
@@ -103,6 +102,7 @@ class Exercises:
 
     def watch(self, number: int | None = None) -> None:
         """Checks a file each time it is saved, until Ctrl-C."""
+        needs("learn --watch", "learn", "watchfiles")
         from watchfiles import watch
 
         *_, path = self.current(number)
@@ -122,7 +122,7 @@ def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise
             known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
         if chapter.exercises:
             both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
-            known[f"{chapter.number:02d}_{FAST}.py"] = both
+            known[chapter.fast_file] = both
     return known
 
 

@@ -12,7 +12,6 @@ from ..common.errors import refuse
 from .chapter import Chapter, Exercise
 
 USUAL = Path("attention-course")  # the folder, if none is named
-FAST = "fast"  # the ending of the file that has all exercises of a chapter
 CELL = "# %% "  # begins a cell of such a file, as in editors that run cells
 
 
@@ -26,14 +25,14 @@ def writing(folder: Path) -> Iterator[None]:
         raise refuse("learn", "it cannot be written", given, expected, "name another folder") from error
 
 
-def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> tuple[Path, bool]:
-    """The learner's file of an exercise, written if there is none, and whether it was written."""
+def starts(folder: Path, chapter: Chapter, exercise: Exercise) -> Path:
+    """The learner's file of an exercise, written if there is none."""
     return _new(folder / chapter.file_of(exercise), exercise.start)
 
 
-def combined(folder: Path, chapter: Chapter) -> tuple[Path, bool]:
+def combined(folder: Path, chapter: Chapter) -> Path:
     """One file with all exercises of a chapter, for those who know, written if there is none."""
-    return _new(folder / f"{chapter.number:02d}_{FAST}.py", starts_of_all(chapter))
+    return _new(folder / chapter.fast_file, starts_of_all(chapter))
 
 
 def starts_of_all(chapter: Chapter) -> str:
@@ -54,22 +53,18 @@ def until_cell_ends(code: str, exercise: str) -> str:
     return "".join(lines[: next(following, None)])
 
 
-def _new(path: Path, text: str) -> tuple[Path, bool]:
-    with writing(path.parent):
+def _new(path: Path, text: str) -> Path:
+    with writing(path.parent), contextlib.suppress(FileExistsError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
-                file.write(text)
-        except FileExistsError:
-            return path, False
-    return path, True
+        with open(path, "x", encoding="utf-8") as file:  # x: an existing file is never opened
+            file.write(text)
+    return path
 
 
 def put_aside(folder: Path, chapter: Chapter) -> list[Path]:
     """Moves the files of a chapter into the folder `old`; the new places."""
-    names = [*dict.fromkeys(chapter.file_of(each) for each in chapter.exercises), f"{chapter.number:02d}_{FAST}.py"]
     moved = []
-    for path in (folder / name for name in names):
+    for path in (folder / name for name in [*chapter.files, chapter.fast_file]):
         if path.exists():
             target = folder / "old" / f"{path.stem}-{time.strftime('%Y%m%d-%H%M%S')}.py"
             target.parent.mkdir(exist_ok=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from .chapter import Question
 from .typed_number import typed_number
+
+Fields = Mapping[str, Any]  # those of a question
 
 
 class Unreadable(ValueError):
@@ -28,19 +31,17 @@ class Form:
     """One form of question.
 
     required, optional: its fields, with their types · check: what is wrong with fields of these types · how: what to
-    type · read: an answer from what was typed ·
-    judge: whether it is right · shown: the right answer, in words · agrees: whether the answer that code computed is
-    the stated one
+    type · read: an answer from what was typed · judge: whether that, or what code computed, is right · shown: the right
+    answer, in words
     """
 
     required: Mapping[str, type | tuple[type, ...]]
-    optional: Mapping[str, type | tuple[type, ...]]
-    check: Callable[[Mapping[str, Any]], Iterator[str]]
-    how: Callable[[Mapping[str, Any]], str]
-    read: Callable[[str, Mapping[str, Any]], Any]
-    judge: Callable[[Any, Mapping[str, Any]], Judged]
-    shown: Callable[[Mapping[str, Any]], str]
-    agrees: Callable[[Any, Mapping[str, Any]], bool]
+    check: Callable[[Fields], Iterator[str]]
+    how: Callable[[Fields], str]
+    read: Callable[[str, Fields], Any]
+    judge: Callable[[Any, Fields], Judged]
+    shown: Callable[[Fields], str]
+    optional: Mapping[str, type | tuple[type, ...]] = field(default_factory=dict)
 
 
 # ---- a number --------------------------------------------------------------------------------------------------------
@@ -54,61 +55,56 @@ def _number(text: str) -> float:
 
 
 def _near(given: float, wanted: float, tolerance: float) -> bool:
-    if math.isnan(wanted) or math.isnan(given):
-        return math.isnan(wanted) and math.isnan(given)
-    if math.isinf(wanted):  # 1e-12 times it would be infinite, too
-        return given == wanted
-    return given == wanted or abs(given - wanted) <= tolerance + 1e-12 * abs(wanted)
+    if math.isnan(wanted):
+        return math.isnan(given)
+    finite = math.isfinite(wanted)  # 1e-12 times infinity would be infinite, too
+    return given == wanted or (finite and abs(given - wanted) <= tolerance + 1e-12 * abs(wanted))
 
 
-def _judge_number(given: float, fields: Mapping[str, Any]) -> Judged:
-    tolerance = fields.get("tolerance", 0)
-    if _near(given, fields["answer"], tolerance):
+def _judge_number(given: float, fields: Fields) -> Judged:
+    return _compared(fields, lambda each: _near(given, each, fields.get("tolerance", 0)))
+
+
+def _compared(fields: Fields, same: Callable[[Any], bool]) -> Judged:
+    """Whether the right answer is the same as what was typed; if not, the explanation of the wrong answer that is, or
+    of all others.
+    """
+    if same(fields["answer"]):
         return Judged(True)
-    return Judged(False, _why(fields, lambda each: _near(given, each, tolerance)))
-
-
-def _why(fields: Mapping[str, Any], same: Callable[[Any], bool]) -> str:
-    """The explanation of a wrong answer that was expected, or of all others."""
     expected = (each["why"] for each in fields.get("wrong", ()) if same(each["answer"]))
-    return next(expected, fields.get("otherwise", ""))
+    return Judged(False, next(expected, fields.get("otherwise", "")))
 
 
 # ---- a shape ---------------------------------------------------------------------------------------------------------
 
 
-def _read_shape(text: str, fields: Mapping[str, Any]) -> list[int]:
+def _read_shape(text: str, fields: Fields) -> list[int]:
     if not re.fullmatch(r"[\s\d,×x()\[\]]*", text) or not (re.search(r"\d", text) or text.strip() in ("()", "[]")):
         raise Unreadable(f"{text.strip()!r} is not a shape; type sizes such as 2, 10, 512")
     return [int(size) for size in re.findall(r"\d+", text)]
 
 
-def _judge_shape(given: list[int], fields: Mapping[str, Any]) -> Judged:
-    if list(given) == list(fields["answer"]):
-        return Judged(True)
-    return Judged(False, _why(fields, lambda each: list(each) == list(given)))
-
-
-def _shape_words(shape: Any) -> str:
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+def _judge_shape(given: Sequence[int], fields: Fields) -> Judged:
+    return _compared(fields, lambda each: list(each) == list(given))
 
 
 # ---- a choice, and pairs ---------------------------------------------------------------------------------------------
 
 
-def _read_choice(text: str, fields: Mapping[str, Any]) -> int:
-    count = len(fields["choices"])
-    if not text.strip().rstrip(".)").isdecimal() or not 1 <= int(text.strip().rstrip(".)")) <= count:
+def _read_choice(text: str, fields: Fields) -> int:
+    count, typed = len(fields["choices"]), text.strip().rstrip(".)")
+    if not typed.isdecimal() or not 1 <= int(typed) <= count:
         raise Unreadable(f"type the number of one of the answers, 1 to {count}")
-    return int(text.strip().rstrip(".)"))
+    return int(typed)
 
 
-def _judge_choice(given: int, fields: Mapping[str, Any]) -> Judged:
+def _judge_choice(given: int, fields: Fields) -> Judged:
+    whys = (each.get("why", "") for number, each in enumerate(fields["choices"], 1) if number == given)
     right = given == fields["answer"]
-    return Judged(right, "" if right else fields["choices"][given - 1]["why"])
+    return Judged(right, "" if right else next(whys, ""))
 
 
-def _read_pairs(text: str, fields: Mapping[str, Any]) -> list[int]:
+def _read_pairs(text: str, fields: Fields) -> list[int]:
     count = len(fields["left"])
     apart = text.strip().isdecimal() and len(text.strip()) == count <= 9  # "312" is 3 1 2
     numbers = [int(number) for number in re.findall(r"\d" if apart else r"\d+", text)]
@@ -120,16 +116,16 @@ def _read_pairs(text: str, fields: Mapping[str, Any]) -> list[int]:
     return numbers
 
 
-def _judge_pairs(given: list[int], fields: Mapping[str, Any]) -> Judged:
+def _judge_pairs(given: Sequence[int], fields: Fields) -> Judged:
     missed = [number for number, (mine, right) in enumerate(zip(given, fields["answer"])) if mine != right]
     why = "\n".join(f"{chr(65 + each)} ({fields['left'][each]}): {fields['why'][each]}" for each in missed)
-    return Judged(not missed, why)
+    return Judged(list(given) == fields["answer"], why)
 
 
 # ---- a table ---------------------------------------------------------------------------------------------------------
 
 
-def _read_table(text: str, fields: Mapping[str, Any]) -> list[list[float]]:
+def _read_table(text: str, fields: Fields) -> list[list[float]]:
     rows = [re.sub(r";|,(?=\s)|,$", " ", line).split() for line in re.split(r"\n|\|", text) if line.strip()]
     height, width = len(fields["rows"]), len(fields["columns"])
     if [len(row) for row in rows] != [width] * height:
@@ -137,58 +133,96 @@ def _read_table(text: str, fields: Mapping[str, Any]) -> list[list[float]]:
     return [[_number(cell) for cell in row] for row in rows]
 
 
-def _judge_table(given: list[list[float]], fields: Mapping[str, Any]) -> Judged:
+def _judge_table(given: Sequence[Sequence[float]], fields: Fields) -> Judged:
     tolerance = fields.get("tolerance", 0)
-    wrong = [
-        (row, column)
-        for row, (mine, right) in enumerate(zip(given, fields["answer"]))
-        for column, (cell, number) in enumerate(zip(mine, right))
-        if not _near(cell, number, tolerance)
-    ]
-    lines = [
-        f"{fields['rows'][row]}, {fields['columns'][column]}: not {given[row][column]:g}, but "
-        f"{fields['answer'][row][column]:g}"
-        for row, column in wrong
-    ]
-    lines += [fields["why"][row] for row in dict.fromkeys(row for row, _ in wrong)]
-    return Judged(not wrong, "\n".join(lines))
+    lines, whys = [], {}
+    for name, mine, answer, why in zip(fields["rows"], given, fields["answer"], fields["why"]):
+        for column, cell, number in zip(fields["columns"], mine, answer):
+            if not _near(cell, number, tolerance):
+                lines.append(f"{name}, {column}: not {cell:g}, but {number:g}")
+                whys[name] = why
+    whole = [len(row) for row in given] == [len(fields["columns"])] * len(fields["rows"])
+    return Judged(whole and not lines, "\n".join([*lines, *whys.values()]))
 
 
 # ---- a line ----------------------------------------------------------------------------------------------------------
 
 
-def _lines(fields: Mapping[str, Any]) -> list[int]:
-    answer = fields["answer"]
-    return list(answer) if isinstance(answer, list) else [answer]
+def code_lines(fields: Fields) -> list[str]:
+    """The lines of the code in which one is searched for."""
+    lines: list[str] = fields["code"].strip("\n").splitlines()
+    return lines
 
 
-def _read_line(text: str, fields: Mapping[str, Any]) -> int:
-    count = len(fields["code"].strip("\n").splitlines())
+def _lines(answer: int | list[int]) -> list[int]:
+    """The lines that are accepted."""
+    return answer if isinstance(answer, list) else [answer]
+
+
+def _read_line(text: str, fields: Fields) -> int:
+    count = len(code_lines(fields))
     match = re.fullmatch(r"(?:line\s*)?(\d+)\.?", text.strip().lower())
     if match is None or not 1 <= int(match[1]) <= count:
         raise Unreadable(f"type the number of a line, 1 to {count}")
     return int(match[1])
 
 
-def _judge_line(given: int, fields: Mapping[str, Any]) -> Judged:
-    right = given in _lines(fields)
-    return Judged(right, "" if right else _why(fields, lambda each: each == given))
+def _judge_line(given: int, fields: Fields) -> Judged:
+    return _compared(fields, lambda each: given == each or given in _lines(each))
 
 
-def _numbers_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
-    return _near(float(computed), fields["answer"], fields.get("tolerance", 0))
+# ---- a question as text ----------------------------------------------------------------------------------------------
 
 
-def _tables_agree(computed: Any, fields: Mapping[str, Any]) -> bool:
-    rows = [[float(cell) for cell in row] for row in computed]
-    same = [len(row) for row in rows] == [len(fields["columns"])] * len(fields["rows"])
-    return same and _judge_table(rows, fields).right
+def judge(question: Question, text: str) -> Judged:
+    """How an answer is judged. Raises Unreadable."""
+    form = FORMS[question.form]
+    return form.judge(form.read(text, question.fields), question.fields)
+
+
+def right_answer(question: Question) -> str:
+    """The right answer, in words."""
+    return FORMS[question.form].shown(question.fields)
+
+
+def given(question: Question) -> str:
+    """What a question shows to choose from."""
+    fields = question.fields
+    match question.form:
+        case "choice":
+            return "\n".join(f"{at}. {each['text']}" for at, each in enumerate(fields["choices"], 1))
+        case "pairs":
+            left = "\n".join(f"- **{chr(65 + at)}** {text}" for at, text in enumerate(fields["left"]))
+            return left + "\n\n" + "\n".join(f"{at}. {text}" for at, text in enumerate(fields["right_side"], 1))
+        case "table":
+            return f"Rows: {', '.join(map(str, fields['rows']))}. Columns: {', '.join(map(str, fields['columns']))}."
+        case "line":
+            lines = code_lines(fields)
+            width = len(str(len(lines)))
+            return "```text\n" + "\n".join(f"{at:{width}} {line}" for at, line in enumerate(lines, 1)) + "\n```"
+    return ""
+
+
+def whys(question: Question) -> Iterator[str]:
+    """Why the other answers are wrong."""
+    fields = question.fields
+    match question.form:
+        case "choice":
+            for at, each in enumerate(fields["choices"], 1):
+                if each.get("why"):
+                    yield f"{at}: {each['why']}"
+        case "pairs" | "table":
+            for name, why in zip(fields["left" if question.form == "pairs" else "rows"], fields["why"]):
+                yield f"{name}: {why}"
+        case _:
+            for each in fields.get("wrong", ()):
+                yield f"{each['answer']}: {each['why']}"
 
 
 # ---- the fields of a chapter -----------------------------------------------------------------------------------------
 
 
-def _check_wrong(fields: Mapping[str, Any], kind: type | tuple[type, ...]) -> Iterator[str]:
+def _check_wrong(fields: Fields, kind: type | tuple[type, ...]) -> Iterator[str]:
     """What is wrong with the list of wrong answers."""
     for each in fields.get("wrong", ()):
         if not isinstance(each, Mapping) or each.keys() != {"answer", "why"}:
@@ -197,19 +231,19 @@ def _check_wrong(fields: Mapping[str, Any], kind: type | tuple[type, ...]) -> It
             yield f"wrong: {each['answer']!r} must be an answer of this form, and why a text"
 
 
-def _check_number(fields: Mapping[str, Any]) -> Iterator[str]:
+def _check_number(fields: Fields) -> Iterator[str]:
     yield from _check_wrong(fields, NUMBER)
     if fields.get("tolerance", 0) < 0:
         yield "tolerance must not be negative"
 
 
-def _check_shape(fields: Mapping[str, Any]) -> Iterator[str]:
+def _check_shape(fields: Fields) -> Iterator[str]:
     if not all(type(size) is int and size >= 0 for size in fields["answer"]):
         yield "answer must be a list of sizes"
     yield from _check_wrong(fields, list)
 
 
-def _check_choice(fields: Mapping[str, Any]) -> Iterator[str]:
+def _check_choice(fields: Fields) -> Iterator[str]:
     choices, answer = fields["choices"], fields["answer"]
     if not 1 <= answer <= len(choices):
         yield f"answer = {answer}: there are choices 1 to {len(choices)}"
@@ -220,7 +254,7 @@ def _check_choice(fields: Mapping[str, Any]) -> Iterator[str]:
             yield f"choice {number} is wrong and lacks why"
 
 
-def _check_pairs(fields: Mapping[str, Any]) -> Iterator[str]:
+def _check_pairs(fields: Fields) -> Iterator[str]:
     count = len(fields["left"])
     if not len(fields["answer"]) == len(fields["why"]) == count:
         yield "left, answer and why must have the same length"
@@ -228,7 +262,7 @@ def _check_pairs(fields: Mapping[str, Any]) -> Iterator[str]:
         yield f"answer must hold numbers from 1 to {len(fields['right_side'])}"
 
 
-def _check_table(fields: Mapping[str, Any]) -> Iterator[str]:
+def _check_table(fields: Fields) -> Iterator[str]:
     height, width = len(fields["rows"]), len(fields["columns"])
     rows = fields["answer"]
     if len(rows) != height or not all(isinstance(row, list) and len(row) == width for row in rows):
@@ -239,9 +273,9 @@ def _check_table(fields: Mapping[str, Any]) -> Iterator[str]:
         yield f"why must have {height} texts, one for each row"
 
 
-def _check_line(fields: Mapping[str, Any]) -> Iterator[str]:
-    count = len(fields["code"].strip("\n").splitlines())
-    if not all(type(each) is int and 1 <= each <= count for each in _lines(fields)) or not _lines(fields):
+def _check_line(fields: Fields) -> Iterator[str]:
+    count = len(code_lines(fields))
+    if not all(type(each) is int and 1 <= each <= count for each in _lines(fields["answer"])) or not fields["answer"]:
         yield f"answer: the code has lines 1 to {count}"
     yield from _check_wrong(fields, int)
 
@@ -257,7 +291,6 @@ FORMS: dict[str, Form] = {
         read=lambda text, fields: _number(text),
         judge=_judge_number,
         shown=lambda fields: f"{fields['answer']:.15g}",
-        agrees=_numbers_agree,
     ),
     "shape": Form(
         required={"answer": LIST},
@@ -266,28 +299,23 @@ FORMS: dict[str, Form] = {
         how=lambda fields: "a shape, such as 2, 10, 512",
         read=_read_shape,
         judge=_judge_shape,
-        shown=lambda fields: _shape_words(fields["answer"]),
-        agrees=lambda computed, fields: list(computed) == list(fields["answer"]),
+        shown=lambda fields: str(tuple(fields["answer"])),
     ),
     "choice": Form(
         required={"choices": LIST, "answer": int},
-        optional={},
         check=_check_choice,
         how=lambda fields: f"1 to {len(fields['choices'])}",
         read=_read_choice,
         judge=_judge_choice,
         shown=lambda fields: f"{fields['answer']}. {fields['choices'][fields['answer'] - 1]['text']}",
-        agrees=lambda computed, fields: computed == fields["answer"],
     ),
     "pairs": Form(
         required={"left": LIST, "right_side": LIST, "answer": LIST, "why": LIST},
-        optional={},
         check=_check_pairs,
         how=lambda fields: f"{len(fields['left'])} numbers: the partner of A, of B, …",
         read=_read_pairs,
         judge=_judge_pairs,
         shown=lambda fields: ", ".join(f"{chr(65 + at)} with {each}" for at, each in enumerate(fields["answer"])),
-        agrees=lambda computed, fields: list(computed) == list(fields["answer"]),
     ),
     "table": Form(
         required={"rows": LIST, "columns": LIST, "answer": LIST, "why": LIST},
@@ -297,7 +325,6 @@ FORMS: dict[str, Form] = {
         read=_read_table,
         judge=_judge_table,
         shown=lambda fields: " | ".join(" ".join(f"{cell:g}" for cell in row) for row in fields["answer"]),
-        agrees=_tables_agree,
     ),
     "line": Form(
         required={"code": WORDS, "answer": (int, list)},
@@ -306,7 +333,6 @@ FORMS: dict[str, Form] = {
         how=lambda fields: "the number of a line",
         read=_read_line,
         judge=_judge_line,
-        shown=lambda fields: " or ".join(f"line {each}" for each in _lines(fields)),
-        agrees=lambda computed, fields: computed in _lines(fields) or computed == fields["answer"],
+        shown=lambda fields: " or ".join(f"line {each}" for each in _lines(fields["answer"])),
     ),
 }

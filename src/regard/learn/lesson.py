@@ -3,63 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
-from .exercises import Exercises, command
+from .exercises import Exercises
 from .folder import starts
-from .forms import FORMS, Unreadable
-from .progress import Progress, changing, read
-from .running import installed, outcome, reveal
-from .screen import Screen, Stopped
-from .source import chapter_of
+from .forms import FORMS, Judged, Unreadable, given, judge, right_answer
+from .progress import changing, read
+from .running import installed, run
+from .screen import Stopped
 
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
-class Lesson:
+class Lesson(Exercises):
     """The course in one learner's folder. waits: whether it stops at an exercise until that is passed."""
 
-    def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen, waits: bool = True):
-        self.folder, self.chapters, self.screen, self.waits = folder, chapters, screen, waits
+    waits = True
 
     def go_on(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter; returns at the end, raises Stopped before it."""
-        progress = read(self.folder)
-        if number is None:
-            number = progress.current if progress.current is not None else self.chapters[0].number
-        chapter = chapter_of(self.chapters, number)
+        chapter = self.chapter(number)
+        number, key = chapter.number, str(chapter.number)
         with changing(self.folder) as progress:
             progress.current = number
-            finished = progress.place.get(str(number)) == ""
-            if finished:
-                del progress.place[str(number)]
-        minutes = " + ".join(str(each) for each in chapter.minutes)
-        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}   (about {minutes} minutes)")
-        if str(number) not in progress.place:
+            if progress.place.get(key) == "":
+                del progress.place[key]
+        self.screen.heading(f"Chapter {chapter.number}: {chapter.title}   (about {chapter.time} minutes)")
+        if key not in progress.place:
             self._again(chapter)
-        for part in self._left(chapter, progress):
+        names = [part.name for part in chapter.parts]
+        place = progress.place.get(key)
+        for part in chapter.parts[names.index(place) if place in names else 0 :]:
             with changing(self.folder) as progress:
-                progress.place[str(number)] = part.name
+                progress.place[key] = part.name
             self._show(chapter, part)
         following = next((each for each in self.chapters if each.number > number), None)
         with changing(self.folder) as progress:
-            progress.place[str(number)] = ""
+            progress.place[key] = ""
             progress.current = number if following is None else following.number
         self.screen.right(f"This is the end of chapter {number}.")
         if following is None:
             self.screen.note("It is the last one so far.")
         else:
             self.screen.note(f"Next: chapter {following.number}, {following.title}. Go on with the same command.")
-
-    def _left(self, chapter: Chapter, progress: Progress) -> Iterator[Part]:
-        """The parts from the place where the learner stopped."""
-        names = [part.name for part in chapter.parts]
-        place = progress.place.get(str(chapter.number))
-        start = names.index(place) if place in names else 0
-        yield from chapter.parts[start:]
 
     def _show(self, chapter: Chapter, part: Part) -> None:
         match part:
@@ -84,7 +70,7 @@ class Lesson:
         number = 1 + chapter.breaks.index(part)
         minutes, count = chapter.minutes[number], len(chapter.minutes)
         self.screen.heading(f"Chapter {chapter.number}, part {number + 1} of {count}   (about {minutes} minutes)")
-        self.screen.note(f"A good place for a break. {command(self.folder)} goes on from here.")
+        self.screen.note(f"A good place for a break. {self.command} goes on from here.")
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -95,7 +81,7 @@ class Lesson:
             self.screen.prose(f"**The question was:** {question.ask}")
             self.screen.note(f"Your answer: {before['given'] or 'none'}")
             return
-        self.screen.heading("Predict" if question.predicts else "Question")
+        self.screen.heading(question.title)
         given, judged = self._answered(question)
         with changing(self.folder) as progress:  # before the reveal
             progress.answered(key, given, judged.right)
@@ -104,15 +90,14 @@ class Lesson:
         self._said(question, given, judged)
         self.screen.pause()
 
-    def _answered(self, question: Question) -> tuple[str, Any]:
+    def _answered(self, question: Question) -> tuple[str, Judged]:
         """What was typed, and how it is judged; repeated until it can be read."""
-        form = FORMS[question.form]
         self.screen.prose(question.ask)
         self._choices(question)
         while True:
             text = self._typed(question)
             try:
-                return text, form.judge(form.read(text, question.fields), question.fields)
+                return text, judge(question, text)
             except Unreadable as error:
                 self.screen.note(str(error))
 
@@ -125,23 +110,19 @@ class Lesson:
     def _choices(self, question: Question) -> None:
         fields = question.fields
         match question.form:
-            case "choice":
-                self.screen.prose("\n".join(f"{at}. {each['text']}" for at, each in enumerate(fields["choices"], 1)))
-            case "pairs":
-                self.screen.prose("\n".join(f"- **{chr(65 + at)}** {text}" for at, text in enumerate(fields["left"])))
-                self.screen.prose("\n".join(f"{at}. {text}" for at, text in enumerate(fields["right_side"], 1)))
+            case "choice" | "pairs":
+                self.screen.prose(given(question))
             case "table":
                 self.screen.note(f"Columns: {', '.join(map(str, fields['columns']))}")
             case "line":
                 self.screen.code(fields["code"].strip("\n"), numbered=True)
 
-    def _said(self, question: Question, given: str, judged: Any) -> None:
+    def _said(self, question: Question, given: str, judged: Judged) -> None:
         """Whether an answer is right, and why."""
-        shown = FORMS[question.form].shown(question.fields)
         if judged.right:
-            self.screen.right(f"Right: {shown}.")
+            self.screen.right(f"Right: {right_answer(question)}.")
         else:
-            self.screen.wrong(f"You answered {given.strip() or 'nothing'}; the answer is {shown}.")
+            self.screen.wrong(f"You answered {given.strip() or 'nothing'}; the answer is {right_answer(question)}.")
             if judged.why:
                 self.screen.prose(judged.why)
         if question.fields.get("right"):
@@ -166,38 +147,36 @@ class Lesson:
 
     def _reveal(self, block: Reveal) -> None:
         self.screen.code(block.code)
-        missing = installed(block.needs)
-        if missing:
-            self.screen.note(f"It is not run, because it needs a package. To install it:\n    {missing}\n")
-            return
-        self.screen.output(reveal(block).text)
+        result = run(block)
+        if result.missing:
+            self.screen.note(f"It is not run, because it needs a package. To install it:\n    {result.missing}\n")
+        else:
+            self.screen.output(result.text)
 
     def claim(self, claim: Claim) -> None:
         """A claim, its program, and whether it is true."""
         self.screen.heading(f"Claim: {claim.name}")
-        source = f" ({claim.source})" if claim.source else ""
-        self.screen.prose(f"“{claim.statement}”{source}")
+        self.screen.prose(claim.quotation)
         missing = installed(claim.needs)
         if missing:
             self.screen.note(f"Its program is not run, because it needs a package. To install it:\n    {missing}\n")
             return
-        self.screen.code(claim.code.split('"""', 2)[-1].strip("\n"))
-        found = outcome(claim)
-        self.screen.output(found.text)
-        words = {"holds": "It holds.", "holds if": f"It holds if {claim.condition}.", "fails": "It fails."}
-        (self.screen.wrong if found.outcome == "fails" else self.screen.right)(words[found.outcome])
+        self.screen.code(claim.program)
+        result = run(claim)
+        self.screen.output(result.text)
+        show = self.screen.wrong if result.outcome == "fails" else self.screen.right
+        show(f"It {claim.conclusion(result.outcome)}.")
 
     def _exercise(self, chapter: Chapter, exercise: Exercise) -> None:
         if read(self.folder).passed(key_of(chapter, exercise)):
             return
-        path, written = starts(self.folder, chapter, exercise)
-        work = Exercises(self.folder, self.chapters, self.screen)
-        if not written and path.read_text(encoding="utf-8", errors="replace") != exercise.start:
-            if work.check(chapter, exercise, path):
+        path = starts(self.folder, chapter, exercise)
+        if path.read_text(encoding="utf-8", errors="replace") != exercise.start:
+            if self.check_exercise(chapter, exercise, path):
                 self.screen.pause()
                 return
         else:
-            work.task(chapter, exercise, path)
+            self.task(chapter, exercise, path)
         if self.waits:
             raise Stopped
         if exercise.after:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import secrets
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..common.errors import refuse
-from ..common.files.output import lock
+from ..common.files.output import lock, replacing, to_disk
+from .chapter import Chapter, key_of
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
@@ -31,6 +31,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 WAIT = 10.0  # seconds for another terminal, which holds the lock for a few milliseconds
 
 
+@dataclass
 class Progress:
     """What was done, as plain data.
 
@@ -41,14 +42,12 @@ class Progress:
     claims: by "chapter/name": what was thought of it first, on a page
     """
 
-    def __init__(self, data: dict[str, Any] | None = None):
-        data = data or {}
-        self.own: str = data.get("own", "")
-        self.current: int | None = data.get("current")
-        self.place: dict[str, str] = data.get("place", {})
-        self.answers: dict[str, dict[str, Any]] = data.get("answers", {})
-        self.exercises: dict[str, dict[str, Any]] = data.get("exercises", {})
-        self.claims: dict[str, str] = data.get("claims", {})
+    own: str = ""
+    current: int | None = None
+    place: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exercises: dict[str, dict[str, Any]] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As types of JSON."""
@@ -79,6 +78,23 @@ class Progress:
                 del kept[key]
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions and questions of a chapter: how many there are, were answered, and were right at first."""
+
+    chapter: int
+    count: int
+    answered: int
+    right: int
+
+
+def predictions(progress: Progress, chapter: Chapter) -> Predictions:
+    """What a learner predicted in a chapter."""
+    answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
+    right = sum(bool(each and each["right"]) for each in answers)
+    return Predictions(chapter.number, len(answers), sum(each is not None for each in answers), right)
+
+
 def read(folder: Path) -> Progress:
     """The progress of a folder; an empty one if there is none."""
     path = folder / NAME
@@ -94,11 +110,12 @@ def read(folder: Path) -> Progress:
             "the file that regard learn wrote",
             "correct it, or move it away: the exercises stay, and the course begins anew",
         ) from error
-    if not isinstance(data, dict) or data.get("version") != VERSION:
+    version = data.get("version") if isinstance(data, dict) else repr(data)
+    if version != VERSION:
         raise refuse(
             "learn",
             "the progress is of another version",
-            f"{path}: version {data.get('version') if isinstance(data, dict) else data!r}",
+            f"{path}: version {version}",
             f"version {VERSION}",
             "use the regard that wrote it, or another folder",
         )
@@ -111,7 +128,7 @@ def read(folder: Path) -> Progress:
             "the file as regard learn wrote it",
             "correct it, or move it away: the exercises stay, and the course begins anew",
         )
-    return Progress(data)
+    return Progress(**{name: data[name] for name in ENTRIES if name in data})
 
 
 def _problem(data: dict[str, Any]) -> str:
@@ -133,24 +150,12 @@ def changing(folder: Path) -> Iterator[Progress]:
     """The progress, to be changed inside; written at the end as a whole, while no other process changes it."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOCK).touch()
-    with _locked(folder / LOCK):
-        progress = read(folder)
-        yield progress
-        _write(folder / NAME, json.dumps(progress.to_json(), indent=1, ensure_ascii=False))
-
-
-def _write(path: Path, text: str) -> None:
-    """Replaces a file; at every moment, the old or the new one is there."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+        with _locked(folder / LOCK):
+            progress = read(folder)
+            yield progress
+            with replacing("learn", "progress:", folder / NAME) as draft:
+                draft.write_text(json.dumps(progress.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+                to_disk(draft)
 
 
 @contextlib.contextmanager
@@ -158,7 +163,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Holds a lock that the system gives back when a process ends, however it ends."""
     until = time.monotonic() + WAIT
     with open(path, "a+b") as file:
-        while not _held(file.fileno(), path):
+        while not lock(file.fileno()):
             if time.monotonic() > until:
                 raise refuse(
                     "learn",
@@ -169,11 +174,6 @@ def _locked(path: Path) -> Iterator[None]:
                 )
             time.sleep(0.01)
         yield
-
-
-def _held(descriptor: int, path: Path) -> bool:
-    with writing(path.parent):
-        return lock(descriptor)
 
 
 def _now() -> str:

@@ -20,7 +20,7 @@ from .checking.check import Checker
 from .checking.problem import Problem
 from .forms import FORMS
 from .pages.formula import checked
-from .running import installed, outcome, reveal, visual_data
+from .running import execute, installed, run
 from .source import CHAPTERS, read_chapter
 
 COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
@@ -50,21 +50,23 @@ def _proved(chapter: Chapter, part: Part) -> list[Found]:
 
 
 def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
+    if installed(getattr(part, "needs", "")):
+        return
     match part:
         case Text():
             yield f"text, line {part.line}", "; ".join([*_section(part), *_formulas(part.text, part.line)])
         case Question():
             wrong = [*_question(part), *_formulas(part.ask + "\n" + part.fields.get("right", ""), part.line)]
             yield f"{part.form} {part.name}", "; ".join(wrong)
-        case Reveal() if not installed(part.needs):
-            yield f"reveal {part.name}", "; ".join(_wide(reveal(part).text))
-        case Claim() if not installed(part.needs):
-            ran = outcome(part).outcome
+        case Reveal():
+            yield f"reveal {part.name}", "; ".join(_wide(run(part).text))
+        case Claim():
+            ran = run(part).outcome
             yield f"claim {part.name}", "" if ran == part.outcome else f"it {ran}, stated: {part.outcome}"
-        case Visual() if not installed(part.needs):
-            visual_data(part)
+        case Visual():
+            run(part)
             yield f"visual {part.name}", ""
-        case Exercise() if not installed(part.needs):
+        case Exercise():
             yield from _exercise(chapter, part)
 
 
@@ -98,18 +100,18 @@ def _wide(printed: str) -> Iterator[str]:
 def _question(question: Question) -> Iterator[str]:
     """The stated answer is right, the explained ones are wrong, and code computes the stated one."""
     form, fields = FORMS[question.form], question.fields
-    answer = fields["answer"][0] if question.form == "line" and isinstance(fields["answer"], list) else fields["answer"]
-    if not form.judge(answer, fields).right:
+    if not form.judge(fields["answer"], fields).right:
         yield "its own answer is judged wrong"
     for each in fields.get("wrong", ()):
         judged = form.judge(each["answer"], fields)
         if judged.right or judged.why != each["why"]:
             yield f"the wrong answer {each['answer']} is not explained as stated"
     if question.reveal and not installed(question.reveal.needs):
-        shown = reveal(question.reveal)
-        yield from _wide(shown.text)
-        if shown.answer is None or not form.agrees(shown.answer, fields):
-            yield f"the code gives {shown.answer}, stated: {form.shown(fields)}"
+        names, text = execute(question.reveal)
+        yield from _wide(text)
+        answer = names.get("answer")
+        if answer is None or not form.judge(answer, fields).right:
+            yield f"the code gives {answer}, stated: {form.shown(fields)}"
 
 
 def _exercise(chapter: Chapter, exercise: Exercise) -> Iterator[Found]:
@@ -143,7 +145,7 @@ def _words(problem: Problem) -> str:
 def main() -> None:
     """Prints what was run, in order, on all cores; the exit status is 1 if something is wrong."""
     failed = False
-    read = [read_chapter(path) for path in [Path(each) for each in sys.argv[1:]] or sorted(CHAPTERS.glob("*.md"))]
+    read = [read_chapter(path) for path in [*map(Path, sys.argv[1:])] or sorted(CHAPTERS.glob("*.md"))]
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:

@@ -1,15 +1,18 @@
-"""Runs the code of a chapter: reveals, which answer questions, claims, which end in an outcome, and data of visuals."""
+"""Runs the code of a chapter: reveals, which answer questions, claims, which end in an outcome, and visuals."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import io
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..common.web.visuals import given
-from .chapter import Claim, Reveal, Visual
+from .chapter import Chapter, Claim, Part, Question, Reveal, Visual
+
+Block = Reveal | Claim | Visual
 
 # What a block may need: the packages, and what installs them.
 NEEDS = {
@@ -20,19 +23,17 @@ NEEDS = {
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a reveal printed, and the answer that it computed, or None."""
+class Recorded:
+    """What one block gave.
 
-    text: str
-    answer: Any
+    text: what it printed · outcome: of a claim: "holds", "holds if" or "fails" · data: of a visual · missing: how to
+    install what it needs, if that was not there; then nothing was run
+    """
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """Whether a claim is true: "holds", "holds if" or "fails", and what its program printed."""
-
-    outcome: str
-    text: str
+    text: str = ""
+    outcome: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    missing: str = ""
 
 
 def installed(needs: str) -> str:
@@ -41,29 +42,36 @@ def installed(needs: str) -> str:
     return "" if all(importlib.util.find_spec(name) for name in packages) else command
 
 
-def reveal(block: Reveal) -> Shown:
-    """Runs a reveal."""
-    names, text = _run(block.code, block.name)
-    return Shown(text, names.get("answer"))
+def runnable(chapter: Chapter) -> Iterator[Block]:
+    """The blocks of a chapter that run; the reveal of a question has the question's name."""
+    part: Part
+    for part in chapter.parts:
+        match part:
+            case Question(reveal=Reveal() as shown):
+                yield shown
+            case Reveal() | Claim() | Visual():
+                yield part
 
 
-def outcome(claim: Claim) -> Outcome:
-    """Runs a claim."""
-    names, text = _run(claim.code, claim.name)
-    if names["holds"]:
-        return Outcome("holds", text)
-    return Outcome("holds if" if names.get("holds_if") else "fails", text)
+def run(block: Block) -> Recorded:
+    """Runs one block. Raises Refused if the data of a visual are not what its kind draws."""
+    missing = installed(block.needs)
+    if missing:
+        return Recorded(missing=missing)
+    names, text = execute(block)
+    match block:
+        case Visual():
+            return Recorded(data=given(block.kind, names))
+        case Claim():
+            fails = "holds if" if names.get("holds_if") else "fails"
+            return Recorded(text, "holds" if names["holds"] else fails)
+    return Recorded(text)
 
 
-def visual_data(visual: Visual) -> dict[str, Any]:
-    """The data of a visual, as types of JSON. Raises Refused if they are not what its kind draws."""
-    names, _ = _run(visual.code, visual.name)
-    return given(visual.kind, names)
-
-
-def _run(code: str, name: str) -> tuple[dict[str, Any], str]:
-    names: dict[str, Any] = {"__name__": name}
+def execute(block: Block) -> tuple[dict[str, Any], str]:
+    """The variables that the code of a block leaves, and what it printed."""
+    names: dict[str, Any] = {"__name__": block.name}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, f"<{name}>", "exec", dont_inherit=True), names)
+        exec(compile(block.code, f"<{block.name}>", "exec", dont_inherit=True), names)
     return names, printed.getvalue()

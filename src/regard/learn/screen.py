@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from .chapter import Exercise
 from .checking.check import Checked
@@ -22,6 +22,7 @@ class Screen(Protocol):
     def note(self, text: str) -> None: ...
     def right(self, text: str) -> None: ...
     def wrong(self, text: str) -> None: ...
+    def table(self, rows: list[list[Any]]) -> None: ...
     def checked(self, result: Checked, exercise: Exercise) -> None: ...
 
     def answer(self, how: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ..common.errors import Reason, Refused, did_you_mean, page, refuse
 from ..common.web.visuals import KINDS
 from ..laws.catalog import CATALOG
 from .blocks import Block, Problems, blocks, head, toml
-from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
+from .chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, WrongAnswer
 from .forms import FORMS
 
 CHAPTERS = Path(__file__).parent / "chapters"
@@ -27,12 +28,9 @@ EXERCISE: dict[str, type] = {
 }  # fmt: skip
 REQUIRED = ("file", "function", "task", "hints")
 COMPUTED = ("scores", "weights", "out", "allowed", "lse")
-OUTCOMES = ("holds", "holds if", "fails")
 ONCE = ("python start", "python solution", "python cases", "python result", "markdown after")
 TYPES = {"str": "a text", "list": "a list"}
 KNOWN = {mistake.name for mistake in CATALOG}
-
-Own = Mapping[tuple[str, str], list[Block]]
 
 
 def chapters(own: Path | None = None) -> list[Chapter]:
@@ -76,8 +74,7 @@ def read_chapter(path: Path) -> Chapter:
     except (OSError, UnicodeDecodeError) as error:
         expected, fix = "a chapter: a Markdown file in UTF-8", "check the path"
         given = str(error) if isinstance(error, OSError) else f"{path}: {error}"
-        reason = Reason("the file cannot be read", given, expected, fix)
-        raise Refused(WHERE, [reason]) from error
+        raise refuse(WHERE, "the file cannot be read", given, expected, fix) from error
     return _chapter(path, text)
 
 
@@ -92,6 +89,8 @@ class _Reader:
         self.path = path
         self.problems = Problems(path.name)
         self.problem = self.problems.add
+        self.own: defaultdict[tuple[str, str], list[Block]] = defaultdict(list)  # blocks by kind and name
+        self.exercises: set[str] = set()
 
     def chapter(self, text: str) -> Chapter:
         fields, body, first = head(text, self.problems)
@@ -105,37 +104,36 @@ class _Reader:
         return Chapter(fields["number"], fields["title"], tuple(fields["minutes"]), tuple(parts), self.path)
 
     def _parts(self, found: list[Block]) -> list[Part]:
-        own: dict[tuple[str, str], list[Block]] = {}
         for block in found:
-            own.setdefault((block.kind, block.name), []).append(block)
+            self.own[block.kind, block.name].append(block)
         questions = {block.name for block in found if block.kind in ("toml prediction", "toml question")}
-        exercises = {block.name: block for block in found if block.kind == "toml exercise"}
+        self.exercises = {block.name for block in found if block.kind == "toml exercise"}
         parts: list[Part] = []
         for number, block in enumerate(found):
             match block.kind:
                 case "":
                     parts.append(Text(f"text-{number + 1}", block.line, block.covers, block.text, block.after_break))
                 case "toml prediction" | "toml question":
-                    parts.append(self._question(block, own.get(("python reveal", block.name), [])))
+                    parts.append(self._question(block))
                 case "python reveal" if block.name not in questions:
-                    parts.append(Reveal(block.name, block.line, block.covers, block.text, block.needs))
+                    parts.append(_reveal(block))
                 case "toml exercise":
-                    parts.append(self._exercise(block, own, exercises))
+                    parts.append(self._exercise(block))
                 case "python claim":
                     parts.append(self._claim(block))
                 case "python visual":
                     parts.append(self._visual(block))
                 case "python reveal":
                     pass
-                case _ if block.name not in exercises:
-                    near = did_you_mean(block.name, exercises) if exercises else "add this exercise"
+                case _ if block.name not in self.exercises:
+                    near = _near(block.name, self.exercises)
                     self.problem(block.line, f"'{block.kind} {block.name}' belongs to no exercise", "its name", near)
-        self._repeated(own, questions, parts)
+        self._repeated(questions, parts)
         return parts
 
-    def _repeated(self, own: Own, questions: set[str], parts: list[Part]) -> None:
+    def _repeated(self, questions: set[str], parts: list[Part]) -> None:
         """Names of parts are unique; a part has one block of a kind, except laws and wrong answers."""
-        for (kind, name), found in own.items():
+        for (kind, name), found in self.own.items():
             if kind in ONCE or (kind == "python reveal" and name in questions):
                 for block in found[1:]:
                     self.problem(block.line, f"there is a second '{kind} {name}'", "one", "remove one of them")
@@ -148,7 +146,7 @@ class _Reader:
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def _question(self, block: Block, reveals: list[Block]) -> Question:
+    def _question(self, block: Block) -> Question:
         fields = toml(block.line, block.text, self.problems)
         ask, name = fields.pop("ask", None), fields.pop("form", None)
         form = FORMS.get(name) if isinstance(name, str) else None
@@ -159,10 +157,8 @@ class _Reader:
         elif self._fields(block, fields, form.required, {**form.optional, "right": str}):
             for wrong in form.check(fields):
                 self.problem(block.line, f"{block.name}: {wrong}", f"the fields of the form {name}", "correct it")
-        reveal = None
-        if reveals:
-            first = reveals[0]
-            reveal = Reveal(first.name, first.line, first.covers, first.text, first.needs)
+        reveals = self.own["python reveal", block.name]
+        reveal = _reveal(reveals[0]) if reveals else None
         covers = block.covers + (reveal.covers if reveal else ())
         predicts = block.kind == "toml prediction"
         return Question(block.name, block.line, covers, str(ask), str(name), fields, predicts, reveal)
@@ -188,22 +184,21 @@ class _Reader:
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
-    def _exercise(self, block: Block, own: Own, exercises: Mapping[str, Block]) -> Exercise:
+    def _exercise(self, block: Block) -> Exercise:
         fields = toml(block.line, block.text, self.problems)
         required = {name: EXERCISE[name] for name in REQUIRED}
         if self._fields(block, fields, required, EXERCISE):
-            self._exercise_fields(block, fields, own, exercises)
+            self._exercise_fields(block, fields)
         code = {}
         for part in ("start", "solution", "cases", "result"):
-            found = own.get((f"python {part}", block.name), [])
+            found = self.own[f"python {part}", block.name]
             optional = part == "result" or (part == "cases" and ("tests_of" in fields or "conform" in fields))
             if not found and not optional:
                 self.problem(block.line, f"{block.name} has no {part}", f"a block python {part} {block.name}", "add it")
             code[part] = found[0].text if found else ""
-        wrong = own.get(("python wrong", block.name), [])
-        for each in [*own.get(("python solution", block.name), []), *wrong] if "tests_of" not in fields else []:
+        wrong = self.own["python wrong", block.name]
+        for each in [*self.own["python solution", block.name], *wrong] if "tests_of" not in fields else []:
             self._defines(each, fields.get("function"))
-        after = own.get(("markdown after", block.name), [])
         given: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.items()
@@ -214,22 +209,20 @@ class _Reader:
             block.line,
             block.covers,
             needs=block.needs,
-            laws=tuple((self._says(each), each.text) for each in own.get(("python law", block.name), [])),
+            laws=tuple((self._says(each), each.text) for each in self.own["python law", block.name]),
             wrong=self._wrong(wrong),
-            after=after[0].text if after else "",
+            after="".join(each.text for each in self.own["markdown after", block.name]),
             **(given | code),
         )
 
-    def _exercise_fields(
-        self, block: Block, fields: Mapping[str, Any], own: Own, exercises: Mapping[str, Block]
-    ) -> None:
+    def _exercise_fields(self, block: Block, fields: Mapping[str, Any]) -> None:
         """Fields that have the right types have the right values."""
         name, line = block.name, block.line
         if len(fields["hints"]) != 3 or not all(isinstance(each, str) for each in fields["hints"]):
             self.problem(line, f"{name} has not three hints", "a question, a direction, nearly the line", "write three")
         if fields.get("computes", "scores") not in COMPUTED:
             self.problem(line, f"computes of {name} is unknown", f"one of {', '.join(COMPUTED)}", "choose or omit it")
-        shown = {" ".join(each.rest) for each in own.get(("python wrong", name), [])}
+        shown = {each.rest for each in self.own["python wrong", name]}
         for mistake in fields.get("mistakes", ()):
             if mistake not in KNOWN:
                 near = did_you_mean(str(mistake), sorted(KNOWN), "regard conform --mistakes")
@@ -238,9 +231,9 @@ class _Reader:
                 expected = f"computes = …, or a block python wrong {name} {mistake}"
                 self.problem(line, f"{name}: the mistake {mistake!r} cannot be made", expected, "add one of them")
         if "tests_of" in fields:
-            others = exercises.keys() - {name}
+            others = self.exercises - {name}
             if fields["tests_of"] not in others:
-                near = did_you_mean(fields["tests_of"], sorted(others)) if others else "add this exercise"
+                near = _near(fields["tests_of"], others)
                 self.problem(line, f"tests_of of {name}: {fields['tests_of']!r}", "another exercise", near)
 
     def _defines(self, block: Block, function: Any) -> None:
@@ -263,19 +256,17 @@ class _Reader:
     def _wrong(self, found: list[Block]) -> tuple[WrongAnswer, ...]:
         """The wrong answers of an exercise. One of those with the same name has to explain it, or the catalog."""
         said = [_said(block.text) for block in found]
-        explained = {" ".join(block.rest) for block, each in zip(found, said) if {"", "cause", "fix"} <= each.keys()}
+        explained = {block.rest for block, each in zip(found, said) if {"", "cause", "fix"} <= each.keys()}
         for block in found:
-            mistake = " ".join(block.rest)
-            if len(block.rest) != 1:
+            mistake = block.rest
+            if len(mistake.split()) != 1:
                 what = f"a wrong answer of {block.name} is named {mistake!r}"
                 self.problem(block.line, what, "the name of a mistake", f"write ```python wrong {block.name} NAME")
             elif mistake not in KNOWN | explained:
                 expected = "a name of the catalog, or a doc string with a text, a line 'cause: …' and a line 'fix: …'"
                 self.problem(block.line, f"{mistake} is not explained", expected, "add what is missing")
         return tuple(
-            WrongAnswer(
-                " ".join(block.rest), block.line, block.text, each[""], each.get("cause", ""), each.get("fix", "")
-            )
+            WrongAnswer(block.rest, block.text, each[""], each.get("cause", ""), each.get("fix", ""))
             for block, each in zip(found, said)
         )
 
@@ -283,7 +274,7 @@ class _Reader:
 
     def _claim(self, block: Block) -> Claim:
         said = _said(block.text)
-        outcome = " ".join(block.rest) or "holds"
+        outcome = block.rest or "holds"
         name, line = block.name, block.line
         if not said[""]:
             self.problem(line, f"the claim {name} says nothing", "a doc string with the claim", "add it")
@@ -299,7 +290,7 @@ class _Reader:
 
     def _visual(self, block: Block) -> Visual:
         caption = _said(block.text)[""]
-        name, line, kind = block.name, block.line, " ".join(block.rest)
+        name, line, kind = block.name, block.line, block.rest
         if not caption:
             self.problem(
                 line, f"the visual {name} has no caption", "a doc string: what it shows and what to try", "add it"
@@ -308,6 +299,14 @@ class _Reader:
             fix = did_you_mean(kind, sorted(KINDS))
             self.problem(line, f"{name} is a visual of kind {kind!r}", f"```python visual {name} KIND", fix)
         return Visual(name, line, block.covers, kind, caption, block.text, block.needs)
+
+
+def _reveal(block: Block) -> Reveal:
+    return Reveal(block.name, block.line, block.covers, block.text, block.needs)
+
+
+def _near(name: str, exercises: set[str]) -> str:
+    return did_you_mean(name, sorted(exercises)) if exercises else "add this exercise"
 
 
 def _line(reason: Reason) -> int:

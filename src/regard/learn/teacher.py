@@ -10,17 +10,18 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..common.errors import Reason, Refused
+from ..common.errors import Refused, refuse
 from .chapter import Chapter, Exercise, key_of
-from .checking.check import check
+from .checking.check import checked
 from .checking.problem import Problem
-from .folder import FAST, starts_of_all
-from .progress import NAME, Progress, read
+from .exercises import files
+from .folder import starts_of_all
+from .progress import NAME, Predictions, Progress, predictions, read
 from .running import installed
 
 FILES = "[0-9][0-9]_*.py"  # names of a learner's files
@@ -50,16 +51,6 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """The predictions and questions of a chapter: how many there are, were answered, and were right at first."""
-
-    chapter: int
-    count: int
-    answered: int
-    right: int
-
-
-@dataclass(frozen=True)
 class Learner:
     """One folder. problem: what could not be read of it, or is not what a learner's folder has, or "" """
 
@@ -73,15 +64,6 @@ class Learner:
     def passed(self) -> int:
         """How many exercises are right."""
         return sum(grade.result == PASSED for grade in self.grades)
-
-
-@dataclass
-class _Work:
-    """A folder while it is graded."""
-
-    folder: Path
-    progress: Progress = field(default_factory=Progress)
-    problem: str = ""
 
 
 def grades(
@@ -99,44 +81,50 @@ def grades(
     missing = [f"{each} is a file" if each.exists() else str(each) for each in folders if not each.is_dir()]
     if missing or not folders:
         given, fix = ", ".join(missing) or "no folder", "regard learn --grade class/*/"
-        raise Refused("learn", [Reason("nothing to grade", given, "learners' folders", fix)])
-    known = {name for chapter in [*course, *chapters] for name in _names_of_files(chapter)}
-    work = [of_folder(folder, known) for folder in folders]
-    every = [(each, chapter, exercise) for each in work for chapter in chapters for exercise in chapter.exercises]
+        raise refuse("learn", "nothing to grade", given, "learners' folders", fix)
+    known = files([*course, *chapters])
+    notes = [_noted(folder, known) for folder in folders]
+    every = [
+        (folder, progress, chapter, exercise)
+        for folder, (progress, _) in zip(folders, notes)
+        for chapter in chapters
+        for exercise in chapter.exercises
+    ]
     found: list[Grade] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each check waits for a process
         for grade in pool.map(lambda each: _grade(*each), every):
             found.append(grade)
             update(len(found), len(every))
-    count = len(every) // len(work)
+    count = len(every) // len(folders)
     return [
         Learner(
             name,
-            each.folder,
+            folder,
             tuple(found[at * count : (at + 1) * count]),
-            tuple(_predictions(each.progress, chapter) for chapter in chapters),
-            each.problem,
+            tuple(predictions(progress, chapter) for chapter in chapters),
+            problem,
         )
-        for at, (name, each) in enumerate(zip(_names(folders), work))
+        for at, (name, folder, (progress, problem)) in enumerate(zip(_names(folders), folders, notes))
     ]
 
 
-def of_folder(folder: Path, known: Collection[str]) -> _Work:
-    """A folder and its progress; without one that can be read, an empty one and the reason. known: files of a course"""
-    problem = _strange(folder, known)
+def _noted(folder: Path, known: Collection[str]) -> tuple[Progress, str]:
+    """The progress of a folder, and what is strange about it; without one that can be read, an empty one and the
+    reason. known: files of a course
+    """
     try:
-        return _Work(folder, read(folder), problem)
+        return read(folder), _strange(folder, known)
     except Refused as refused:
-        return _Work(folder, problem=f"{refused.reasons[0].what}: {refused.reasons[0].given}")
+        return Progress(), f"{refused.reasons[0].what}: {refused.reasons[0].given}"
 
 
 def _strange(folder: Path, known: Collection[str]) -> str:
     """Why a folder may not be the one that is meant: its files have other names, or are one level below."""
-    files = sorted(path.name for path in folder.glob(FILES))
-    unknown = [name for name in files if name not in known]
+    there = sorted(path.name for path in folder.glob(FILES))
+    unknown = [name for name in there if name not in known]
     if unknown:
         return f"no exercise has the name of {', '.join(unknown)}; own chapters are named with --chapters"
-    if files or (folder / NAME).exists():
+    if there or (folder / NAME).exists():
         return ""
     below = sorted({path.parent.name for path in folder.glob(f"*/{FILES}")})
     if not below:
@@ -145,39 +133,29 @@ def _strange(folder: Path, known: Collection[str]) -> str:
     return f"no file of the course is in this folder; there are some in {folder / below[0]}{others}"
 
 
-def _names_of_files(chapter: Chapter) -> list[str]:
-    return [f"{chapter.number:02d}_{FAST}.py", *(chapter.file_of(each) for each in chapter.exercises)]
-
-
-def _grade(work: _Work, chapter: Chapter, exercise: Exercise) -> Grade:
-    noted = work.progress.exercises.get(key_of(chapter, exercise), {})
-    common = {
-        "chapter": chapter.number,
-        "exercise": exercise.name,
-        "tries": noted.get("tries", 0),
-        "hints": noted.get("hints", 0),
-        "shown": bool(noted.get("shown", False)),
-    }
-    best = Grade(**common)
-    for path, start in _files(work.folder, chapter, exercise):
+def _grade(folder: Path, progress: Progress, chapter: Chapter, exercise: Exercise) -> Grade:
+    noted = progress.exercise(key_of(chapter, exercise))
+    begun = Grade(chapter.number, exercise.name, tries=noted["tries"], hints=noted["hints"], shown=noted["shown"])
+    best = begun
+    for path, start in _files(folder, chapter, exercise):
         try:
             code = path.read_bytes() if path.is_file() else None
             if code is None and path.exists():
-                return Grade(**common, result=WRONG, problem=f"{path.name} cannot be read: it is not a file")
+                return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: it is not a file")
         except OSError as error:
-            return Grade(**common, result=WRONG, problem=f"{path.name} cannot be read: {error.strerror}")
+            return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: {error.strerror}")
         if code is None or code.split() == start.encode().split():
             continue
         if installed(exercise.needs):
-            return Grade(**common, result=NOT_CHECKED, problem=f"it needs {installed(exercise.needs)}")
+            return replace(begun, result=NOT_CHECKED, problem=f"it needs {installed(exercise.needs)}")
         problem = _checked(chapter, exercise, path)
-        if problem and problem.kind == "chapter":
-            return Grade(**common, result=NOT_CHECKED, problem=problem.what)
         if problem is None:
-            copied = not common["shown"] and _same_code(code, exercise.solution)
-            return Grade(**common, result=PASSED, is_solution=copied)
-        if best.result == NOT_BEGUN:
-            best = Grade(**common, result=WRONG, mistakes=problem.mistakes, problem=problem.what)
+            copied = not begun.shown and _same_code(code, exercise.solution)
+            return replace(begun, result=PASSED, is_solution=copied)
+        if problem.kind == "chapter":
+            return replace(begun, result=NOT_CHECKED, problem=problem.what)
+        if best is begun:
+            best = replace(begun, result=WRONG, mistakes=problem.mistakes, problem=problem.what)
     return best
 
 
@@ -192,7 +170,7 @@ def _checked(chapter: Chapter, exercise: Exercise, path: Path) -> Problem | None
                 if each.is_file():
                     shutil.copyfile(each, copies / each.name)
         try:
-            return check(chapter, exercise, copies / path.name, copies)
+            return checked(chapter, exercise, copies / path.name, copies).problem
         except Refused as refused:  # this system cannot check
             return Problem("chapter", "; ".join(reason.what for reason in refused.reasons))
 
@@ -202,7 +180,7 @@ def _files(folder: Path, chapter: Chapter, exercise: Exercise) -> list[tuple[Pat
     own = [(folder / chapter.file_of(exercise), exercise.start)]
     if exercise.tests_of:
         return own
-    return [*own, (folder / f"{chapter.number:02d}_{FAST}.py", starts_of_all(chapter))]
+    return [*own, (folder / chapter.fast_file, starts_of_all(chapter))]
 
 
 def _same_code(code: bytes, solution: str) -> bool:
@@ -221,23 +199,16 @@ def _plain(code: str) -> str:
     return ast.dump(tree)
 
 
-def _predictions(progress: Progress, chapter: Chapter) -> Predictions:
-    answers = [progress.answers.get(key_of(chapter, each)) for each in chapter.questions]
-    right = sum(bool(each and each["right"]) for each in answers)
-    return Predictions(chapter.number, len(answers), sum(each is not None for each in answers), right)
-
-
 def _names(folders: Sequence[Path]) -> list[str]:
     """What distinguishes the folders: their paths without the parts that all have, at the beginning and at the end."""
-    parts = [folder.resolve().parts for folder in folders]
-    if len(set(parts)) < len(parts):
+    parts = [list(folder.resolve().parts) for folder in folders]
+    if len({*map(tuple, parts)}) < len(parts):
         return [str(folder) for folder in folders]
-    shortest = min(map(len, parts))
-    first = next((at for at in range(shortest - 1) if len({each[at] for each in parts}) > 1), shortest - 1)
-    last = next(
-        (at for at in range(shortest - first - 1) if len({each[-1 - at] for each in parts}) > 1), shortest - first - 1
-    )
-    return ["/".join(each[first : len(each) - last]) for each in parts]
+    for end in (0, -1):
+        while min(map(len, parts)) > 1 and len({each[end] for each in parts}) == 1:
+            for each in parts:
+                each.pop(end)
+    return ["/".join(each) for each in parts]
 
 
 COLUMNS = (
@@ -248,8 +219,7 @@ COLUMNS = (
 
 def of_chapters(learners: Sequence[Learner]) -> Iterator[tuple[int, list[list[str]]]]:
     """For each chapter its number, and rows: the exercises, and for each learner what came of them."""
-    for predictions in learners[0].predictions:
-        number = predictions.chapter
+    for number in (each.chapter for each in learners[0].predictions):
         names = [grade.exercise for grade in learners[0].grades if grade.chapter == number]
         rows = [["", *names, "questions right"]]
         for learner in learners:

@@ -95,9 +95,9 @@ def judge(kwargs, of, answer=None) -> None:
             others = [value, plain[name][part], *(numbers(kind, other[name])[part] for other in moved)]
             error, *allowed = (np.abs(other[finite] - right[finite]).max(initial=0) for other in others)
             allowed = 4 * (allowed[0] + max(allowed[1:]))
-            # The sums of squared distances are float64: one as large as the largest distance squared is rounded like
-            # it.
-            squares = 1e-15 * (sizes["Q"] + sizes["K"] + 64) ** 2 if kind == "distance" else 0
+            # The sums of squared distances are float64: the squares, their sum over pieces of keys, the mean, its
+            # square and the difference are each rounded like the largest distance squared.
+            squares = 2e-15 * (sizes["Q"] + sizes["K"] + 64) ** 2 if kind == "distance" else 0
             budget = allowed + eps * np.abs(right[finite]).max(initial=1) + squares
             assert error <= budget, f"{name} {part}: error {error:.2e} over the budget of {budget:.2e}"
             if kind in ("maximum", "top"):

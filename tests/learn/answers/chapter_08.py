@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import regard as rg
+
 
 def split__einsum(x, h):
     """einsum as a change of axes."""
@@ -45,17 +47,9 @@ def repeat_kv__list(keys, times):
     return torch.stack([head for head in keys.unbind(1) for _ in range(times)], 1)
 
 
-def attention__grouped_einsum(q, k, v, mask=None, causal=False, scale=None):
-    """Groups as an axis of their own, without copies of the keys."""
-    B, H, n, D = q.shape
-    G, m = k.shape[1:3]
-    grouped = q.reshape(B, G, H // G, n, D)
-    ok = q.new_ones(n, m, dtype=torch.bool)
-    ok = torch.tril(ok, m - n) if causal else ok
-    ok = (ok if mask is None else ok & mask).expand(B, H, n, m).reshape(B, G, H // G, n, m)
-    s = torch.einsum("bghid,bgjd->bghij", grouped, k)
-    s = s * (D**-0.5 if scale is None else scale)
-    s = torch.where(ok, s, -torch.inf)
-    w = torch.where(ok, torch.softmax(s, -1), 0)
-    values = torch.where(ok[..., None], v[:, :, None, None], 0)
-    return torch.einsum("bghij,bghije->bghie", w, values).reshape(B, H, n, v.shape[-1])
+def attention__regard(q, k, v, mask=None, causal=False, scale=None):
+    """regard's own attention, with a mask that is stated as an array."""
+    rows, keys = q.shape[2], k.shape[2]
+    allowed = torch.ones(rows, keys).tril(keys - rows if causal else keys).bool()
+    allowed = allowed if mask is None else allowed & torch.as_tensor(mask)
+    return rg.attention(q, k, v, mask=allowed.numpy(), scale=scale)

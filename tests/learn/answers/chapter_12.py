@@ -1,8 +1,8 @@
 """Right answers to the exercises of chapter 12."""
 
 import numpy as np
-import torch
-from torch.nn.functional import scaled_dot_product_attention
+
+import regard as rg
 
 
 def merge__logaddexp(parts):
@@ -27,11 +27,7 @@ def streaming__merge(q, k, v, block):
     return merge__logaddexp(parts)[0] if parts else np.zeros((len(q), v.shape[1]))
 
 
-def step__torch(cache, q, k, v):
-    """With a function of torch and a boolean mask."""
-    q, k, v, keys, values = (torch.as_tensor(x) for x in (q, k, v, *cache))
-    keys, values = torch.cat([keys, k], 1), torch.cat([values, v], 1)
-    past, rows = keys.shape[1] - q.shape[1], q.shape[1]
-    allowed = torch.ones(rows, past + rows, dtype=torch.bool).tril(past)
-    out = scaled_dot_product_attention(q[None], keys[None], values[None], attn_mask=allowed)[0]
-    return out, (keys, values)
+def step__regard(cache, q, k, v):
+    """regard's own attention over the cache and what is new."""
+    keys, values = np.concatenate([cache[0], k], 1), np.concatenate([cache[1], v], 1)
+    return rg.attention(q, keys, values, mask=rg.causal()), (keys, values)

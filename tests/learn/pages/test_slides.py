@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from regard.cli import app
 from regard.common.errors import Refused
 from regard.learn.chapter import Claim, Question, Reveal, Visual
-from regard.learn.pages.recorded import run, runnable
 from regard.learn.pages.slides import slides, slides_page, write_slides
+from regard.learn.running import run, runnable
 from regard.learn.source import chapters, read_chapter
 from tests.support.axe import violations
 from tests.support.lanes import sweep

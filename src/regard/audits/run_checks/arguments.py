@@ -15,7 +15,7 @@ from ...lens import Call, Run
 from ..finding import Finding
 from .diagnosis import matches
 from .layer_settings import declared, layer_of
-from .wording import place
+from .wording import finding_at
 
 
 def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
@@ -34,15 +34,15 @@ def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
     if not wrong:
         return "interleaved" in order.values()
     which = " and ".join(wrong)
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="groups",
         severity="fault",
-        where=place(run, number),
         measured=f"the {which} of heads h and h + {G} are bit-identical, those of heads 0 and 1 are not; "
         f"the layer declares {G} key/value heads for {H} query heads",
         cause=f"{which} are repeated as blocks (repeat, tile, expand) instead of head by head (repeat_interleave)",
         fix=f"use repeat_interleave for {which}: query head h uses key/value head h // (H / G)",
-        call=number,
         numbers={"groups": G, "heads": H, "arrays": wrong},
     )
 
@@ -99,15 +99,15 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
         return False
     if call.score is not None or len(biased) < len(others) or _carries_scores(alike):
         return True
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="bias",
         severity="warning",
-        where=place(run, number),
         measured=f"a bias is added to the scores of the {len(biased)} other calls of layers of the same type, but not "
         "to the scores of this call (threshold: all of the others)",
         cause="the position bias is not passed to this layer",
         fix="pass the position bias of the first layer to all layers",
-        call=number,
     )
 
 
@@ -130,15 +130,15 @@ def _missing(run: Run, number: int, call: Call, right: Call, *, name: str, what:
     if matches(right):
         return True
     later = name == "sinks" and "written out" in str(call.notes.get("kind"))
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check=name,
         severity="note" if later else "fault",
-        where=place(run, number),
         measured=f"the layer declares {what}, but the attention call has none"
         + (", and its output is the one without" if matches(call) else ""),
         cause="the model applies them after the weighted sum of the values, or not at all"
         if later
         else "the argument does not reach the attention implementation",
         fix=fix,
-        call=number,
     )

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...common.text.units import counted
 from ...lens import Call, Run
-from ..finding import Finding, Result
+from ..finding import Result
 from .observed_call import roundoff, rows_to_read
-from .wording import concluded, listed, place
+from .wording import concluded, finding_at, listed
 
 SEVERAL = 8  # keys that a row must attend to for its pattern to count
 SURE, MOST = 0.99, 0.9  # a weight that leaves almost nothing for other keys · the share of rows with such a weight
@@ -39,55 +39,40 @@ def saturated(run: Run, module=None) -> Iterator[Result]:
     """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
     position, such as the previous token, are clean on purpose and do not count.
     """
-    yield from _notes(
-        "saturated",
-        run,
-        _saturated,
-        "no head gives all its weight to a single key in most rows",
-        f"no row attends to {SEVERAL} keys or more",
-    )
+    yield from _notes("saturated", run, _saturated, "no head gives all its weight to a single key in most rows")
 
 
 def uniform(run: Run, module=None) -> Iterator[Result]:
     """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
-    yield from _notes(
-        "uniform",
-        run,
-        _uniform,
-        "no head has nearly equal weights in all its rows",
-        f"no row attends to {SEVERAL} keys or more",
-    )
+    yield from _notes("uniform", run, _uniform, "no head has nearly equal weights in all its rows")
 
 
 def dead(run: Run, module=None) -> Iterator[Result]:
     """Heads whose output is 0, or far smaller than that of the others."""
-    yield from _notes(
-        "dead", run, _dead, "every head contributes to the output", "no output was recorded, or none is finite"
-    )
+    skipped = "no output was recorded, or none is finite"
+    yield from _notes("dead", run, _dead, "every head contributes to the output", skipped)
 
 
 def sink(run: Run, module=None) -> Iterator[Result]:
     """Heads that put most of their weight on the first key or on special tokens."""
 
-    def pattern(call):
+    def pattern(call: Call) -> HeadPattern | None:
         return _sink(call, np.array(run.axes[call.keys].special))
 
-    yield from _notes(
-        "sink",
-        run,
-        pattern,
-        "no head puts most of its weight on the first key or on special tokens",
-        f"no row attends to {SEVERAL} keys or more",
-    )
+    yield from _notes("sink", run, pattern, "no head puts most of its weight on the first key or on special tokens")
 
 
 def duplicate(run: Run, module=None) -> Iterator[Result]:
     """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
-    yield from _notes("duplicate", run, _duplicate, "all patterns differ", f"no row attends to {SEVERAL} keys or more")
+    yield from _notes("duplicate", run, _duplicate, "all patterns differ")
 
 
 def _notes(
-    check: str, run: Run, pattern: Callable[[Call], HeadPattern | None], passed: str, skipped: str
+    check: str,
+    run: Run,
+    pattern: Callable[[Call], HeadPattern | None],
+    passed: str,
+    skipped: str = f"no row attends to {SEVERAL} keys or more",
 ) -> Iterator[Result]:
     """One note per call, for all its heads with the property."""
     read, findings = 0, []
@@ -97,16 +82,15 @@ def _notes(
         if match is not None and match.heads:
             heads = match.heads
             findings.append(
-                Finding(
+                finding_at(
+                    run,
+                    number,
+                    heads,
                     check=check,
                     severity="note",
-                    where=place(run, number, heads),
                     measured=match.measured,
                     cause=match.cause,
                     fix=match.fix,
-                    call=number,
-                    head=heads[0] if len(heads) == 1 else None,
-                    row=None,
                     numbers={"heads": heads, **match.numbers},
                 )
             )

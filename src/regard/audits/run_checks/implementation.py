@@ -10,7 +10,7 @@ from ...common.text.units import counted
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
 from .layer_settings import layer_of
-from .wording import concluded, listed, place
+from .wording import concluded, finding_at, listed
 
 # Words in the recorded kind of a call, by the attention implementation of transformers that makes such calls.
 KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex",), "regard": ("regard",)}
@@ -29,14 +29,14 @@ def implementation(run: Run, module=None) -> Iterator[Result]:
         ran[kind] = ran.get(kind, 0) + 1
         if not any(word in kind.lower() for word in KINDS[configured]):
             findings.append(
-                Finding(
+                finding_at(
+                    run,
+                    number,
                     check="implementation",
                     severity="note",
-                    where=place(run, number),
                     measured=f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
                     cause="the layer computes its attention itself and ignores the setting",
                     fix="no fix is needed if the numbers are right; a setting such as a faster kernel has no effect",
-                    call=number,
                     numbers={"configured": configured, "ran": kind},
                 )
             )

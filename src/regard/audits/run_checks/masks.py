@@ -14,7 +14,7 @@ from ...lens import Call, Run
 from ..finding import SEVERITIES, Finding
 from .layer_settings import declared
 from .observed_call import rows_to_read
-from .wording import place
+from .wording import finding_at
 
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # tolerance within which an added score counts as 0 or 1
@@ -109,35 +109,35 @@ def _compared(
     if match is None:  # prefixes, images and packed documents may rightly have other masks
         future = visible & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
-        return bool(future.any()) and Finding(
+        return bool(future.any()) and finding_at(
+            run,
+            number,
+            heads,
+            row,
             check="mask",
             severity="note",
-            where=place(run, number, heads, row),
             measured=f"the call is declared {expected}, but in {int(future.sum())} of {future.size} (row, key) pairs a "
             f"row attends to a later key, up to {int(ahead[future].max())} ahead (threshold: 0)",
             cause="a prefix or an image with bidirectional attention, or a wrong mask",
             fix="unless later keys are intended, restrict each row to key ≤ query",
-            call=number,
-            head=heads[0] if heads else None,
-            row=row,
             numbers={"pairs": int(future.sum()), "of": int(future.size)},
         )
     words, cause = match
     off = visible != (right & used)
     row = int(rows[np.argwhere(off)[0, 0]])
-    return Finding(
+    return finding_at(
+        run,
+        number,
+        heads,
+        row,
         check="mask",
         severity="fault",
-        where=place(run, number, heads, row),
         measured=(
             f"the call is declared {expected}, but the mask differs in {int(off.sum())} of {off.size} (row, key) pairs "
             f"(threshold: 0): {words}"
         ),
         cause=cause,
         fix="restrict each row to key ≤ query" + (f" and query − key < {window}" if window is not None else ""),
-        call=number,
-        head=heads[0] if heads else None,
-        row=row,
         numbers={"pairs": int(off.sum()), "of": int(off.size)},
     )
 
@@ -151,17 +151,17 @@ def _added_booleans(run: Run, number: int, call: Call) -> Finding | None:
     near = np.round(added)
     if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
         return None
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="mask",
         severity="fault",
-        where=place(run, number),
         measured=(
             f"the number added to the score is 0 or 1 (within {CLOSE:g}) for each of {added.size} (row, key) pairs, "
             "and no key is masked"
         ),
         cause="a boolean mask is added to the scores",
         fix="convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
-        call=number,
         numbers={"share": float(near.mean())},
     )
 
@@ -174,14 +174,14 @@ def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
     visible = call.allowed(None, None, [0])[0]
     if not (visible == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
         return True  # the unused part of a static cache contains zeros
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="alignment",
         severity="fault",
-        where=place(run, number),
         measured=f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "
         "which are not empty (threshold: 0)",
         cause="the causal mask (is_causal, or tril) is aligned top left, but the rows are the last positions",
         fix=f"row 0 has position {K - Q}: shift the diagonal by that",
-        call=number,
         numbers={"rows": Q, "keys": K},
     )

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...common.text.units import counted
 from ...lens import Call, Run
-from ..finding import Finding, Passed, Result
+from ..finding import Passed, Result
 from .observed_call import roundoff, rows_to_read
-from .wording import concluded, place
+from .wording import concluded, finding_at
 
 LARGEST = 65504.0  # of float16
 COARSE = 0.25  # spacing of scores, in nats; a step of that size changes a weight by about a quarter
@@ -26,27 +26,23 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
         return
     number, arrays = affected[0]
     call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
-    head, row = (
-        (at[0], at[1])
-        if len(at) == 3 and name in ("q", "out", "scores", "given")
-        else (None, at[0] if name == "x" else None)
-    )
+    of_head = len(at) == 3 and name in ("q", "out", "scores", "given")
     cause, fix = _cause(call, list(arrays))
     more = "" if len(affected) == 1 else f"; {len(affected) - 1} later calls have some, too"
     measured = "; ".join(
         f"{name} has {count:,} values that are NaN or infinite, the first at index {list(at)}"
         for name, (count, at) in arrays.items()
     )
-    yield Finding(
+    yield finding_at(
+        run,
+        number,
+        at[:1] if of_head else (),
+        at[1] if of_head else at[0] if name == "x" else None,
         check="numbers",
         severity="fault",
-        where=place(run, number, () if head is None else (head,), row),
         measured=f"{measured} (threshold: 0){more}",
         cause=cause,
         fix=fix,
-        call=number,
-        head=head,
-        row=row,
         numbers={
             "array": name,
             "arrays": list(arrays),
@@ -152,31 +148,31 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
         if u == HALF and top > LARGEST:
             broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
             findings.append(
-                Finding(
+                finding_at(
+                    run,
+                    number,
                     check="overflow",
                     severity="fault" if broken else "warning",
-                    where=place(run, number),
                     measured=f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
                     + (": the output is not finite" if broken else ""),
                     cause="q and k are large in float16: the product overflows before the scale is applied",
                     fix="scale q before the product q·k, or run the attention in bfloat16 or float32",
-                    call=number,
                     numbers={"largest": top},
                 )
             )
         share = _coarse(call, u)
         if share > 0.5:
             findings.append(
-                Finding(
+                finding_at(
+                    run,
+                    number,
                     check="overflow",
                     severity="warning",
-                    where=place(run, number),
                     measured=f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
                     f"more than {COARSE} and more than a quarter of the range of the scores (threshold: half of the "
                     "rows)",
                     cause="all scores of a row contain a large common offset, which uses up the precision",
                     fix="compute the scores in float32, or subtract the common offset",
-                    call=number,
                     numbers={"share": share},
                 )
             )
@@ -211,15 +207,18 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
         empty = np.asarray(call.rows["attended"]) == 0
         if not empty.any():
             continue
-        head, row = (int(at) for at in np.argwhere(empty)[0])
+        row = int(np.argwhere(empty)[0, 1])
         heads = tuple(np.flatnonzero(empty.any(1)).tolist())
         convention = _convention(call, empty)
         count = int(empty.any(0).sum())
         findings.append(
-            Finding(
+            finding_at(
+                run,
+                number,
+                heads,
+                row,
                 check="empty-rows",
                 severity="fault" if convention == "NaN" else "note",
-                where=place(run, number, heads, row),
                 measured=f"{count} of {counted(call.shape[1], 'row')} {'is' if count == 1 else 'are'} fully masked "
                 f"(threshold: 0); {'its' if count == 1 else 'their'} output is {convention}",
                 cause="rows of padding, or a mask that allows no key in some rows",
@@ -229,9 +228,6 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
                     "no fix is needed if these rows are unused padding; otherwise let every row attend to at "
                     "least its own key"
                 ),
-                call=number,
-                head=head if len(heads) == 1 else None,
-                row=row,
                 numbers={"rows": count, "convention": convention, "heads": list(heads)},
             )
         )

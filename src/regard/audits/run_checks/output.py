@@ -12,7 +12,7 @@ from ...lens import Call, Run
 from ..finding import Finding, Result
 from .diagnosis import REPORTED, diagnose
 from .layer_settings import declared
-from .wording import concluded, place
+from .wording import concluded, finding_at
 
 # Compares an argument with what the layer declares: (run, number of the call, call, module) -> a finding, or whether
 # they could be compared.
@@ -67,10 +67,13 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
         if cause is None or name not in cause.checks:
             yield diagnosis.status in ("matches", "explained")
             continue
-        yield Finding(
+        yield finding_at(
+            run,
+            number,
+            diagnosis.heads,
+            diagnosis.row,
             check=name,
             severity="fault",
-            where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
                 f"over {counted(diagnosis.rows, 'row')} the output is that of attention with {cause.description}, "
                 f"up to {diagnosis.left:.1e}; it differs by up to {diagnosis.error:.1e} from the expected output, "
@@ -78,9 +81,6 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
             ),
             cause=cause.cause,
             fix=cause.fix,
-            call=number,
-            head=diagnosis.heads[0] if len(diagnosis.heads) == 1 else None,
-            row=diagnosis.row,
             numbers={
                 "error": diagnosis.error,
                 "left": diagnosis.left,
@@ -102,10 +102,13 @@ def _unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
             yield diagnosis.status != "unknown"
             continue
         training = declared(call, module).training
-        yield Finding(
+        yield finding_at(
+            run,
+            number,
+            diagnosis.heads,
+            diagnosis.row,
             check="output",
             severity="fault",
-            where=place(run, number, diagnosis.heads, diagnosis.row),
             measured=(
                 "the output is not softmax(scores) · v of the recorded inputs: it differs by up to "
                 f"{diagnosis.error:.1e} over {counted(diagnosis.rows, 'row')}, where rounding explains at most "
@@ -117,8 +120,5 @@ def _unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
             fix="call model.eval()"
             if training
             else "compare the implementation with rg.attention on the recorded q, k, v, call by call",
-            call=number,
-            head=diagnosis.heads[0] if len(diagnosis.heads) == 1 else None,
-            row=diagnosis.row,
             numbers={"error": diagnosis.error, "noise": diagnosis.noise, "heads": list(diagnosis.heads)},
         )

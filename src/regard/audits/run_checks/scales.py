@@ -10,7 +10,7 @@ from ...common.module_settings import path_pattern, setting, settings_of
 from ...lens import Call, Run
 from ..finding import Finding
 from .layer_settings import built_scale, declared, has_norms, layer_of, scaled_before
-from .wording import place
+from .wording import finding_at
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
@@ -39,16 +39,16 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
         # q was scaled before the call, or may have been
         return before is not None and math.isclose(effective, known, rel_tol=ROUGH)
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="scale",
         severity="fault",
-        where=place(run, number),
         measured=f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
         f"{_root(known, call.q.shape[2])}: {effective / known:.4g} times as large (threshold: a relative difference of "
         f"{CLOSE:g})",
         cause=_cause(effective, known),
         fix=f"multiply q·k by {known:.6g}, once",
-        call=number,
         numbers={"scale": effective, "declared": known, "factor": effective / known},
     )
 
@@ -120,17 +120,17 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
     read = alone or scaled_before(call) is not None
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
     missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, run.calls))
-    return Finding(
+    return finding_at(
+        run,
+        number,
         check="scale",
         severity="note" if not read else "fault" if missing else "warning",
-        where=place(run, number),
         measured=f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"
         + (", which the other layers of the same type use" if alone else "")
         + ("" if read else "; whether q or k was scaled before the call is unknown")
         + f" (threshold: a relative difference of {near:g})",
         cause=cause or "the scale of this layer was changed, but not that of the others",
         fix=f"multiply q·k by {usual:.6g}, once; no fix is needed if {effective:.6g} is intended",
-        call=number,
         numbers={"scale": effective, "usual": usual, "factor": effective / usual},
     )
 

@@ -11,10 +11,10 @@ import numpy as np
 from ...common.dtypes import FLOATS
 from ...common.text.units import counted
 from ...lens import Call, Run
-from ..finding import Finding, Result
+from ..finding import Result
 from .layer_settings import declared
 from .observed_call import roundoff, rows_to_read, unit
-from .wording import concluded, place
+from .wording import concluded, finding_at
 
 
 class Fault(NamedTuple):
@@ -47,17 +47,17 @@ def weights(run: Run, module=None) -> Iterator[Result]:
             heads = tuple(np.flatnonzero(wrong.any(1)).tolist())
             row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount[wrong].max())
             findings.append(
-                Finding(
+                finding_at(
+                    run,
+                    number,
+                    heads,
+                    row,
                     check="weights",
                     severity=fault.severity,
-                    where=place(run, number, heads, row),
                     measured=f"{fault.what} in {int(wrong.sum())} of {counted(wrong.size, 'row')}, by up to {most:.3g} "
                     f"(threshold: {fault.limit:.1e})",
                     cause=fault.cause,
                     fix=fault.fix,
-                    call=number,
-                    head=heads[0] if len(heads) == 1 else None,
-                    row=row,
                     numbers={"most": most, "what": fault.what, "heads": list(heads)},
                 )
             )

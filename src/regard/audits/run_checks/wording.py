@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
@@ -16,6 +17,12 @@ def place(run: Run, call: int, heads: Sequence[int] = (), row: int | None = None
     if heads and len(heads) < run.calls[call].shape[0]:
         words.append(f"head{'s' if len(heads) > 1 else ''} {listed(heads)}")
     return ", ".join([*words, *([] if row is None else [f"row {row}"])])
+
+
+def finding_at(run: Run, call: int, heads: Sequence[int] = (), row: int | None = None, **fields: Any) -> Finding:
+    """A finding about a call, or about some of its heads and the first row where it shows."""
+    head = heads[0] if len(heads) == 1 else None
+    return Finding(where=place(run, call, heads, row), call=call, head=head, row=row, **fields)
 
 
 def listed(things: Sequence) -> str:

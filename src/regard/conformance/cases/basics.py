@@ -4,80 +4,64 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ...laws.call import Answer
-from ..judge import Judge, unanswered
-from .case import Case, Draw, Limits, Result, resized
+from ..judge import Judge, answered
+from .case import Case, Limits, Maker, Result
 
 
 def basics(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 0."""
+    maker = Maker(limits, seed, 0)
+    says = "a call returns numbers, in the shape of the queries and the depth of the values"
+    yield maker.case("runs", 0, says, check=_runs)
+    says = "a call with as many rows as keys returns numbers"
+    yield maker.case("square", 0, says, {"Q": 6, "K": 6}, check=_runs)
+    yield maker.case("dtype", 0, "the output has the dtype of the inputs, or a wider one", check=_dtype)
+    yield maker.case("inputs", 0, "the inputs are not changed", check=_quiet("changed its input"))
+    yield from _inputs(maker)
+    says = "nothing outside of the call is changed: random state, files, processes, network"
+    yield maker.case("state", 0, says, check=_quiet(""))
+    yield maker.case("twice", 0, "the same call gives the same bits twice", check=_twice)
 
-    def case(name: str, says: str, check, **sizes) -> Case:
-        call = Draw(seed, name).call(**limits.sizes(**sizes))
-        return Case(name=name, law=0, level=0, says=says, call=call, check=check)
 
-    yield case("runs", "a call returns numbers, in the shape of the queries and the depth of the values", _runs)
-    yield case("square", "a call with as many rows as keys returns numbers", _runs, Q=6, K=6)
-    yield case("dtype", "the output has the dtype of the inputs, or a wider one", _dtype)
-    yield case("inputs", "the inputs are not changed", _quiet("changed its input"))
-    yield from _inputs(limits, seed)
-    yield case("state", "nothing outside of the call is changed: random state, files, processes, network", _quiet(""))
-    yield case("twice", "the same call gives the same bits twice", _twice)
-
-
-def _inputs(limits: Limits, seed: int) -> Iterator[Case]:
+def _inputs(maker: Maker) -> Iterator[Case]:
     """The other arrays of a call are not changed either."""
-    shape = next((each for each in limits.adapter.mask_shapes if "Q" in each), (*limits.adapter.mask_shapes, "BHQK")[0])
+    check = _quiet("changed its input")
     for role in ("mask", "bias", "sinks", "lengths"):
-        draw, sizes = Draw(seed, f"inputs-{role}"), limits.sizes()
-        dims = resized(shape, *(sizes[axis] for axis in "BHQK"))
-        array = {
-            "mask": draw.mask(*dims),
-            "bias": draw.bias(*dims),
-            "sinks": draw.bias(sizes["H"]),
-            "lengths": np.full(sizes["B"], 3),
+        name = f"inputs-{role}"
+        draw = maker.draw(name)
+        array: Any = {
+            "mask": draw.mask(),
+            "bias": draw.bias(),
+            "sinks": draw.bias((draw.sizes["H"],)),
+            "lengths": np.full(draw.sizes["B"], 3),
         }[role]
         says = f"the array passed as {role} is not changed"
-        call = draw.call(**sizes, **{role: array})
-        yield Case(name=f"inputs-{role}", law=0, level=0, says=says, call=call, check=_quiet("changed its input"))
-    after = 2 if limits.adapter.window == "both-sides" else 0
-    numbers = {"scale": 0.7, "softcap": 2.0, "causal": True, "window": (2, after)}
+        yield maker.case(name, 0, says, draw=draw, check=check, **{role: array})
+    after = 2 if maker.limits.adapter.window == "both-sides" else 0
+    numbers: dict[str, Any] = {"scale": 0.7, "softcap": 2.0, "causal": True, "window": (2, after)}
     for role, value in numbers.items():
-        name, says = f"inputs-{role}", f"the inputs are not changed in a call with {role}"
-        call, check = Draw(seed, name).call(**limits.sizes(), **{role: value}), _quiet("changed its input")
-        yield Case(name=name, law=0, level=0, says=says, call=call, check=check, optional=True)
+        says = f"the inputs are not changed in a call with {role}"
+        yield maker.case(f"inputs-{role}", 0, says, check=check, optional=True, **{role: value})
 
 
 def _runs(case: Case, judge: Judge) -> Result:
-    answer = judge.ask(case.call)
-    if answer.status != "ok":
-        return unanswered(case, case.call, answer)
+    answer = judge.answer(case)
     known = answer.out is not None and bool(np.isfinite(answer.out).all())
-    words = "" if known else "the output of ordinary numbers contains NaN or infinities"
-    return Result(case=case, status="pass" if known else "fail", words=words, call=case.call, answer=answer)
+    return answered(case, answer, known, "" if known else "the output of ordinary numbers contains NaN or infinities")
 
 
 def _dtype(case: Case, judge: Judge) -> Result:
-    answer = judge.ask(case.call)
-    if answer.status != "ok":
-        return unanswered(case, case.call, answer)
-    given = FLOATS[case.call.dtype.name]
-    found = FLOATS.get(answer.dtype)
-    right = found is not None and found.digits >= given.digits
-    wider = right and answer.dtype != given.name
-    words = f"the output is {answer.dtype or 'of an unknown dtype'} for {given.name} inputs"
-    return Result(
-        case=case,
-        status="pass" if right else "fail",
-        words=words if wider or not right else "",
-        call=case.call,
-        answer=answer,
-    )
+    answer = judge.answer(case)
+    dtype = case.call.dtype.name
+    kind = FLOATS.get(answer.dtype)
+    right = kind is not None and kind.digits >= FLOATS[dtype].digits
+    words = f"the output is {answer.dtype or 'of an unknown dtype'} for {dtype} inputs"
+    return answered(case, answer, right, words if answer.dtype != dtype else "")
 
 
 def _quiet(event: str):
@@ -85,13 +69,9 @@ def _quiet(event: str):
 
     def check(case: Case, judge: Judge) -> Result:
         judge.ask(case.call)  # a function that compiles for a new shape writes caches and starts processes, once
-        answer = judge.ask(case.call)
-        if answer.status != "ok":
-            return unanswered(case, case.call, answer)
+        answer = judge.answer(case)
         seen = [each for each in answer.events if (event in each if event else _is_lasting(each))]
-        return Result(
-            case=case, status="fail" if seen else "pass", words="; ".join(seen), call=case.call, answer=answer
-        )
+        return answered(case, answer, not seen, "; ".join(seen))
 
     return check
 
@@ -102,17 +82,10 @@ def _is_lasting(event: str) -> bool:
 
 
 def _twice(case: Case, judge: Judge) -> Result:
-    first, second = (judge.ask(replace(case.call)) for _ in range(2))
-    for answer in (first, second):
-        if answer.status != "ok":
-            return unanswered(case, case.call, answer)
-    same = _equal(first, second)
-    words = "" if same else "two calls with equal arguments returned different numbers"
-    return Result(case=case, status="pass" if same else "fail", words=words, call=case.call, answer=second)
+    first, second = judge.answer(case), judge.answer(case)
+    same = all(_equal(getattr(first, name), getattr(second, name)) for name in ("out", "lse", "weights"))
+    return answered(case, second, same, "" if same else "two calls with equal arguments returned different numbers")
 
 
-def _equal(first: Answer, second: Answer) -> bool:
-    return all(
-        (one is None and other is None) or (one is not None and other is not None and np.array_equal(one, other, True))
-        for one, other in ((first.out, second.out), (first.lse, second.lse), (first.weights, second.weights))
-    )
+def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    return one is other if one is None or other is None else np.array_equal(one, other, True)

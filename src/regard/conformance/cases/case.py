@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,7 @@ class Result:
     status: "pass"; "fail"; "refused", with an exception, where a function may; "absent", if the function has no such
     argument; "expected" to fail, as declared; "unexpected-pass" · ratio: the largest |error| / bound; None where
     nothing was compared · words: what was seen · call, answer: those that failed · grade: "bits" or "rounding", where
-    results of two calls are compared · also: the calls and answers that were compared with each other · numbers: what
-    else was measured
+    results of two calls are compared · also: the calls and answers that were compared with each other
     """
 
     case: Case
@@ -58,60 +57,16 @@ class Result:
     answer: Answer | None = None
     grade: str | None = None
     also: tuple[tuple[Call, Answer], ...] = ()
-    seconds: float = 0.0
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-class Draw:
-    """Draws calls for the case with a name. Scores have a deviation of about 2, so that weights differ."""
-
-    def __init__(self, seed: int, name: str):
-        self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-
-    def arrays(self, *, B=2, H=4, G=4, Q=5, K=7, D=8, E=8, dtype="float32", size=1.4) -> dict[str, np.ndarray]:
-        """q, k and v of these sizes; size: the deviation of the entries of q and k."""
-        kind = FLOATS[dtype].numpy
-        shapes = {"q": (B, H, Q, D), "k": (B, G, K, D), "v": (B, G, K, E)}
-        sizes = {"q": size, "k": size, "v": 1.0}
-        return {
-            name: (sizes[name] * self.rng.standard_normal(shape)).astype(np.float32).astype(kind)
-            for name, shape in shapes.items()
-        }
-
-    def mask(self, *shape: int, share=0.6) -> np.ndarray:
-        """A random mask in which every row may attend to something, and no row to everything where that is possible."""
-        mask = self.rng.random(shape) < share
-        K = shape[-1]
-        if K:
-            np.put_along_axis(mask, self.rng.integers(0, K, shape[:-1])[..., None], True, -1)
-        return mask
-
-    def bias(self, *shape: int) -> np.ndarray:
-        """A random bias in float32."""
-        return self.rng.standard_normal(shape).astype(np.float32)
-
-    def call(self, **given: Any) -> Call:
-        """A call: sizes and dtype as for `arrays`, and fields of `Call`."""
-        sizes = {
-            name: given.pop(name) for name in ("B", "H", "G", "Q", "K", "D", "E", "dtype", "size") if name in given
-        }
-        if "H" in sizes and "G" not in sizes:
-            sizes["G"] = sizes["H"]
-        if "Q" in sizes and "K" not in sizes:
-            sizes["K"] = sizes["Q"]
-        if "D" in sizes and "E" not in sizes:
-            sizes["E"] = sizes["D"]
-        return Call(**(self.arrays(**sizes) | given))
-
-
-def resized(shape: str, B: int, H: int, Q: int, K: int) -> tuple[int, ...]:
+def resized(shape: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The canonical shape of a mask that is passed in one of the shapes of `CHOICES["mask_shapes"]`.
 
-    >>> resized("BK", 2, 4, 5, 7), resized("1HQK", 2, 4, 5, 7)
+    >>> sizes = {"B": 2, "H": 4, "Q": 5, "K": 7}
+    >>> resized("BK", sizes), resized("1HQK", sizes)
     ((2, 1, 1, 7), (1, 4, 5, 7))
     """
-    full = {"B": B, "H": H, "Q": Q, "K": K}
-    return tuple(full[axis] if axis in shape else 1 for axis in "BHQK")
+    return tuple(sizes[axis] if axis in shape else 1 for axis in "BHQK")
 
 
 @dataclass(frozen=True)
@@ -152,6 +107,16 @@ class Limits:
         """The dtype of most cases."""
         return self.adapter.dtypes[0] if self.adapter.dtypes else "float32"
 
+    @property
+    def returns_lse(self) -> bool:
+        """Whether the function returns lse, always or if requested."""
+        return self.takes("return_lse") or "lse" in str(self.adapter.returns)
+
+    @property
+    def shares_mask(self) -> bool:
+        """Whether one parameter takes masks and biases, or neither has one."""
+        return self.adapter.parameters.get("mask") == self.adapter.parameters.get("bias")
+
     def takes(self, role: str) -> bool:
         """Whether the function has a parameter for a role."""
         return role in self.adapter.parameters
@@ -175,3 +140,78 @@ class Limits:
         if not self.wide:
             found["E"] = found["D"]
         return found
+
+
+class Draw:
+    """Draws the arrays of the case with a name, in sizes near the wanted ones that the function takes. Scores have a
+    deviation of about 2, so that weights differ.
+    """
+
+    def __init__(self, limits: Limits, seed: int, name: str, sizes: Mapping[str, Any] | None = None):
+        self.limits = limits
+        self.rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        self.sizes = limits.sizes(**(sizes or {}))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The canonical shape of a mask that the function takes, with all axes if it does."""
+        shapes = self.limits.adapter.mask_shapes
+        with_rows = next((each for each in shapes if "Q" in each), (*shapes, "BHQK")[0])
+        return resized("BHQK" if "BHQK" in shapes else with_rows, self.sizes)
+
+    def arrays(self) -> dict[str, Any]:
+        """q, k and v."""
+        B, H, G, Q, K, D, E = (self.sizes[axis] for axis in "BHGQKDE")
+        size = self.sizes.get("size", 1.4)  # the deviation of the entries of q and k
+        arrays = {"q": ((B, H, Q, D), size), "k": ((B, G, K, D), size), "v": ((B, G, K, E), 1.0)}
+        kind = FLOATS[self.sizes["dtype"]].numpy
+        return {
+            name: (deviation * self.rng.standard_normal(shape)).astype(np.float32).astype(kind)
+            for name, (shape, deviation) in arrays.items()
+        }
+
+    def mask(self, shape: tuple[int, ...] | None = None, share=0.6) -> np.ndarray:
+        """A random mask in which every row may attend to something, and no row to everything where that is possible."""
+        shape = shape or self.shape
+        mask = self.rng.random(shape) < share
+        K = shape[-1]
+        if K:
+            np.put_along_axis(mask, self.rng.integers(0, K, shape[:-1])[..., None], True, -1)
+        return mask
+
+    def bias(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """A random bias in float32."""
+        return self.rng.standard_normal(shape or self.shape).astype(np.float32)
+
+    def call(self, **fields: Any) -> Call:
+        """A call with these fields of `Call`."""
+        return Call(**(self.arrays() | fields))
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the cases of one level."""
+
+    limits: Limits
+    seed: int
+    level: int
+
+    def draw(self, name: str, sizes: Mapping[str, Any] | None = None) -> Draw:
+        """What draws the arrays of a case."""
+        return Draw(self.limits, self.seed, name, sizes)
+
+    def case(
+        self,
+        name: str,
+        law: int,
+        says: str,
+        sizes: Mapping[str, Any] | None = None,
+        *,
+        draw: Draw | None = None,
+        optional: bool = False,
+        check: Callable[[Case, Any], Result] | None = None,
+        **fields: Any,
+    ) -> Case:
+        """A case. draw: where other arrays were drawn already; fields: those of its call."""
+        call = (draw or self.draw(name, sizes)).call(**fields)
+        return Case(name=name, law=law, level=self.level, says=says, call=call, optional=optional, check=check)

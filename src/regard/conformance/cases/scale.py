@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..judge import Judge, unanswered
-from .case import Case, Draw, Limits, Result
+from ..judge import Judge, answered
+from .case import Case, Limits, Maker, Result
 
 MANY = 8192  # rows of the case that measures memory: its matrix of weights has 256 MiB in float32
 RATE = 0.3
@@ -17,16 +17,13 @@ RATE = 0.3
 
 def scale(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 5."""
-
-    def case(name: str, law: int, says: str, check=None, sizes=None, **fields) -> Case:
-        call = Draw(seed, name).call(**limits.sizes(**(sizes or {})), **fields)
-        return Case(name=name, law=law, level=5, says=says, call=call, check=check)
-
+    maker = Maker(limits, seed, 5)
     one = {"B": 1, "H": 1, "D": 16}
-    yield case("memory", 0, "memory grows with the rows, not with their square", _memory, one | {"Q": MANY, "K": MANY})
+    says = "memory grows with the rows, not with their square"
+    yield maker.case("memory", 0, says, one | {"Q": MANY, "K": MANY}, check=_memory)
     if limits.rectangular:
-        yield case("rows-100000", 1, "many rows are as accurate as few", None, one | {"Q": 100_000, "K": 100})
-        yield case("keys-1000000", 10, "many keys are as accurate as few", None, one | {"Q": 2, "K": 1_000_000})
+        yield maker.case("rows-100000", 1, "many rows are as accurate as few", one | {"Q": 100_000, "K": 100})
+        yield maker.case("keys-1000000", 10, "many keys are as accurate as few", one | {"Q": 2, "K": 1_000_000})
     says = "an argument has the same meaning at every size"
     after = 100 if limits.adapter.window == "both-sides" else 0
     for Q in (257, 1100):
@@ -39,73 +36,51 @@ def scale(limits: Limits, seed: int) -> Iterator[Case]:
             ("softcap", {"softcap": 3.0}),
             ("sinks", {"sinks": np.ones(limits.sizes(**sizes)["H"], np.float32)}),
         ):
-            yield case(f"{role}-of-{Q}-rows", 13, says, None, sizes, **fields)
+            yield maker.case(f"{role}-of-{Q}-rows", 13, says, sizes, **fields)
         if limits.takes("mask") and "QK" in limits.adapter.mask_shapes:
             name = f"mask-of-{Q}-rows"
-            mask = Draw(seed, name).mask(1, 1, Q, Q)
-            yield case(name, 13, says, None, sizes, mask=mask)
+            yield maker.case(name, 13, says, sizes, mask=maker.draw(name).mask((1, 1, Q, Q)))
     if limits.takes("dropout"):
-        yield _dropout(limits, seed)
+        yield _dropout(maker)
 
 
 def _memory(case: Case, judge: Judge) -> Result:
-    answer = judge.ask(case.call)
-    if answer.status != "ok":
-        return unanswered(case, case.call, answer)
-    Q, K = case.call.dims["Q"], case.call.dims["K"]
-    matrix = Q * K * case.call.dtype.itemsize
-    right = answer.peak < matrix // 2
+    answer = judge.answer(case)
+    matrix = case.call.dims["Q"] * case.call.dims["K"] * case.call.dtype.itemsize
     words = f"memory grew by {answer.peak / 2**20:.0f} MiB; the matrix of weights has {matrix / 2**20:.0f} MiB"
-    return Result(
-        case=case,
-        status="pass" if right else "fail",
-        words=words,
-        call=case.call,
-        answer=answer,
-        numbers={"peak": answer.peak, "matrix": matrix},
-    )
+    return answered(case, answer, answer.peak < matrix // 2, words)
 
 
-def _dropout(limits: Limits, seed: int) -> Case:
+def _dropout(maker: Maker) -> Case:
     """One-hot values, so that the output is the matrix of weights; the gradient of the output is the unit matrix, so
     that the gradient of the values is that matrix transposed.
     """
     n = 64
-    sizes = limits.sizes(Q=n, K=n, D=n)
-    B, H, G = sizes["B"], sizes["H"], sizes["H"]
-    sizes["G"] = G
-    draw = Draw(seed, "dropout")
-    arrays = draw.arrays(**sizes)
-    arrays["v"] = np.broadcast_to(np.eye(n, dtype=arrays["v"].dtype), (B, G, n, n)).copy()
+    draw = maker.draw("dropout", {"Q": n, "K": n, "D": n})
+    B, H = draw.sizes["B"], draw.sizes["H"]
+    draw.sizes["G"] = H
+    arrays = draw.arrays()
+    arrays["v"] = np.broadcast_to(np.eye(n, dtype=arrays["v"].dtype), (B, H, n, n)).copy()
     arrays["q"] = np.zeros_like(arrays["q"])
-    dout = np.broadcast_to(np.eye(n, dtype=np.float32), (B, H, n, n)).astype(arrays["q"].dtype)
-    call = draw.call(**sizes, **arrays, dropout=RATE, seed=7, dout=dout if limits.adapter.gradients != "none" else None)
+    dout = None if maker.limits.adapter.gradients == "none" else arrays["v"]
     says = "dropout turns a share of the weights into 0 and divides the others by 1 − rate, forward and backward alike"
-    return Case(name="dropout", law=9, level=5, says=says, call=call, check=_drops)
+    return maker.case("dropout", 9, says, draw=draw, check=_drops, **arrays, dropout=RATE, seed=7, dout=dout)
 
 
 def _drops(case: Case, judge: Judge) -> Result:
-    answer = judge.ask(case.call)
-    if answer.status != "ok" or answer.out is None:
-        return unanswered(case, case.call, answer)
+    answer = judge.answer(case)
+    assert answer.out is not None
     n = case.call.dims["K"]
     kept = answer.out != 0
     share = 1 - kept.mean()
     spread = 5 * np.sqrt(RATE * (1 - RATE) / kept.size)
-    wrong = []
+    words = ""
     if abs(share - RATE) > spread:
-        wrong.append(f"{share:.3f} of the weights were dropped instead of {RATE}")
+        words = f"{share:.3f} of the weights were dropped instead of {RATE}"
     elif not np.allclose(answer.out[kept], 1 / n / (1 - RATE), rtol=0.02):
-        wrong.append(f"the other weights are not divided by 1 − {RATE}")
-    if "v" in answer.gradients and not wrong:
-        found = answer.gradients["v"].swapaxes(-1, -2)
-        if found.shape == answer.out.shape and not np.array_equal(found != 0, kept):
-            wrong.append("the backward pass drops other weights than the forward pass")
-    return Result(
-        case=case,
-        status="fail" if wrong else "pass",
-        words="; ".join(wrong),
-        call=case.call,
-        answer=answer,
-        numbers={"share": float(share)},
-    )
+        words = f"the other weights are not divided by 1 − {RATE}"
+    elif "v" in answer.gradients:
+        back = answer.gradients["v"].swapaxes(-1, -2)
+        if back.shape == answer.out.shape and not np.array_equal(back != 0, kept):
+            words = "the backward pass drops other weights than the forward pass"
+    return answered(case, answer, not words, words)

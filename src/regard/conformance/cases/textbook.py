@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from .case import Case, Draw, Limits, Result, resized
+from .case import Case, Limits, Maker, Result, resized
 
 SIZES = (
     ("one-row", {"Q": 1, "K": 1}),
@@ -39,59 +39,57 @@ EMPTY = (("no-rows", {"Q": 0, "K": 3}), ("no-keys", {"Q": 3, "K": 0}), ("no-entr
 
 def textbook(limits: Limits, seed: int) -> Iterator[Case]:
     """The cases of level 1."""
-
-    def case(name: str, law: int, says: str, optional=False, sizes=None, **fields) -> Case:
-        call = Draw(seed, name).call(**limits.sizes(**(sizes or {})), **fields)
-        return Case(name=name, law=law, level=1, says=says, call=call, optional=optional)
-
+    maker = Maker(limits, seed, 1)
     formula = "the output is softmax(q·k / √D) · v"
-    yield case("plain", 1, formula)
+    yield maker.case("plain", 1, formula)
     for name, sizes in SIZES:
-        yield case(name, 1, formula, sizes=sizes, optional=name in MAY_REFUSE)
+        yield maker.case(name, 1, formula, sizes, optional=name in MAY_REFUSE)
     for name, sizes in EMPTY:
         if name == "no-keys" and not (limits.takes("mask") or limits.takes("lengths")):
             continue  # a row without keys is a fully masked row, of which the function may know nothing
-        yield case(name, 5, "without rows the result is empty; without keys it is 0", optional=True, sizes=sizes)
-    yield from _scales(limits, case)
-    yield from _groups(limits, seed, case)
-    yield from _masks(limits, seed)
-    yield from _causal(limits, seed)
-
-
-def _scales(limits: Limits, case) -> Iterator[Case]:
+        yield maker.case(name, 5, "without rows the result is empty; without keys it is 0", sizes, optional=True)
     for scale in (0.3, 1.0, 2.5):
-        yield case(f"scale-{scale:g}", 1, f"scale={scale:g} replaces 1/√D", scale=scale)
+        yield maker.case(f"scale-{scale:g}", 1, f"scale={scale:g} replaces 1/√D", scale=scale)
+    yield from _groups(maker)
+    yield from _masks(maker)
+    yield from _causal(maker)
 
 
-def _groups(limits: Limits, seed: int, case) -> Iterator[Case]:
+def _groups(maker: Maker) -> Iterator[Case]:
+    limits = maker.limits
     says = "query head h attends with key head h // (H / G)"
+    optional = "groups" not in limits.adapter.declared
     for name, H, G in (("groups-of-two", 4, 2), ("groups-of-three", 6, 2), ("one-key-head", 4, 1)):
         if limits.grouped and limits.heads in (None, H):
-            optional = "groups" not in limits.adapter.declared
-            yield case(name, 1, says, optional, {"H": H, "G": G})
+            sizes = {"H": H, "G": G}
+            yield maker.case(name, 1, says, sizes, optional=optional)
             if limits.takes("causal"):
-                yield case(f"{name}-causal", 3, says, optional, {"H": H, "G": G, "Q": 6, "K": 6}, causal=True)
+                sizes |= {"Q": 6, "K": 6}
+                yield maker.case(f"{name}-causal", 3, says, sizes, optional=optional, causal=True)
     if limits.grouped and limits.heads in (None, 4) and limits.batch:
-        yield from _masks_of_groups(limits, seed, case)
+        yield from _masks_of_groups(maker, optional)
 
 
-def _masks_of_groups(limits: Limits, seed: int, case) -> Iterator[Case]:
+def _masks_of_groups(maker: Maker, optional: bool) -> Iterator[Case]:
     """Masks in calls with as many entries as key heads: a mask may be applied along the wrong one of the two, and a
     shape that raises an error at other sizes may be accepted at these.
     """
+    limits = maker.limits
     says = "a mask of each batch entry is that of this entry, also if there are as many key heads"
-    optional = "groups" not in limits.adapter.declared
     known = limits.adapter.mask_shapes
     others = () if "mask_shapes" in limits.adapter.declared or not known else ("BHQK", "B1QK")
     for shape in dict.fromkeys((*known, *others)):
-        for kind in ("mask", "bias"):
-            if limits.adapter.parameters and not limits.takes(kind):
-                continue
+        for kind in _kinds(limits):
             name, sizes = f"{kind}-of-groups-{shape}", {"B": 2, "H": 4, "G": 2, "Q": 5, "K": 7}
-            draw, dims = Draw(seed, name), resized(shape, *(limits.sizes(**sizes)[axis] for axis in "BHQK"))
-            array = draw.mask(*dims) if kind == "mask" else draw.bias(*dims)
-            made = case(name, 2, says, optional or shape not in known, sizes, **{kind: array})
+            draw = maker.draw(name, sizes)
+            array = getattr(draw, kind)(resized(shape, draw.sizes))
+            made = maker.case(name, 2, says, sizes, optional=optional or shape not in known, **{kind: array})
             yield made if shape in known else replace(made, check=_in_shape(shape))
+
+
+def _kinds(limits: Limits) -> list[str]:
+    """Which of masks and biases the function takes; both if nothing is known of its parameters."""
+    return [kind for kind in ("mask", "bias") if limits.takes(kind) or not limits.adapter.parameters]
 
 
 def _in_shape(shape: str) -> Callable[[Case, Any], Result]:
@@ -104,49 +102,41 @@ def _in_shape(shape: str) -> Callable[[Case, Any], Result]:
     return check
 
 
-def _masks(limits: Limits, seed: int) -> Iterator[Case]:
+def _masks(maker: Maker) -> Iterator[Case]:
+    limits = maker.limits
     says = "a row attends to the keys where the mask is true, and to no others"
-    for shape in limits.adapter.mask_shapes:
-        for kind in ("mask", "bias"):
-            if not limits.takes(kind) and limits.adapter.parameters:
-                continue
+    shapes = limits.adapter.mask_shapes
+    for shape in shapes:
+        for kind in _kinds(limits):
             name = f"{kind}-{shape}"
-            draw, sizes = Draw(seed, name), limits.sizes()
-            dims = resized(shape, *(sizes[axis] for axis in "BHQK"))
-            array = draw.mask(*dims) if kind == "mask" else draw.bias(*dims)
-            words = says if kind == "mask" else "the bias is added to the scaled scores"
-            yield Case(
-                name=name, law=2 if kind == "mask" else 1, level=1, says=words, call=draw.call(**sizes, **{kind: array})
-            )
+            draw = maker.draw(name)
+            array = getattr(draw, kind)(resized(shape, draw.sizes))
+            law, words = (2, says) if kind == "mask" else (1, "the bias is added to the scaled scores")
+            yield maker.case(name, law, words, draw=draw, **{kind: array})
+    first = (*shapes, "BHQK")[0]
+    square = {"Q": 6, "K": 6}
     for name, share in (("mask-of-one-key", 0.0), ("mask-of-most-keys", 0.9), ("mask-true", 2.0)):
-        draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
-        dims = resized(
-            limits.adapter.mask_shapes[0] if limits.adapter.mask_shapes else "BHQK", *(sizes[a] for a in "BHQK")
-        )
-        yield Case(name=name, law=2, level=1, says=says, call=draw.call(**sizes, mask=draw.mask(*dims, share=share)))
+        draw = maker.draw(name, square)
+        yield maker.case(name, 2, says, draw=draw, mask=draw.mask(resized(first, draw.sizes), share))
     for name, sizes in LONG_MASKS:
-        draw, known = Draw(seed, name), limits.sizes(**sizes)
-        for shape in limits.adapter.mask_shapes[:1] if "keys" in name else limits.adapter.mask_shapes:
-            mask = draw.mask(*resized(shape, *(known[a] for a in "BHQK")))
+        draw = maker.draw(name, sizes)
+        for shape in shapes[:1] if "keys" in name else shapes:
             label = name if "keys" in name else f"{name}-{shape}"
-            call = draw.call(**known, mask=mask)
-            yield Case(name=label, law=2, level=1, says=says, call=call, optional=name in MAY_REFUSE)
+            mask = draw.mask(resized(shape, draw.sizes))
+            yield maker.case(label, 2, says, draw=draw, optional=name in MAY_REFUSE, mask=mask)
+    words = "masks and biases that are passed together all apply"
     for name in ("mask-and-causal", "mask-and-bias", "bias-and-causal"):
-        draw, sizes = Draw(seed, name), limits.sizes(Q=6, K=6)
-        dims = resized(
-            limits.adapter.mask_shapes[0] if limits.adapter.mask_shapes else "BHQK", *(sizes[a] for a in "BHQK")
-        )
-        mask = draw.mask(*dims)
+        if name == "mask-and-bias" and limits.shares_mask:
+            continue
+        draw = maker.draw(name, square)
+        mask = draw.mask(resized(first, draw.sizes))
         mask[..., 0] = True  # no row is fully masked
-        given: dict[str, Any] = {"mask": mask, "bias": draw.bias(*dims), "causal": True}
-        given = {kind: value for kind, value in given.items() if kind in name}
-        shared = limits.adapter.parameters.get("mask") == limits.adapter.parameters.get("bias")
-        if not (shared and name == "mask-and-bias"):
-            words = "masks and biases that are passed together all apply"
-            yield Case(name=name, law=2, level=1, says=words, call=draw.call(**sizes, **given), optional=True)
+        fields: dict[str, Any] = {"mask": mask, "bias": draw.bias(mask.shape), "causal": True}
+        fields = {kind: value for kind, value in fields.items() if kind in name}
+        yield maker.case(name, 2, words, draw=draw, optional=True, **fields)
 
 
-def _causal(limits: Limits, seed: int) -> Iterator[Case]:
+def _causal(maker: Maker) -> Iterator[Case]:
     says = "a row attends to its own position and to earlier ones"
     for name, sizes in (
         ("causal", {"Q": 6, "K": 6}),
@@ -154,12 +144,9 @@ def _causal(limits: Limits, seed: int) -> Iterator[Case]:
         ("causal-of-33-rows", {"Q": 33, "K": 33, "H": 2}),
         ("causal-of-130-rows", {"B": 1, "H": 1, "Q": 130, "K": 130}),
     ):
-        call = Draw(seed, name).call(**limits.sizes(**sizes), causal=True)
-        yield Case(name=name, law=3, level=1, says=says, call=call)
-    if limits.rectangular:
-        first = (
-            "the first row at the first key" if limits.adapter.causal == "top-left" else "the last row at the last key"
-        )
+        yield maker.case(name, 3, says, sizes, causal=True)
+    if maker.limits.rectangular:
+        top_left = maker.limits.adapter.causal == "top-left"
+        first = "the first row at the first key" if top_left else "the last row at the last key"
         for name, sizes in (("causal-fewer-rows", {"Q": 3, "K": 7}), ("causal-last-row", {"Q": 1, "K": 6})):
-            call = Draw(seed, name).call(**limits.sizes(**sizes), causal=True)
-            yield Case(name=name, law=3, level=1, says=f"causal masks begin with {first}", call=call)
+            yield maker.case(name, 3, f"causal masks begin with {first}", sizes, causal=True)

@@ -28,7 +28,7 @@ def gradients(function: Callable[..., Any], prepared: Prepared, call: Call) -> t
         raise Absent("gradients", "the adapter declares no gradients")
     inputs = {role: prepared.given[role] for role in DIFFERENTIATED if role in prepared.given}
     run = _torch if adapter.gradients == "torch" else _jax
-    result, found = run(function, prepared, inputs, call, adapter)
+    result, found = run(function, prepared, inputs, call)
     return result, {role: _canonical(found[role], role, call, adapter) for role in inputs}
 
 
@@ -47,12 +47,12 @@ def _outward(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
 
 
 def _torch(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call
 ) -> tuple[Result, dict[str, Any]]:
     """By torch's autograd. An input that the result does not depend on has gradient 0."""
     import torch
 
-    returned = prepared.call(function)
+    adapter, returned = prepared.adapter, prepared.call(function)
     result = read(returned, call, adapter)
     found = entries(returned, adapter)
     outputs, outward = [], []
@@ -72,11 +72,12 @@ def _torch(
 
 
 def _jax(
-    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call, adapter: Adapter
+    function: Callable[..., Any], prepared: Prepared, inputs: dict[str, Any], call: Call
 ) -> tuple[Result, dict[str, Any]]:
     """By jax.vjp."""
     import jax
 
+    adapter = prepared.adapter
     outward = _outward(call, adapter)
 
     def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -86,8 +87,7 @@ def _jax(
         return {role: found[role] for role in outward}, found
 
     outputs, pull, found = jax.vjp(run, inputs, has_aux=True)
-    returned = _as_returned(found, adapter)
-    result = read(returned, call, adapter)
+    result = read(_as_returned(found, adapter), call, adapter)
     given = {role: on_call(array, "jax").astype(outputs[role].dtype) for role, array in outward.items()}
     return result, pull(given)[0]
 

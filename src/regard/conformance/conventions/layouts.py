@@ -95,11 +95,6 @@ def merged(array: Array, axes: str, sizes: dict[str, int]) -> Array:
     return np.ascontiguousarray(full.reshape(tuple(1 if axis == "1" else sizes[axis] for axis in axes)))
 
 
-def in_words(shape: Sequence[int]) -> str:
-    """A shape as Python writes it."""
-    return str(tuple(int(size) for size in shape))
-
-
 class Counted(NamedTuple):
     """value: one number or a pair · causal: whether the call must be causal to mean this window."""
 

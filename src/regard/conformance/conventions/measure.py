@@ -32,7 +32,7 @@ class Described(Protocol):
     """What is known of the function before it is called."""
 
     @property
-    def parameters(self) -> Sequence[Any]: ...
+    def parameters(self) -> Sequence[Parameter]: ...
 
 
 class Deviation(NamedTuple):
@@ -53,7 +53,7 @@ class Measured:
 
     adapter: everything that was measured, and what is declared where nothing could be · evidence: words by field ·
     deviations: from what is declared or from the laws · unmeasured: why the calls could not tell a field · runs:
-    whether any call ran · words: what happened if none did · calls: how many were made
+    whether any call ran · words: what happened if none did
     """
 
     adapter: Adapter
@@ -62,7 +62,6 @@ class Measured:
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     runs: bool = True
     words: str = ""
-    calls: int = 0
 
 
 def measure(session: Session, described: Described, declared: Adapter | None = None) -> Measured:
@@ -73,14 +72,14 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
     Raises:
         Refused: if the function requires a parameter whose role nothing says.
     """
-    parameters = [each if isinstance(each, Parameter) else Parameter(**each) for each in described.parameters]
+    parameters = described.parameters
     given = declared or Adapter()
     start = completed(given, parameters)
     probe = Probe(session, start)
     if not find(probe, parameters, str(getattr(described, "name", ""))):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
         words = first.words if first is not None else "no call ran"
-        return Measured(adapter=start, runs=False, words=words, calls=probe.calls)
+        return Measured(adapter=start, runs=False, words=words)
     for step in (with_flags, *STEPS):
         adapter, evidence = probe.adapter, dict(probe.evidence)
         step(probe)
@@ -96,7 +95,6 @@ def measure(session: Session, described: Described, declared: Adapter | None = N
         evidence=probe.evidence,
         deviations=tuple(deviations),
         unmeasured={name: probe.unmeasured[name] for name in names},
-        calls=probe.calls,
     )
 
 

@@ -53,21 +53,19 @@ def _read(result: Any, call: Call, adapter: Adapter) -> Result:
     B, H, Q, K, E = (sizes[name] for name in "BHQKE")
     out = lse = weights = None
     if "out" in found:
-        array = _array(found["out"], "output", adapter)
-        _shape(array, packed_shape(layout, (B, H, Q, E)), "output", shown(layout, (B, H, Q, E), "E"))
-        out = unpack(_numbers(array, "output"), layout, (B, H, Q, E))
+        shape = packed_shape(layout, (B, H, Q, E))
+        array = _numbers(found["out"], "output", adapter, shape, shown(layout, (B, H, Q, E), "E"))
+        out = unpack(array, layout, (B, H, Q, E))
     if "lse" in found:
-        array = _array(found["lse"], "lse", adapter)
         axes = reduced(adapter.lse_layout, layout)
-        _shape(array, lse_shape(adapter, sizes), "lse", f"lse_layout {axes}: H={H}, Q={Q}")
-        lse = _canonical_lse(_numbers(array, "lse"), adapter, (B, H, Q))
+        array = _numbers(found["lse"], "lse", adapter, lse_shape(adapter, sizes), f"lse_layout {axes}: H={H}, Q={Q}")
+        lse = _canonical_lse(array, adapter, (B, H, Q))
         lse = lse * math.log(2) if adapter.lse == "base-2" else lse
     if "weights" in found:
-        array = _array(found["weights"], "weights", adapter)
         axes = reduced("BHQK", layout)
         shape = tuple(sizes[axis] for axis in axes)
-        _shape(array, shape, "weights", f"{axes}: H={H}, Q={Q}, K={K}")
-        weights = _numbers(array, "weights").reshape(B, H, Q, K)
+        array = _numbers(found["weights"], "weights", adapter, shape, f"{axes}: H={H}, Q={Q}, K={K}")
+        weights = array.reshape(B, H, Q, K)
     return Result(out=out, lse=lse, weights=weights, dtype=dtype_name(found["out"]) if "out" in found else "")
 
 
@@ -104,25 +102,14 @@ def _sequence(result: Any, returns: Sequence[str | None]) -> dict[str, Any]:
     return {role: each for role, each in zip(returns, result) if role is not None}
 
 
-def _array(given: Any, what: str, adapter: Adapter) -> Any:
-    """An array of floats of the declared kind."""
-    expected = NAMES[adapter.arrays]
-    if array_kind(given) != adapter.arrays:
-        raise Unreadable(f"the {what} is {type_words(given)}; {expected} was expected")
-    if not is_float(given):
-        raise Unreadable(f"the {what} has dtype {dtype_name(given)}; floats were expected")
-    return given
-
-
-def _shape(array: Any, expected: tuple[int, ...], what: str, why: str) -> None:
-    """Raises Unreadable for another shape."""
-    shape = tuple(array.shape)
-    if shape != tuple(expected):
-        raise Unreadable(f"the {what} has shape {shape}; {expected} was expected ({why})")
-
-
-def _numbers(array: Any, what: str) -> np.ndarray:
-    """The numbers of an array in float64."""
+def _numbers(array: Any, what: str, adapter: Adapter, expected: tuple[int, ...], why: str) -> np.ndarray:
+    """The numbers in float64 of an array of the declared kind and the expected shape."""
+    if array_kind(array) != adapter.arrays:
+        raise Unreadable(f"the {what} is {type_words(array)}; {NAMES[adapter.arrays]} was expected")
+    if not is_float(array):
+        raise Unreadable(f"the {what} has dtype {dtype_name(array)}; floats were expected")
+    if tuple(array.shape) != expected:
+        raise Unreadable(f"the {what} has shape {tuple(array.shape)}; {expected} was expected ({why})")
     try:
         return float64(array)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:  # no numbers: meta, sparse, nested

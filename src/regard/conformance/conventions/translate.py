@@ -111,9 +111,8 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
     for role in values:
         if role not in names and role not in ("q", "k", "v"):
             raise Absent(role)
-    returned = _returned(adapter.returns)
     for role in ("lse", "weights"):
-        if role in returned and f"return_{role}" in names:
+        if role in adapter.returns and f"return_{role}" in names:
             values[f"return_{role}"] = True
     if layout == "THD":
         values |= _sequences(call, adapter, lengths)
@@ -121,11 +120,6 @@ def _values(call: Call, adapter: Adapter) -> dict[str, Any]:
         if role in names:
             values[role] = heads
     return values
-
-
-def _returned(returns: str | Sequence[str | None] | Mapping[str, str]) -> tuple[str | None, ...]:
-    """The roles of what is returned."""
-    return (returns,) if isinstance(returns, str) else tuple(returns)
 
 
 def _masks(call: Call, adapter: Adapter) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import Reason, did_you_mean, page
-from .fields import properties
+from .fields import RETURNED, properties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,12 +108,8 @@ def problems(data: Mapping[str, Any]) -> list[Reason]:
     if isinstance(confirmed, list):
         for name in confirmed:
             if isinstance(name, str) and name not in known:
-                found.append(_reason(f"confirmed: {name} is not a field", name, "names of fields", _near(name, known)))
+                found.append(Reason(f"confirmed: {name} is not a field", name, "names of fields", _near(name, known)))
     return found
-
-
-def _reason(what: str, given: Any, expected: str, fix: str) -> Reason:
-    return Reason(what, repr(given) if not isinstance(given, str) else given, expected, fix)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -124,7 +120,7 @@ def _near(word: str, known: Iterable[str]) -> str:
 def _unknown(name: str, known: Iterable[str]) -> Reason:
     """A field that does not exist."""
     fix = "omit it; the parameters of the function say what it takes" if name == "takes" else _near(name, known)
-    return _reason(f"{name} is not a field", name, "the fields of an adapter", fix)
+    return Reason(f"{name} is not a field", name, "the fields of an adapter", fix)
 
 
 def _field(name: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
@@ -132,13 +128,13 @@ def _field(name: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
     if "enum" in kind:
         if not isinstance(value, str) or value not in kind["enum"]:
             fix = _near(value, kind["enum"]) if isinstance(value, str) else _near("", kind["enum"])
-            yield _reason(f"{name} has no such value", repr(value), kind["description"], fix)
+            yield Reason(f"{name} has no such value", repr(value), kind["description"], fix)
         return
     if not _is(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
-        yield _reason(f"{name} has the wrong type", repr(value), kind["description"], _default(name))
+        yield Reason(f"{name} has the wrong type", repr(value), kind["description"], _default(name))
         return
     if kind.get("minimum") is not None and value is not None and value < kind["minimum"]:
-        yield _reason(f"{name} is too small", value, kind["description"], _default(name))
+        yield Reason(f"{name} is too small", repr(value), kind["description"], _default(name))
     if isinstance(value, list) and name != "returns":
         items = kind.get("items", {})
         yield from _items(name, value, items.get("enum"), kind)
@@ -172,15 +168,15 @@ def _default(name: str) -> str:
 def _items(name: str, value: Sequence[Any], choices: Sequence[Any] | None, kind: Mapping[str, Any]) -> Iterator[Reason]:
     """What is wrong with the items of a list."""
     if len(value) < kind.get("minItems", 0):
-        yield _reason(f"{name} is empty", "[]", kind["description"], _default(name))
+        yield Reason(f"{name} is empty", "[]", kind["description"], _default(name))
     for each in value:
         if choices is not None and each not in choices:
-            yield _reason(f"{name} has no such value", repr(each), kind["description"], _near(str(each), choices))
+            yield Reason(f"{name} has no such value", repr(each), kind["description"], _near(str(each), choices))
         elif choices is None and not isinstance(each, str):
-            yield _reason(f"{name} has the wrong type", repr(each), kind["description"], _default(name))
+            yield Reason(f"{name} has the wrong type", repr(each), kind["description"], _default(name))
     twice = [each for each, count in Counter(map(repr, value)).items() if count > 1]
     if twice:
-        yield _reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
+        yield Reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
 
 
 def _entries(name: str, value: Mapping[str, Any], kind: Mapping[str, Any]) -> Iterator[Reason]:
@@ -188,9 +184,9 @@ def _entries(name: str, value: Mapping[str, Any], kind: Mapping[str, Any]) -> It
     names = kind.get("propertyNames", {}).get("enum")
     for key, each in value.items():
         if names is not None and key not in names:
-            yield _reason(f"{name}: {key} is not a role", str(key), kind["description"], _near(str(key), names))
+            yield Reason(f"{name}: {key} is not a role", str(key), kind["description"], _near(str(key), names))
         elif names is not None and not isinstance(each, str):
-            yield _reason(f"{name}: {key} has the wrong type", repr(each), "the name of a parameter", _default(name))
+            yield Reason(f"{name}: {key} has the wrong type", repr(each), "the name of a parameter", _default(name))
         elif name == "expected":
             yield from _expectation(key, each, kind)
 
@@ -199,11 +195,11 @@ def _expectation(key: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reas
     """What is wrong with one expected failure."""
     fix = f'write "{key}": {{"reason": "…", "link": "…"}}'
     if not isinstance(value, Mapping) or "reason" not in value:
-        yield _reason(f"expected: {key} has no reason", repr(value), kind["description"], fix)
+        yield Reason(f"expected: {key} has no reason", repr(value), kind["description"], fix)
         return
     wrong = [name for name, each in value.items() if name not in ("reason", "link") or not isinstance(each, str)]
     if wrong:
-        yield _reason(f"expected: {key} has other entries", ", ".join(map(str, wrong)), kind["description"], fix)
+        yield Reason(f"expected: {key} has other entries", ", ".join(map(str, wrong)), kind["description"], fix)
 
 
 def _returns(value: Sequence[Any] | Mapping[str, Any]) -> Iterator[Reason]:
@@ -211,22 +207,20 @@ def _returns(value: Sequence[Any] | Mapping[str, Any]) -> Iterator[Reason]:
     expected = properties()["returns"]["description"]
     if isinstance(value, Mapping):
         for key, each in value.items():
-            if key not in ("out", "lse", "weights"):
-                yield _reason(
-                    "returns has no such value", str(key), expected, _near(str(key), ("out", "lse", "weights"))
-                )
+            if key not in RETURNED:
+                yield Reason("returns has no such value", str(key), expected, _near(str(key), RETURNED))
             elif not isinstance(each, str):
-                yield _reason(f"returns: {key} has the wrong type", repr(each), "a key", _default("returns"))
+                yield Reason(f"returns: {key} has the wrong type", repr(each), "a key", _default("returns"))
     else:
         for each in value:
-            if each not in ("out", "lse", "weights", None):
-                fix = _near(str(each), ("out", "lse", "weights"))
-                yield _reason("returns has no such value", repr(each), expected, fix)
+            if each not in (*RETURNED, None):
+                fix = _near(str(each), RETURNED)
+                yield Reason("returns has no such value", repr(each), expected, fix)
         twice = [each for each, count in Counter(each for each in value if isinstance(each, str)).items() if count > 1]
         if twice:
-            yield _reason("returns has a value twice", ", ".join(twice), "each value once", "write null for the second")
+            yield Reason("returns has a value twice", ", ".join(twice), "each value once", "write null for the second")
     if "out" not in value:
-        yield _reason("returns has no output", repr(value), expected, 'add "out" where the output is')
+        yield Reason("returns has no output", repr(value), expected, 'add "out" where the output is')
 
 
 def _shared(parameters: Mapping[str, Any], fixed: Any) -> Iterator[Reason]:
@@ -238,12 +232,12 @@ def _shared(parameters: Mapping[str, Any], fixed: Any) -> Iterator[Reason]:
     for name, roles in by_name.items():
         if len(roles) > 1 and not set(roles) <= SHARED:
             given = f"{name} is {' and '.join(roles)}"
-            yield _reason(
+            yield Reason(
                 "a parameter has two roles", given, "one role; mask and bias may share one", "keep one of them"
             )
         if isinstance(fixed, Mapping) and name in fixed:
             given = f"{name} is {roles[0]}, and fixed"
-            yield _reason("a parameter has a role and a fixed value", given, "one of both", "remove one of them")
+            yield Reason("a parameter has a role and a fixed value", given, "one of both", "remove one of them")
 
 
 def missing_parameters(
@@ -254,11 +248,9 @@ def missing_parameters(
         return
     known = [each.name for each in accepted if each.kind != "rest"]
     declared = [
-        *((f"parameters: {role}", name) for role, name in parameters.items()),
-        *(("fixed", name) for name in fixed),
+        *((f"parameters: {role} is {name}", name) for role, name in parameters.items()),
+        *((f"fixed value of {name}", name) for name in fixed),
     ]
-    for what, name in declared:
+    for given, name in declared:
         if name not in known:
-            given = f"{what} is {name}" if what != "fixed" else f"fixed value of {name}"
-            fix = did_you_mean(name, known)
-            yield Reason(f"no parameter {name}", given, f"one of {', '.join(known)}", fix)
+            yield Reason(f"no parameter {name}", given, f"one of {', '.join(known)}", did_you_mean(name, known))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 import sys
@@ -247,13 +246,9 @@ class Description:
     version: str = ""
     events: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields in the types of JSON."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Description:
-        """The inverse of `as_json`."""
+        """The inverse of `dataclasses.asdict`, from the types of JSON."""
         adapter = fields["adapter"]
         return cls(
             name=str(fields["name"]),

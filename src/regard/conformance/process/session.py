@@ -193,8 +193,7 @@ class InProcess:
 
     isolated = False
 
-    def __init__(self, function: Callable[..., Any], adapter: Adapter | None = None):
-        self.adapter = adapter
+    def __init__(self, function: Callable[..., Any]):
         self._description = describe(function)
         self._callee = Callee(function, None, (Exception, SystemExit, GeneratorExit))  # Ctrl-C is the user's
 
@@ -210,7 +209,7 @@ class InProcess:
 
     def call(self, call: Call, adapter: Adapter | None = None, seconds: float | None = None) -> Answer:
         """One call. seconds: without effect here."""
-        adapter = adapter or self.adapter or self._description.adapter or Adapter()
+        adapter = adapter or self._description.adapter or Adapter()
         return self._callee.answer(pickle.loads(_pickled(call)), adapter)  # arrays of its own, as in a child
 
 

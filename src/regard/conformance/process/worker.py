@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import dataclasses
 import os
 import pickle
 import sys
@@ -115,7 +116,7 @@ def loaded(request: bytes) -> tuple[bytes, Callee | None]:
     """Loads the function: the reply, and the function, or None if it cannot be loaded."""
     try:
         function = pickle.loads(request).load()
-        reply = packed({"description": describe(function).as_json()}, {})
+        reply = packed({"description": dataclasses.asdict(describe(function))}, {})
         callee = Callee(function, ReportedEvents(), (BaseException,))
     except Refused as refused:
         return refusal(refused), None

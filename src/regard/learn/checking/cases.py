@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,14 +63,18 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(name): plain(each) for name, each in value.items()}
-    if hasattr(value, "detach"):  # a tensor of torch
-        if value.numel() > LARGEST:
-            return _only_shape(value.shape)
+    tensor = hasattr(value, "detach")
+    if (tensor or isinstance(value, np.ndarray)) and math.prod(value.shape) > LARGEST:
+        # Much larger than any right result, so that its numbers do not matter. This takes no memory.
+        return np.broadcast_to(np.nan, tuple(value.shape))
+    if tensor:
         value = value.detach().cpu()
         value = (value.double() if value.dtype.is_floating_point else value).numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return _array(value)
-    if isinstance(value, tuple) and any(_ndim(each) for each in value):
+        if value.dtype.kind not in "biuf":
+            return f"an object of the type array of {value.dtype}"
+        return np.array(value, bool if value.dtype == bool else np.float64, subok=False)
+    if isinstance(value, tuple) and any(getattr(each, "ndim", isinstance(each, (list, tuple))) for each in value):
         return tuple(plain(each) for each in value)
     if isinstance(value, (list, tuple, np.ndarray)):
         parts = [plain(each) for each in value]
@@ -85,33 +90,14 @@ def plain(value: Any) -> Any:
         return f"an object of the type {type(value).__name__}"
 
 
-def _array(array: np.ndarray) -> Any:
-    if array.dtype.kind not in "biuf":
-        return f"an object of the type array of {array.dtype}"
-    if array.size > LARGEST:
-        return _only_shape(array.shape)
-    return np.array(array, bool if array.dtype == bool else np.float64, subok=False)
-
-
-def _only_shape(shape: Any) -> np.ndarray:
-    """An array that is much larger than any right result, so that its numbers do not matter. It takes no memory."""
-    return np.broadcast_to(np.nan, tuple(shape))
-
-
-def _ndim(value: Any) -> int:
-    return getattr(value, "ndim", 0) or (1 if isinstance(value, (list, tuple)) else 0)
-
-
 def agree(first: Any, second: Any, digits: float) -> bool:
     """Whether two plain values are equal up to rounding. NaN equals NaN. digits: the relative and absolute limit."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         if first.shape != second.shape or (first.dtype == bool) != (second.dtype == bool):
             return False
-        if first.dtype == bool:
-            return bool((first == second).all())
         return bool(np.allclose(first, second, rtol=digits, atol=digits, equal_nan=True))
     if isinstance(first, tuple) and isinstance(second, tuple):
-        return len(first) == len(second) and all(agree(a, b, digits) for a, b in zip(first, second))
+        first, second = dict(enumerate(first)), dict(enumerate(second))
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(agree(first[name], second[name], digits) for name in first)
     return type(first) is type(second) and bool(first == second)

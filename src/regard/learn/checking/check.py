@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +35,8 @@ class Checked:
     printed: str = ""
 
 
-def check(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | None = None) -> Problem | None:
-    """What is wrong with a file, or None. folder: where it runs, if not in the folder of this process"""
-    return checked(chapter, exercise, path, folder).problem
-
-
 def checked(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | None = None) -> Checked:
-    """What is wrong with a file, and what it printed. folder: as for `check`"""
+    """What is wrong with a file, and what it printed. folder: where it runs, if not in the folder of this process"""
     with Checker(chapter, exercise, folder) as checker:
         return checker.checked(path)
 
@@ -75,29 +69,26 @@ class Checker:
             expected = f"a file with the exercise {self.exercise.name}"
             fix = f"regard learn {self.chapter.number} writes {path.name} anew"
             raise refuse("learn", "the file does not exist", str(path), expected, fix)
-        if os.name != "posix":
-            what, fix = "this system cannot check files", "on Windows, use WSL; reading and predicting work anywhere"
-            raise refuse("learn", what, os.name, "Linux or macOS", fix)
+        try:
+            printed = self._printed(path)
+        except _Stopped as stopped:
+            return Checked(stopped.problem, stopped.problem.printed)
+        problem = None if self.exercise.conform is None else _conforming(self.exercise, path)
+        return Checked(problem, printed)
+
+    def _printed(self, path: Path) -> str:
+        """What a file prints whose steps are all right. Raises _Stopped if one is not."""
         if not path.read_bytes().strip():
             shows = f"regard learn {self.chapter.number} shows what belongs into it"
-            return Checked(Problem("runs", f"{path.name} is empty: {shows}"))
-        found = Checked(None)
-        if self.exercise.cases or self.exercise.tests_of:
-            try:
-                found = self._checked(path)
-            except _Stopped as stopped:
-                return Checked(stopped.problem, stopped.problem.printed)
-        if found.problem is None and self.exercise.conform is not None:
-            return Checked(_conforming(self.exercise, path), found.printed)
-        return found
-
-    def _checked(self, path: Path) -> Checked:
+            raise _Stopped(Problem("runs", f"{path.name} is empty: {shows}"))
+        if not self.exercise.cases and not self.exercise.tests_of:
+            return ""
         if self.child is None or not self.child.end.alive:
             self.close()
             self.child, self.cases = Child("regard.learn.checking.worker", self.folder, MEMORY), None
         conversation = _Conversation(self.child)
         if self.cases is None:
-            self.cases = self._opened(conversation, self.child)
+            self.cases = self._opened(conversation)
         for seconds, where, *step in self._steps(path, self.cases):
             reply = conversation.reply(seconds, where, "step", *step)
             if reply is None:
@@ -107,16 +98,17 @@ class Checker:
                 with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
                     explained = conversation.reply(3 * self._step, self.exercise.function, "explain")
                     problem = Problem.from_json(explained)
-            return Checked(problem, problem.printed)
-        return Checked(None, conversation.reply(STEP, "the check", "printed"))
+            raise _Stopped(problem)
+        printed: str = conversation.reply(STEP, "the check", "printed")
+        return printed
 
-    def _opened(self, conversation: _Conversation, child: Child) -> int:
+    def _opened(self, conversation: _Conversation) -> int:
         """How many cases there are. The code of the chapter runs, which may be a teacher's own and fail."""
         opening = "open", str(self.chapter.path.resolve()), self.exercise.name
         try:
-            count: int = conversation.reply(OPENING, "the check", *opening)["cases"]
+            count: int = conversation.reply(OPENING, "the check", *opening)
         except _Stopped as stopped:
-            why = last_lines(child.tail, 1) or stopped.problem.what
+            why = last_lines(conversation.child.tail, 1) or stopped.problem.what
             what = f"the chapter's own cases or solution fail: {why}; run python -m regard.learn.proof"
             raise _Stopped(Problem("chapter", f"{what} {self.chapter.path}")) from None
         return count
@@ -171,6 +163,8 @@ class _Conversation:
 
 
 class _Stopped(Exception):
+    """A check ends with a problem."""
+
     def __init__(self, problem: Problem):
         super().__init__(problem.what)
         self.problem = problem
@@ -201,5 +195,4 @@ def _conforming(exercise: Exercise, path: Path) -> Problem | None:
         mistakes=(first.mistake,) if first.mistake else (),
         cause=first.cause,
         fix=first.fix,
-        extra={"level": report.level, "findings": len(report.findings)},
     )

@@ -26,7 +26,7 @@ from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
-from .law import FLOOD, KEPT, Flood, computed, executed, failed, printing, raised
+from .law import FLOOD, KEPT, Failed, Flood, attempt, computed, executed, printing
 from .problem import Problem
 
 MODULE = "exercise"  # the name of the learner's file while it is checked
@@ -50,6 +50,12 @@ class Grading:
     and what each step printed · single: whether the function returns numbers of 32 bits
     """
 
+    path: Path
+    learner: Callable[..., Any] | None
+    results: dict[int, Any]
+    printed: list[str]
+    single = False
+
     def __init__(self, exercise: Exercise):
         self.exercise = exercise
         self.cases = cases_of(exercise)
@@ -58,11 +64,6 @@ class Grading:
             results = [self._result(self.right, copy.deepcopy(case)) for case in self.cases]
         self.wanted = [plain(result) for result in results]
         self._arrays = all(isinstance(result, np.ndarray) for result in results)
-        self.path = Path()
-        self.learner: Callable[..., Any] | None = None
-        self.results: dict[int, Any] = {}
-        self.printed: list[str] = []
-        self.single = False
         self._wrong: dict[tuple[int, int], Any] = {}
 
     @property
@@ -104,26 +105,22 @@ class Grading:
         names["__file__"] = str(self.path)
         linecache.checkcache(str(self.path))
         sys.path.insert(0, str(self.path.parent))
-        with printing(KEPT) as printed:
-            error = raised(lambda: executed(code, str(self.path), names))
-        self.printed.append(printed.getvalue())
+        _, error = self.run(lambda: executed(code, str(self.path), names))
         if isinstance(error, SyntaxError):
-            return names, self._no_python(error)
+            details = [f"line {error.lineno}: {one_line(error.text or '')}"] if error.lineno else []
+            return names, self.problem("runs", f"this is not Python: {error.msg}", details)
         return names, None if error is None else self.error(error, "the file cannot be run")
 
     def case(self, number: int) -> Problem | None:
         """One case: runs, shape, laws, result."""
         arguments, wanted = self.cases[number], self.wanted[number]
-        given, value, result = copy.deepcopy(arguments), None, None
+        given = copy.deepcopy(arguments)
 
-        def call() -> None:
-            nonlocal value, result
+        def call() -> tuple[Any, Any]:
             value = self._result(self.learner, given)
-            result = plain(value)
+            return value, plain(value)
 
-        with printing(KEPT) as printed:
-            error = raised(call)
-        self.printed.append(printed.getvalue())
+        results, error = self.run(call)
         inputs = _inputs(arguments)
         name = self.exercise.function
         if isinstance(error, Broken):
@@ -132,7 +129,8 @@ class Grading:
             return self._unusable(error, arguments) or self.error(
                 error, f"{self._call(arguments)} raises an error", inputs
             )
-        if any(not agree(plain(given[each]), plain(arguments[each]), 0) for each in arguments):
+        value, result = results
+        if not agree(plain(given), plain(arguments), 0):
             return self.problem(
                 "inputs", f"{name} changes its inputs; a function of this kind returns something new", inputs
             )
@@ -160,13 +158,16 @@ class Grading:
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
+    def run(self, body: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+        """What the learner's code returns, or the error that it raises. What is printed is kept."""
+        value, error, printed = attempt(body, KEPT)
+        self.printed.append(printed)
+        return value, error
+
     def outcome(self, function: Any, arguments: Case) -> Any:
         """A plain result, or the error, as something to be compared. What is printed is not kept."""
-        with printing():
-            try:
-                return plain(self._result(function, copy.deepcopy(arguments)))
-            except BaseException as error:  # the learner's code may raise anything
-                return failed(error)
+        value, error, _ = attempt(lambda: plain(self._result(function, copy.deepcopy(arguments))))
+        return value if error is None else Failed(type(error).__name__, said(error))
 
     def defined(self, code: str, where: str) -> Callable[..., Any]:
         """The function that code of the chapter defines."""
@@ -235,23 +236,19 @@ class Grading:
                 apart = difference(first, second, COARSE)
                 raise Broken(f"{one}{between}{two}{between[0]}must be equal" + (apart and f"\n{apart}"))
 
-        names = self._names(self._as_arrays(self.learner), copy.deepcopy(arguments)) | {
-            "same": same,
-            "result": None,
-        }
-        with printing():
-            error = raised(lambda: executed(code, "law", names))
+        names = self._names(self._as_arrays(self.learner), copy.deepcopy(arguments)) | {"same": same, "result": None}
+        _, error, _ = attempt(lambda: executed(code, "law", names))
         inputs = _inputs(arguments)
         if isinstance(error, Broken):
-            return self.problem("law", f"it must hold that {says}", [*inputs, str(error)], law=says)
+            return self.problem("law", f"it must hold that {says}", [*inputs, str(error)])
         return None if error is None else self.error(error, f"the check whether {says} fails", inputs)
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
-    def problem(self, kind: str, what: str, details: Any = (), law: str = "") -> Problem:
+    def problem(self, kind: str, what: str, details: Any = ()) -> Problem:
         """A problem, with what loading the file and the last case printed."""
         printed = "".join(dict.fromkeys([*self.printed[:1], *self.printed[1:][-1:]]))
-        return Problem(kind=kind, what=what, details=tuple(details), law=law, printed=printed)
+        return Problem(kind, what, tuple(details), printed=printed)
 
     def error(self, error: BaseException, what: str, details: Any = ()) -> Problem:
         """An error in the learner's code, with the line where it arose."""
@@ -267,10 +264,6 @@ class Grading:
             if each.filename == str(self.path)
         ]
         return self.problem(kind, what, [*details, words, *list(dict.fromkeys(lines))[-2:]])
-
-    def _no_python(self, error: SyntaxError) -> Problem:
-        details = [f"line {error.lineno}: {one_line(error.text or '')}"] if error.lineno else []
-        return self.problem("runs", f"this is not Python: {error.msg}", details)
 
     def _call(self, arguments: Case) -> str:
         if self.exercise.result:  # the arguments are those of the chapter's block
@@ -293,15 +286,9 @@ class Grading:
         inside = any(each.filename == str(self.path) for each in traceback.extract_tb(error.__traceback__))
         if inside or not self.exercise.result or inspect.isclass(self.right) or not callable(self.learner):
             return None
-        value: Any = None
-
-        def call() -> None:
-            nonlocal value
-            value = plain(self._called(self.learner, copy.deepcopy(arguments)))
-
-        with printing():
-            if raised(call) is not None:
-                return None
+        value, failure, _ = attempt(lambda: plain(self._called(self.learner, copy.deepcopy(arguments))))
+        if failure is not None:
+            return None
         if value is None:
             return self._nothing()
         what = f"{self.exercise.function} returns {_kind(value)}"

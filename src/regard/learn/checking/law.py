@@ -20,7 +20,6 @@ from ...laws.call import Call
 from ...laws.conventions import Conventions
 from ...laws.forward import forward, meaning
 from ...laws.mistake import Mistake
-from ...sandbox.foreign import said
 
 LAWS = Conventions()
 
@@ -55,26 +54,25 @@ def result(step: str, call: Call, arguments: Arguments, like: np.ndarray) -> np.
 
 def call_of(case: dict[str, Any]) -> Call:
     """The call that a case means. Axes that it lacks have the size 1."""
+    scale, causal, lengths = case.get("scale"), case.get("causal", False), case.get("lengths")
+    rows, mask = case.get("rows", case.get("n")), case.get("mask")
     if "scores" in case:
-        q = _four(case["scores"])
+        q, scale = _four(case["scores"]), 1.0
         k = np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:2], q.shape[-1], q.shape[-1]))
-        return Call(q=q, k=k, v=k, scale=1.0)
-    if "rows" in case or "n" in case:
-        rows, keys = (case["rows"], case["keys"]) if "rows" in case else (case["n"], case["n"])
-        lengths = case.get("lengths")
+    elif rows is not None:
         entries = 1 if lengths is None else len(lengths)
-        q, k = np.ones((entries, 1, rows, 1)), np.ones((entries, 1, keys, 1))
-        return Call(q=q, k=k, v=k, causal=case.get("causal", True), lengths=lengths)
-    q, k = _four(case["q"]), _four(case["k"])
-    mask = case.get("mask")
+        q, k = np.ones((entries, 1, rows, 1)), np.ones((entries, 1, case.get("keys", rows), 1))
+        causal = case.get("causal", True)
+    else:
+        q, k = _four(case["q"]), _four(case["k"])
     return Call(
         q=q,
         k=k,
         v=_four(case["v"]) if "v" in case else k,
         mask=None if mask is None else _four(mask, bool),
-        causal=bool(case.get("causal", False)),
-        scale=case.get("scale"),
-        lengths=case.get("lengths"),
+        causal=bool(causal),
+        scale=scale,
+        lengths=lengths,
     )
 
 
@@ -141,15 +139,10 @@ class Failed:
     words: str
 
 
-def failed(error: BaseException) -> Failed:
-    """An error as a result that can be compared."""
-    return Failed(type(error).__name__, said(error))
-
-
-def raised(body: Callable[[], Any]) -> BaseException | None:
-    """The error that a learner's code raises, which may be anything."""
-    try:
-        body()
-    except BaseException as error:  # also SystemExit and KeyboardInterrupt, which are problems of the code too
-        return error
-    return None
+def attempt(body: Callable[[], Any], most: int = 0) -> tuple[Any, BaseException | None, str]:
+    """What a learner's code returns, the error that it raises, which may be anything, and what it prints."""
+    with printing(most) as printed:
+        try:
+            return body(), None, printed.getvalue()
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt, which are problems of the code too
+            return None, error, printed.getvalue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..chapter import Exercise
 from .check import Checked
@@ -37,6 +37,6 @@ def message(result: Checked, exercise: Exercise) -> Message:
     if not problem.mistakes or problem.kind == "tests":
         return found
     alike = f" (or {', '.join(problem.alike)}: no case tells them apart)" if problem.alike else ""
-    about = (("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix))
-    known = {"mistake": " and ".join(problem.mistakes), "alike": alike, "about": tuple(row for row in about if row[1])}
-    return Message(**{**vars(found), **known})
+    words = (("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix))
+    about = tuple(row for row in words if row[1])
+    return replace(found, mistake=" and ".join(problem.mistakes), alike=alike, about=about)

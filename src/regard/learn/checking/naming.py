@@ -11,7 +11,7 @@ import numpy as np
 
 from ...laws.arguments import Arguments
 from ...laws.catalog import CATALOG, of_name
-from ...laws.explain import Explanation, explain
+from ...laws.explain import explain
 from ...laws.forward import meaning
 from ...laws.mistake import Mistake
 from ...laws.observed import Observed
@@ -30,24 +30,22 @@ def explained(problem: Problem, grading: Grading) -> Problem:
     """The problem with the known mistakes that give the learner's results in all cases."""
     seen = _observed(grading)
     exercise = grading.exercise
-    if not any(
-        isinstance(each, Failed) or not agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()
-    ):
+    if all(agree(each, grading.wanted[at], grading.digits) for at, each in seen.items()):
         return problem  # all results are right: a law alone found what is wrong
-    matching = _by_chapter(grading, seen)
-    by_law = _by_law(grading, seen, pairs=not matching)
-    pair = () if by_law is None or len(by_law.mistakes) == 1 else tuple(each.name for each in by_law.mistakes)
-    if by_law is not None and not pair:
-        matching += [by_law.mistakes[0].name, *by_law.alike]
+    matching = [each.mistake for at, each in enumerate(exercise.wrong) if _does_the_same(grading, at, seen)]
+    names, alike = _by_law(grading, seen, pairs=not matching)
+    if len(names) == 1:
+        matching += [*names, *alike]
     matching = list(dict.fromkeys(matching))
     expected = {*exercise.mistakes, *(each.mistake for each in exercise.wrong)}
     matching = [name for name in matching if name in expected] or matching
-    if not matching and not pair:
+    mistakes = tuple(matching[:1]) or names
+    if not mistakes:
         return problem
-    named = [known_mistake(exercise, name) for name in (matching[:1] or pair)]
+    named = [known_mistake(exercise, name) for name in mistakes]
     return replace(
         problem,
-        mistakes=tuple(matching[:1]) or pair,
+        mistakes=mistakes,
         alike=tuple(matching[1:]),
         description="; and ".join(each.description for each in named),
         cause="; ".join(dict.fromkeys(each.cause for each in named)),
@@ -61,24 +59,17 @@ def known_mistake(exercise: Exercise, name: str) -> WrongAnswer:
         if wrong.mistake == name and wrong.cause:
             return wrong
     entry = of_name(name)
-    return WrongAnswer(name, 0, "", entry.description, entry.cause, entry.fix)
+    return WrongAnswer(name, "", entry.description, entry.cause, entry.fix)
 
 
 def _observed(grading: Grading) -> dict[int, Any]:
     """The learner's results of all cases that time allows; for cases that raise, the error."""
-    seen: dict[int, Any] = {}
+    seen = dict(grading.results)
     until = time.monotonic() + OBSERVING
     for number, arguments in enumerate(grading.cases):
-        if time.monotonic() > until:
-            break
-        known = number in grading.results
-        seen[number] = grading.results[number] if known else grading.outcome(grading.learner, arguments)
+        if number not in seen and time.monotonic() < until:
+            seen[number] = grading.outcome(grading.learner, arguments)
     return seen
-
-
-def _by_chapter(grading: Grading, seen: Seen) -> list[str]:
-    """The wrong answers of the chapter that do what the learner's code does."""
-    return [wrong.mistake for index, wrong in enumerate(grading.exercise.wrong) if _does_the_same(grading, index, seen)]
 
 
 def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
@@ -91,7 +82,7 @@ def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
         if isinstance(each, Failed) and isinstance(other, Failed):
             if each.kind != other.kind or (silent and each.words != other.words):
                 return False
-        elif isinstance(each, Failed) or isinstance(other, Failed) or not agree(other, each, grading.digits):
+        elif not agree(other, each, grading.digits):
             return False
     return bool(seen)
 
@@ -123,16 +114,18 @@ class ObservedCase(Observed):
         return agree(found.astype(self.right.dtype), self.actual, self.digits)
 
 
-def _by_law(grading: Grading, seen: Seen, pairs: bool) -> Explanation | None:
-    """The mistakes of the catalog that explain all results; those of the exercise are tried first."""
+def _by_law(grading: Grading, seen: Seen, pairs: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The mistakes of the catalog that together explain all results, those of the exercise are tried first, and the
+    others that give the same as a single one.
+    """
     if not grading.exercise.computes:
-        return None
+        return (), ()
     numbers = [*seen.values(), *(grading.wanted[number] for number in seen)]
     if not all(isinstance(each, np.ndarray) for each in numbers):
-        return None
+        return (), ()
     cases = [ObservedCase(grading, number, each) for number, each in seen.items()]
     listed = [of_name(name) for name in grading.exercise.mistakes]
     catalog = [*listed, *(each for each in CATALOG if each not in listed)]
     wrong = [each for each in cases if not each.is_right]
     first = explain(wrong, [each for each in cases if each.is_right], catalog=catalog, together=True, pairs=pairs)[0]
-    return first if first.mistakes else None
+    return tuple(each.name for each in first.mistakes), tuple(first.alike)

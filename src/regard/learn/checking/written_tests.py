@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...laws.catalog import of_name
-from ..chapter import Exercise
 from .grading import Grading
-from .law import KEPT, printing, raised
+from .law import attempt
 from .naming import known_mistake
 from .problem import Problem
 
@@ -21,9 +21,7 @@ class TestGrading(Grading):
 
     __test__ = False  # not a test of pytest's
 
-    def __init__(self, target: Exercise):
-        super().__init__(target)
-        self.tests: dict[str, Callable[[Any], None]] = {}
+    tests: dict[str, Callable[[Any], None]]
 
     def load(self, path: str) -> Problem | None:
         """Runs the learner's file, and finds its tests."""
@@ -39,9 +37,7 @@ class TestGrading(Grading):
     def right_answer(self) -> Problem | None:
         """Every test accepts the right answer."""
         for name, test in self.tests.items():
-            with printing(KEPT) as printed:
-                error = raised(lambda test=test: test(self.right))  # type: ignore[misc]
-            self.printed.append(printed.getvalue())
+            _, error = self.run(partial(test, self.right))
             if error is not None:
                 return replace(self.error(error, f"{name} rejects the right answer"), kind="tests")
         return None
@@ -50,14 +46,14 @@ class TestGrading(Grading):
         """Some test rejects each wrong answer."""
         answers = {name: self.mistaken(of_name(name)) for name in self.exercise.mistakes}
         answers |= {each.mistake: self.defined(each.code, each.mistake) for each in self.exercise.wrong}
-        accepted = [name for name, function in answers.items() if self._accepted(function)]
+        accepted = [
+            name
+            for name, function in answers.items()
+            if all(attempt(partial(test, function))[1] is None for test in self.tests.values())
+        ]
         if not accepted:
             return None
         words = [f"{name}: {known_mistake(self.exercise, name).description}" for name in accepted[:NAMED]]
         rest = [f"and {len(accepted) - NAMED} more"] if len(accepted) > NAMED else []
         what = f"your tests accept {len(accepted)} of {len(answers)} wrong answers"
         return replace(self.problem("tests", what, [*words, *rest]), mistakes=tuple(accepted))
-
-    def _accepted(self, function: Any) -> bool:
-        with printing():
-            return all(raised(lambda test=test: test(function)) is None for test in self.tests.values())  # type: ignore[misc]

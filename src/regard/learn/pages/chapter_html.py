@@ -6,12 +6,12 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from ..chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
-from ..forms import FORMS
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
+from ..forms import FORMS, code_lines, right_answer
+from ..running import Recorded
 from .prose import code, inline, prose
-from .recorded import Recorded
 
-OUTCOMES = ("It holds.", "It holds on a condition.", "It fails.")
+CHOICES = ("It holds.", "It holds on a condition.", "It fails.")
 BUTTONS = (
     '<p class="buttons"><button type="submit">Answer</button> '
     '<button type="button" class="skip">Show the answer</button></p><p class="unread" role="alert"></p>'
@@ -21,12 +21,9 @@ Results = Mapping[tuple[int, str], Recorded]  # what was recorded; empty where t
 
 def body(chapter: Chapter, results: Results) -> str:
     """The elements of all parts."""
-    return "\n".join(_part(chapter, part, results) for part in chapter.parts if not _only_title(part))
-
-
-def _only_title(part: Part) -> bool:
-    """Whether a text has nothing but the title of the chapter, which the page has above."""
-    return isinstance(part, Text) and not prose(part.text).strip()
+    # A text that has nothing but the title of the chapter is left out: the page has it above.
+    empty = [part for part in chapter.parts if isinstance(part, Text) and not prose(part.text).strip()]
+    return "\n".join(_part(chapter, part, results) for part in chapter.parts if part not in empty)
 
 
 def data(chapter: Chapter, results: Results) -> dict[str, Any]:
@@ -38,7 +35,7 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
         "exercises": {part.name: {"hints": len(part.hints)} for part in chapter.exercises},
         "claims": {part.name: {"outcome": part.outcome} for part in chapter.claims},
         "visuals": {
-            part.name: {"kind": part.kind, "data": _recorded(chapter, part.name, results).data}
+            part.name: {"kind": part.kind, "data": result_of(chapter, part.name, results).data}
             for part in chapter.parts
             if isinstance(part, Visual)
         },
@@ -47,10 +44,8 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
 
 def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
     """A question as the script judges it."""
-    form = FORMS[question.form]
     fields = {name: _plain(value) for name, value in question.fields.items()}
-    shown = form.shown(question.fields)
-    return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": shown}
+    return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": right_answer(question)}
 
 
 def _plain(value: Any) -> Any:
@@ -63,23 +58,25 @@ def _plain(value: Any) -> Any:
 
 
 def _part(chapter: Chapter, part: Part, results: Results) -> str:
+    found = result_of(chapter, part.name, results)
     match part:
         case Text():
             kind, inner = "text", prose(part.text)
         case Question():
-            kind, inner = "question predict" if part.predicts else "question", _question(chapter, part, results)
+            kind, inner = "question predict" if part.predicts else "question", _question(part, found)
         case Reveal():
-            kind, inner = "reveal", code_and_output(part, _recorded(chapter, part.name, results))
+            kind, inner = "reveal", code_and_output(part, found)
         case Claim():
-            kind, inner = "claim", _claim(chapter, part, results)
+            kind, inner = "claim", _claim(part, found)
         case Exercise():
             kind, inner = "exercise", _exercise(chapter, part)
         case Visual():
-            kind, inner = "figure", _visual(chapter, part, results)
+            kind, inner = "figure", figure(part, found)
     return f'<section class="part {kind}" id="{part.name}">\n{inner}\n</section>'
 
 
-def _recorded(chapter: Chapter, name: str, results: Results) -> Recorded:
+def result_of(chapter: Chapter, name: str, results: Results) -> Recorded:
+    """What a block gave; nothing where it is not known."""
     return results.get((chapter.number, name), Recorded())
 
 
@@ -96,29 +93,32 @@ def printed(found: Recorded) -> str:
     return f'<pre class="output" tabindex="0"><samp>{html.escape(found.text.rstrip(), quote=False)}</samp></pre>'
 
 
-def _question(chapter: Chapter, question: Question, results: Results) -> str:
-    title = "Predict" if question.predicts else "Question"
-    shown = FORMS[question.form].shown(question.fields)
-    answer = f'<p class="fact">The answer is {html.escape(shown)}.</p>' + prose(question.fields.get("right", ""))
-    ran = code_and_output(question.reveal, _recorded(chapter, question.name, results)) if question.reveal else ""
-    return (
-        f'<form autocomplete="off"><h3 id="{question.name}-title">{title}</h3>\n{prose(question.ask)}\n'
-        f"{_asked(question, question.name)}\n{BUTTONS}</form>\n"
-        f'<div class="judged" role="status"></div>\n<div class="answer">{ran}\n{answer}</div>'
-    )
+def _question(question: Question, found: Recorded) -> str:
+    ran = code_and_output(question.reveal, found) if question.reveal else ""
+    return _form(question, question.name, f'<h3 id="{question.name}-title">{question.title}</h3>', ran)
+
+
+def answer(question: Question, style: str) -> str:
+    """The right answer, and why it is."""
+    right = prose(question.fields.get("right", ""))
+    return f'<p class="{style}">The answer is {html.escape(right_answer(question))}.</p>{right}'
 
 
 def again(chapter: Chapter, question: Question) -> str:
     """A question that comes back in a later chapter, without the code that answers it."""
     name = f"again-{chapter.number}-{question.name}"
-    shown = FORMS[question.form].shown(question.fields)
-    answer = f'<p class="fact">The answer is {html.escape(shown)}.</p>' + prose(question.fields.get("right", ""))
+    form = _form(question, name, f'<h2 id="{name}-title">Again, from chapter {chapter.number}</h2>', "")
     return (
         f'<section class="part question again" id="{name}" data-key="{key_of(chapter, question)}" hidden>\n'
-        f'<form autocomplete="off">'
-        f'<h2 id="{name}-title">Again, from chapter {chapter.number}</h2>\n'
-        f"{prose(question.ask)}\n{_asked(question, name)}\n{BUTTONS}</form>\n"
-        f'<div class="judged" role="status"></div>\n<div class="answer">{answer}</div></section>'
+        f"{form}</section>"
+    )
+
+
+def _form(question: Question, name: str, heading: str, ran: str) -> str:
+    """A question with its answer. name: unique in the page · ran: the code that answers it, and what it printed"""
+    return (
+        f'<form autocomplete="off">{heading}\n{prose(question.ask)}\n{_asked(question, name)}\n{BUTTONS}</form>\n'
+        f'<div class="judged" role="status"></div>\n<div class="answer">{ran}\n{answer(question, "fact")}</div>'
     )
 
 
@@ -158,25 +158,24 @@ def _asked(question: Question, name: str) -> str:
             rows = "\n".join(
                 f'<label><input type="radio" name="{name}" value="{at}" aria-label="line {at}">'
                 f"<code>{html.escape(line)}</code></label>"
-                for at, line in enumerate(fields["code"].strip("\n").splitlines(), 1)
+                for at, line in enumerate(code_lines(fields), 1)
             )
             return f'<fieldset class="lines" tabindex="0"><legend class="unseen">Lines</legend>{rows}</fieldset>'
     how = html.escape(FORMS[question.form].how(fields))
     return f'<label>{how[0].upper() + how[1:]}: <input type="text" class="typed" spellcheck="false"></label>'
 
 
-def _claim(chapter: Chapter, claim: Claim, results: Results) -> str:
+def _claim(claim: Claim, found: Recorded) -> str:
     source = f' <span class="source">({html.escape(claim.source)})</span>' if claim.source else ""
-    words = {"holds": "It holds.", "holds if": f"It holds if {claim.condition}.", "fails": "It fails."}
-    choices = "\n".join(f'<button type="button" value="{name}">{text}</button>' for name, text in zip(words, OUTCOMES))
-    program = claim.code.split('"""', 2)[-1].strip("\n")
-    found = _recorded(chapter, claim.name, results)
+    choices = "\n".join(
+        f'<button type="button" value="{name}">{text}</button>' for name, text in zip(OUTCOMES, CHOICES)
+    )
     return (
         f'<h3 id="{claim.name}-title">Claim</h3>\n<blockquote>{prose(claim.statement)}</blockquote>{source}\n'
         f'<p class="buttons" role="group" aria-label="Is it true?">{choices}</p>\n'
         f'<div class="judged" role="status"></div>\n'
-        f'<div class="answer"><p><strong>{inline(words[claim.outcome])}</strong></p>'
-        f"{code(program)}\n{printed(found)}</div>"
+        f'<div class="answer"><p><strong>{inline(f"It {claim.conclusion(claim.outcome)}.")}</strong></p>'
+        f"{code(claim.program)}\n{printed(found)}</div>"
     )
 
 
@@ -198,11 +197,13 @@ def _exercise(chapter: Chapter, exercise: Exercise) -> str:
     )
 
 
-def _visual(chapter: Chapter, visual: Visual, results: Results) -> str:
-    missing = _recorded(chapter, visual.name, results).missing
-    if missing:
+def figure(visual: Visual, found: Recorded) -> str:
+    """A visual, which the script draws."""
+    missing = ""
+    if found.missing:
         missing = (
-            f'<p class="note">It is not drawn, because it needs a package: <code>{html.escape(missing)}</code></p>'
+            f'<p class="note">It is not drawn, because it needs a package: '
+            f"<code>{html.escape(found.missing)}</code></p>"
         )
     return (
         f'<figure class="visual" data-visual="{visual.name}"><figcaption>{inline(visual.caption)}</figcaption>'

@@ -95,13 +95,17 @@ def _balanced(text: str) -> bool:
 
 def _grid_of_lines(lines: list[list[Piece]]) -> list[list[Cell]]:
     """The lines as rows of equally many cells."""
-    starts = sorted({piece.at for line in lines for at, piece in enumerate(line) if at or not _indented(piece, lines)})
-    columns = [max(start for start in starts if start <= max(piece.at, starts[0])) for line in lines for piece in line]
-    placed = list(zip(columns, (piece for line in lines for piece in line)))
-    split = {
-        start for start in starts if _split([piece for column, piece in placed if column == start], start == starts[0])
-    }
-    return [[cell for start in starts for cell in _cells(line, start, start in split, placed)] for line in lines]
+    starts = sorted(
+        {piece.at for line in lines for at, piece in enumerate(line) if at or not _indented(piece, lines)}
+    ) or [0]
+    rows = [
+        {max(start for start in starts if start <= max(piece.at, starts[0])): piece for piece in line} for line in lines
+    ]
+    split = {start for start in starts if _split([row[start] for row in rows if start in row], start == starts[0])}
+    return [
+        [cell for start in starts for cell in _cells(row.get(start), line[0].line, start, start in split)]
+        for row, line in zip(rows, lines)
+    ]
 
 
 def _indented(piece: Piece, lines: list[list[Piece]]) -> bool:
@@ -115,11 +119,10 @@ def _split(pieces: list[Piece], leftmost: bool) -> bool:
     return len(pieces) > 1 and count >= (1 if leftmost else 2)
 
 
-def _cells(line: list[Piece], start: int, split: bool, placed: list[tuple[int, Piece]]) -> list[Cell]:
-    piece = next((each for column, each in placed if column == start and each in line), None)
-    number = line[0].line
+def _cells(piece: Piece | None, number: int, start: int, split: bool) -> list[Cell]:
+    """The cells of a column in one line, which may have nothing there."""
     if not split:
-        return [Cell(piece.text if piece else "", number, "only")]
+        return [Cell(piece.text if piece else "", number)]
     if piece is None:
         return [Cell("", number, "left"), Cell("", number, "right")]
     if piece.sides is not None:
@@ -284,10 +287,7 @@ class _Reader:
             case "number", text:
                 item = Item("factor", f"<mn>{text}</mn>", token.spaced)
             case "word", text:
-                kind = ' class="italic"' if len(text) == 1 else ' class="name"'
-                item = Item(
-                    "word" if text not in UNDER else "factor", f"<mi{kind}>{text}</mi>", token.spaced, text=text
-                )
+                item = Item("factor" if text in UNDER else "word", _name(text), token.spaced, text=text)
             case "quoted", text:
                 item = Item("factor", f'<mi class="prose">{html.escape(text, quote=False)}</mi>', token.spaced)
             case "sign", "√":
@@ -316,27 +316,22 @@ class _Reader:
 
     def group(self, token: Token) -> Item:
         """What is between brackets, which were opened by a token."""
-        end = OPENING[token.text]
-        inner = self.items(end)
-        if self.next is None or self.next.text != end:
-            raise self.wrong(f"{token.text} is not closed", f"{end} after it", f"write {end}")
-        self.take()
+        inner = self.closed(token.text, empty=True)
         bare = _row(inner)
         fence = ' stretchy="true"' if "<mfrac>" in bare or "largeop" in bare else ' stretchy="false"'
-        left, right = (f'<mo{fence} lspace="0" rspace="0">{each}</mo>' for each in (token.text, end))
+        left, right = (f'<mo{fence} lspace="0" rspace="0">{each}</mo>' for each in (token.text, OPENING[token.text]))
         return Item("factor", f"<mrow>{left}{bare}{right}</mrow>", token.spaced, bare if token.text == "(" else "")
 
     def scripted(self, item: Item, under: bool, named: bool) -> Item:
         """A factor with what follows directly: subscripts, superscripts, indices, and arguments of a name."""
         below: list[str] = []
         above = ""
-        arguments = ""
         while (token := self.next) is not None and not token.spaced:
-            if token.text == "(" and named and not arguments:
+            if token.text == "(" and named:
                 item = Item("factor", _scripts(item.made, below, above, under), item.spaced)
                 below, above = [], ""
-                arguments = self.group(self.take()).made
-                item.made = f"<mrow>{item.made}<mo>&#x2061;</mo>{arguments}</mrow>"
+                item.made = f"<mrow>{item.made}<mo>&#x2061;</mo>{self.group(self.take()).made}</mrow>"
+                named = False
             elif token.text == "[" and token.kind == "sign":
                 self.take()
                 below.append(_row(self.closed("[")))
@@ -357,12 +352,13 @@ class _Reader:
             return item
         return Item("factor", _scripts(item.made, below, above, under), item.spaced)
 
-    def closed(self, opening: str) -> list[Item]:
-        """What is between a bracket that was taken and the one that closes it."""
+    def closed(self, opening: str, empty: bool = False) -> list[Item]:
+        """What is between a bracket that was taken and the one that closes it. empty: whether it may be nothing"""
         end = OPENING[opening]
         inner = self.items(end)
-        if not inner or self.next is None or self.next.text != end:
-            raise self.wrong(f"{opening} is empty, or not closed", f"{opening}…{end}", f"write {end}")
+        if self.next is None or self.next.text != end or not (inner or empty):
+            what = "is not closed" if empty else "is empty, or not closed"
+            raise self.wrong(f"{opening} {what}", f"{opening}…{end}", f"write {end}")
         self.take()
         return inner
 
@@ -375,11 +371,15 @@ class _Reader:
                 return _row(self.closed(token.text))
             if token.kind in ("word", "number") or token.text in ("∞",):
                 self.take()
-                kind = "italic" if len(token.text) == 1 else "name"
-                return f"<mn>{token.text}</mn>" if token.kind == "number" else f'<mi class="{kind}">{token.text}</mi>'
+                return f"<mn>{token.text}</mn>" if token.kind == "number" else _name(token.text)
         raise self.wrong(
             f"{sign} has nothing behind it", f"a{sign}b, a{sign}2, a{sign}{{b − 1}}", "write it without a space"
         )
+
+
+def _name(text: str) -> str:
+    """A name: one character is italic."""
+    return f'<mi class="{"italic" if len(text) == 1 else "name"}">{text}</mi>'
 
 
 def _ends(item: Item) -> bool:
@@ -402,9 +402,9 @@ def _scripts(base: str, below: list[str], above: str, under: bool) -> str:
     """A base with its scripts; several indices are separated by commas."""
     comma = '<mo separator="true" lspace="0" rspace="0.1em">,</mo>'
     parts = [_one(base), *([_one(comma.join(below))] if below else []), *([_one(above)] if above else [])]
-    sides = ("munder", "mover", "munderover") if under else ("msub", "msup", "msubsup")
-    name = sides[2] if below and above else sides[0] if below else sides[1] if above else ""
-    return f"<{name}>{''.join(parts)}</{name}>" if name else base
+    lower, upper = ("under", "over") if under else ("sub", "sup")
+    name = "m" + (lower if below else "") + (upper if above else "")
+    return f"<{name}>{''.join(parts)}</{name}>" if below or above else base
 
 
 def _row(items: list[Item]) -> str:

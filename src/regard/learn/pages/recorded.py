@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import Any
 
-from ..chapter import Chapter, Claim, Part, Question, Reveal, Visual
-from ..running import installed, outcome, reveal, visual_data
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What one block gave.
-
-    text: what it printed · outcome: of a claim · data: of a visual · missing: how to install what it needs, if that was
-    not there; then nothing was run
-    """
-
-    text: str = ""
-    outcome: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
-    missing: str = ""
+from ..chapter import Chapter
+from ..running import Recorded, run, runnable
 
 
 def record(chapters: Sequence[Chapter], workers: int = 2) -> dict[tuple[int, str], Recorded]:
@@ -32,28 +16,3 @@ def record(chapters: Sequence[Chapter], workers: int = 2) -> dict[tuple[int, str
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         found = pool.map(run, [block for _, block in blocks])
         return {(number, block.name): each for (number, block), each in zip(blocks, found)}
-
-
-def runnable(chapter: Chapter) -> Iterator[Reveal | Claim | Visual]:
-    """The blocks of a chapter that run; the reveal of a question has the question's name."""
-    part: Part
-    for part in chapter.parts:
-        match part:
-            case Question(reveal=Reveal() as shown):
-                yield shown
-            case Reveal() | Claim() | Visual():
-                yield part
-
-
-def run(block: Reveal | Claim | Visual) -> Recorded:
-    """Runs one block."""
-    missing = installed(block.needs)
-    if missing:
-        return Recorded(missing=missing)
-    match block:
-        case Reveal():
-            return Recorded(text=reveal(block).text)
-        case Claim():
-            found = outcome(block)
-            return Recorded(text=found.text, outcome=found.outcome)
-    return Recorded(data=visual_data(block))

@@ -35,7 +35,7 @@ def page(title: str, main: str, data: Mapping[str, Any], *, top: str = "", serve
         "main": main,
         "data": json_for_html(dict(data) | {"served": served}),
     }
-    return filled(_part("page.html"), parts)
+    return filled(web_file("page.html"), parts)
 
 
 def policy(served: bool) -> str:
@@ -47,19 +47,20 @@ def policy(served: bool) -> str:
     )
 
 
-def _part(name: str) -> str:
+def web_file(name: str) -> str:
+    """A template, script or style of the pages."""
     return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
 
 
 @functools.cache
 def _script() -> str:
-    own = (stripped(_part(f"{name}.js")) for name in SCRIPTS)
+    own = (stripped(web_file(f"{name}.js")) for name in SCRIPTS)
     return "\n".join(['"use strict";', visuals.script(visuals.KINDS, also=("make",)), *own])
 
 
 @functools.cache
 def _style() -> str:
-    return "\n".join([*(stripped(_part(f"{name}.css")) for name in STYLES), visuals.style(visuals.KINDS)])
+    return "\n".join([*(stripped(web_file(f"{name}.css")) for name in STYLES), visuals.style(visuals.KINDS)])
 
 
 FILES = {"course.js": _script, "course.css": _style}  # what every page of a site loads
@@ -71,7 +72,7 @@ def contents(chapters: Sequence[Chapter]) -> str:
         f'<li data-chapter="{each.number}" data-questions="{len(each.questions)}" '
         f'data-exercises="{len(each.exercises)}">'
         f'<a href="{each.path.stem}.html">{each.number}. {html.escape(each.title)}</a> '
-        f'<span class="soft">{" + ".join(map(str, each.minutes))} minutes</span> <span class="done"></span></li>'
+        f'<span class="soft">{each.time} minutes</span> <span class="done"></span></li>'
         for each in chapters
     )
     return (
@@ -119,12 +120,11 @@ def chapter_page(
     before = chapters[at - 1] if at else None
     after = chapters[at + 1] if at + 1 < len(chapters) else None
     earlier = _earlier(chapter, chapters)
-    minutes = " + ".join(map(str, chapter.minutes))
     returning = "\n".join(again(each, question) for each, question in earlier)
     turn = _turn(before, after, "Next chapter")
     main = (
         f"<h1>{chapter.number}. {html.escape(chapter.title)}</h1>\n"
-        f'<p class="soft">About {minutes} minutes.</p>\n{returning}\n{body(chapter, results)}\n{turn}'
+        f'<p class="soft">About {chapter.time} minutes.</p>\n{returning}\n{body(chapter, results)}\n{turn}'
     )
     come_back = {key_of(each, question): question_data(each, question) for each, question in earlier}
     following = None if after is None else after.number

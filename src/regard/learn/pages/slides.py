@@ -6,28 +6,26 @@ between them is in the notes.
 
 from __future__ import annotations
 
-import functools
 import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from ...common.files.output import check_output, replacing
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
-from ..export import given, whys
-from ..forms import FORMS
-from .chapter_html import Results, code_and_output, printed
+from ..forms import given, whys
+from ..running import Recorded
+from .chapter_html import Results, answer, code_and_output, data, figure, printed, result_of
 from .prose import code, inline, prose
-from .recorded import Recorded, record
+from .recorded import record
+from .site import web_file
 
 HEADING = re.compile(r"^## +(.*)$", re.M)
 FORMULAS = re.compile(r"^```math\n.*?^```$", re.M | re.S)
 MARK = '<meta name="generator" content="regard slides">'
-OUTCOMES = {"holds": "It holds.", "holds if": "It holds if {}.", "fails": "It fails."}
 
 
 @dataclass
@@ -60,10 +58,10 @@ def write_slides(chapter: Chapter, out: Path | None = None) -> Path:
 
 def slides_page(chapter: Chapter, results: Results) -> str:
     """The page of a chapter's slides, which needs no other file."""
-    shown = [part for part in chapter.parts if isinstance(part, Visual)]
-    drawn = {each.name: {"kind": each.kind, "data": _recorded(chapter, each.name, results).data} for each in shown}
-    kinds = frozenset(each.kind for each in shown)
-    script, style = _script(kinds), _style(kinds)
+    drawn = data(chapter, results)["visuals"]
+    kinds = frozenset(each["kind"] for each in drawn.values())
+    script = visuals.script(kinds) + "\n" + stripped(web_file("slides.js"))
+    style = "\n".join([stripped(web_file("course.css")), visuals.style(kinds), stripped(web_file("slides.css"))])
     policy = (
         f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; img-src data:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
@@ -78,16 +76,15 @@ def slides_page(chapter: Chapter, results: Results) -> str:
         "slides": "\n".join(_slide(each, number, len(found)) for number, each in enumerate(found, 1)),
         "data": json_for_html({"visuals": {name: each for name, each in drawn.items() if each["data"]}}),
     }
-    return filled(_part("slides.html"), parts)
+    return filled(web_file("slides.html"), parts)
 
 
 def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
     """The slides of a chapter in order."""
-    minutes = " + ".join(map(str, chapter.minutes))
-    yield Slide(f"Chapter {chapter.number}", chapter.title, f'<p class="soft">About {minutes} minutes</p>')
+    yield Slide(f"Chapter {chapter.number}", chapter.title, f'<p class="soft">About {chapter.time} minutes</p>')
     heading, said, formulas = chapter.title, "", ""
     for part in chapter.parts:
-        found = _recorded(chapter, part.name, results)
+        found = result_of(chapter, part.name, results)
         match part:
             case Text():
                 titles = HEADING.findall(part.text)
@@ -103,7 +100,7 @@ def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
             case Claim():
                 slide = _claim(part, found)
             case Visual():
-                slide = _visual(part, found)
+                slide = Slide("Try it", "", figure(part, found))
             case _:
                 continue
         slide.heading = heading
@@ -115,34 +112,26 @@ def slides(chapter: Chapter, results: Results) -> Iterator[Slide]:
 
 
 def _question(question: Question, found: Recorded) -> Slide:
-    shown = FORMS[question.form].shown(question.fields)
-    answer = f'<p class="outcome">The answer is {html.escape(shown)}.</p>{prose(question.fields.get("right", ""))}'
     steps = [code_and_output(question.reveal, found)] if question.reveal else []
     others = "".join(f"<li>{inline(each)}</li>" for each in whys(question))
     notes = f"<h3>Other answers</h3><ul>{others}</ul>" if others else ""
-    kind = "Predict" if question.predicts else "Question"
-    return Slide(kind, "", f"{prose(question.ask)}{prose(given(question))}", [*steps, answer], notes)
+    return Slide(
+        question.title,
+        "",
+        f"{prose(question.ask)}{prose(given(question))}",
+        [*steps, answer(question, "outcome")],
+        notes,
+    )
 
 
 def _claim(claim: Claim, found: Recorded) -> Slide:
     source = f'<p class="soft">{html.escape(claim.source)}</p>' if claim.source else ""
-    outcome = f'<p class="outcome">{inline(OUTCOMES[claim.outcome].format(claim.condition))}</p>'
-    program = claim.code.split('"""', 2)[-1].strip("\n")
+    outcome = f'<p class="outcome">{inline(f"It {claim.conclusion(claim.outcome)}.")}</p>'
     return Slide(
         "Is it true?",
         "",
         f"<blockquote>{prose(claim.statement)}</blockquote>{source}",
-        [f"{code(program)}\n{printed(found)}", outcome],
-    )
-
-
-def _visual(visual: Visual, found: Recorded) -> Slide:
-    missing = f"<p>It is not drawn, because it needs a package: <code>{html.escape(found.missing)}</code></p>"
-    return Slide(
-        "Try it",
-        "",
-        f'<figure class="visual" data-visual="{visual.name}"><figcaption>{inline(visual.caption)}</figcaption>'
-        f"{missing if found.missing else ''}<div></div></figure>",
+        [f"{code(claim.program)}\n{printed(found)}", outcome],
     )
 
 
@@ -162,21 +151,3 @@ def _slide(slide: Slide, number: int, count: int) -> str:
         f'<aside class="notes" aria-label="Speaker notes of slide {number}">{notes}</aside>\n'
         f'<p class="page" aria-hidden="true">{number} / {count}</p></section>'
     )
-
-
-def _recorded(chapter: Chapter, name: str, results: Results) -> Recorded:
-    return results.get((chapter.number, name), Recorded())
-
-
-def _part(name: str) -> str:
-    return files(__package__).joinpath("web", name).read_text(encoding="utf-8")
-
-
-@functools.cache
-def _script(kinds: frozenset[str]) -> str:
-    return visuals.script(kinds) + "\n" + stripped(_part("slides.js"))
-
-
-@functools.cache
-def _style(kinds: frozenset[str]) -> str:
-    return "\n".join([stripped(_part("course.css")), visuals.style(kinds), stripped(_part("slides.css"))])

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.common.web import visuals
-from regard.learn.running import installed, visual_data
+from regard.learn.running import installed, run
 from regard.learn.source import chapters
 from tests.common.web.visuals.test_training import DATA
 from tests.support.axe import violations
@@ -32,7 +32,7 @@ def data(kind):
     visual = next(part for chapter in chapters() for part in chapter.parts if getattr(part, "kind", "") == kind)
     if missing := installed(visual.needs):
         pytest.skip(missing)
-    return visual_data(visual)
+    return run(visual).data
 
 
 @pytest.mark.one_in(2)

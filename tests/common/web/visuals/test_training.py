@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from regard.learn.running import installed, visual_data
+from regard.learn.running import installed, run
 from regard.learn.source import chapters
 
 RANDOM = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def test_the_head_of_chapter_15_really_forms():
     (visual,) = [part for chapter in chapters() for part in chapter.parts if getattr(part, "kind", "") == "training"]
     if missing := installed(visual.needs):
         pytest.skip(missing)
-    data = visual_data(visual)
+    data = run(visual).data
     weights, losses = np.array(data["weights"]), data["losses"]
     first, *_, last = weights[:, range(8), data["right"]].mean(1)
     np.testing.assert_allclose(weights.sum(-1), 1, atol=5e-4)

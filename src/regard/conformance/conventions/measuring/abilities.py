@@ -40,8 +40,8 @@ def _error_with_a_mask(probe: Probe) -> str:
     """Why a call with a mask raises; "" if it runs, or no call with one does."""
     if not probe.has("mask") or "mask" in probe.unmeasured:
         return ""
-    sizes = probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
-    shape = resized(probe.adapter.mask_shapes[0], *(sizes[axis] for axis in "BHQK"))
+    sizes = probe.mask_sizes
+    shape = resized(probe.adapter.mask_shapes[0], sizes)
     mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
     answer = probe.ask(probe.call(sizes, mask=mask))
     return answer.words if answer is not None and answer.status == "raised" else ""

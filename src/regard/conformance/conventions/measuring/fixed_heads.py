@@ -6,7 +6,6 @@ Only with the right number of heads are these the rows of v.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,13 +26,9 @@ def with_fixed_heads(probe: Probe, adapter: Adapter) -> Adapter:
         return adapter
     if adapter.heads not in (None, 1) or {"layout", "heads"} & set(adapter.declared):
         return adapter
-    found = next((each for each in _tried(adapter) if _takes_largest(probe, each)), adapter)
-    return found if (found.heads or 1) > 1 else adapter
-
-
-def _tried(adapter: Adapter) -> Iterator[Adapter]:
-    for heads in NUMBERS:
-        yield replace(adapter, layout="BSD", heads=heads, groups="none")
+    tried = (replace(adapter, layout="BSD", heads=heads, groups="none") for heads in NUMBERS)
+    first = next((each for each in tried if _takes_largest(probe, each)), adapter)
+    return first if (first.heads or 1) > 1 else adapter
 
 
 def _takes_largest(probe: Probe, adapter: Adapter) -> bool:

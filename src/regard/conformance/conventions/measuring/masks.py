@@ -61,14 +61,9 @@ def _shapes(probe: Probe) -> list[str]:
     return list(found.values())
 
 
-def _mask_sizes(probe: Probe) -> dict[str, int]:
-    """Sizes of calls with masks; rows of several entries have none in common."""
-    return probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
-
-
 def _pattern(probe: Probe, axes: str) -> np.ndarray:
     """A mask (B or 1, H or 1, Q or 1, K) in which every row attends to some keys and not to others, key 0 in turns."""
-    sizes = _mask_sizes(probe)
+    sizes = probe.mask_sizes
     shape = tuple(sizes[axis] if axis in axes else 1 for axis in "BHQK")
     return np.add.outer(np.arange(np.prod(shape[:3])) * 3, np.arange(shape[3])).reshape(shape) % 7 % 3 == 0
 
@@ -77,7 +72,7 @@ def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, 
     """The mask, what the rows attended to, and where that is decided; nothing if the call does not run."""
     adapter = replace(probe.adapter, mask=polarity, mask_shapes=(axes,))
     mask = _pattern(probe, axes)
-    sizes = _mask_sizes(probe)
+    sizes = probe.mask_sizes
     seen = probe.attended(sizes, adapter, mask=mask)
     if seen is not None:
         yield np.broadcast_to(mask, seen.shape), seen, np.broadcast_to(base_pattern(adapter, sizes), seen.shape)
@@ -109,7 +104,7 @@ def measure_shapes_of_bias(probe: Probe) -> None:
 def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
     """Whether a bias of such a shape, passed to a parameter, is added to the scores."""
     adapter = replace(probe.adapter, mask_shapes=(axes,), parameters={**probe.adapter.parameters, "bias": name})
-    sizes = _mask_sizes(probe)
+    sizes = probe.mask_sizes
     bias = np.where(_pattern(probe, axes), 1.0, 0.0).astype(dtype_of(probe.dtype))
     weights = probe.weights(sizes, adapter, bias=bias)
     if weights is None:
@@ -130,7 +125,7 @@ def measure_bias(probe: Probe) -> None:
 
 def measure_empty_rows(probe: Probe) -> None:
     """What a row gives that may attend to nothing."""
-    adapter, sizes = probe.adapter, _mask_sizes(probe)
+    adapter, sizes = probe.adapter, probe.mask_sizes
     rng = np.random.default_rng(7)
     case = _empty_row(probe, sizes)
     if case is None:

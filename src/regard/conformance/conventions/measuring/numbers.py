@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +53,8 @@ def _fits(probe: Probe, sizes: dict[str, int]) -> bool:
 def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     """The number that multiplies q·k, from the weights of scores that are known; None if no number explains them."""
     sizes = sizes_for(sizes, probe.adapter)
-    depth = sizes["D"]
     steps = np.linspace(-1, 1, sizes["K"])
-    q = np.zeros((sizes["B"], sizes["H"], sizes["Q"], depth))
-    k = np.zeros((sizes["B"], sizes["G"], sizes["K"], depth))
-    q[..., 0], k[..., 0] = 1, steps
-    weights = probe.weights(sizes, q=q, k=k)
+    weights = probe.weights(sizes, **_with_products(sizes, steps))
     if weights is None:
         return None
     attended = np.broadcast_to(base_pattern(probe.adapter, sizes), weights.shape)
@@ -71,6 +68,14 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     scale, base = np.polyfit(own, scores, 1)
     explained = np.abs(scale * own + base - scores).max() < 50 * _unit(probe)
     return float(scale) if explained and scale > SMALLEST else None
+
+
+def _with_products(sizes: dict[str, int], products: np.ndarray) -> dict[str, Any]:
+    """q and k of which each row has the same products with the keys."""
+    B, H, G, Q, K, D = (sizes[axis] for axis in "BHGQKD")
+    q, k = np.zeros((B, H, Q, D)), np.zeros((B, G, K, D))
+    q[..., 0], k[..., 0] = 1, products
+    return {"q": q, "k": k}
 
 
 def _unit(probe: Probe) -> float:
@@ -142,10 +147,7 @@ def _ignores_scale(probe: Probe) -> bool:
     """Whether lse is that of q·k, not of scale · q·k."""
     sizes = probe.sizes
     steps = np.linspace(-3, 3, sizes["K"])
-    q = np.zeros((sizes["B"], sizes["H"], sizes["Q"], sizes["D"]))
-    k = np.zeros((sizes["B"], sizes["G"], sizes["K"], sizes["D"]))
-    q[..., 0], k[..., 0] = 1, steps
-    answer = probe.ask(probe.call(q=q, k=k), replace(probe.adapter, lse="natural"))
+    answer = probe.ask(probe.call(**_with_products(sizes, steps)), replace(probe.adapter, lse="natural"))
     if answer is None or answer.lse is None:
         return False
     powers = base_powers(probe.adapter, sizes)
@@ -161,7 +163,7 @@ def measure_softcap(probe: Probe) -> None:
     """Whether the bias is added to capped scores, or capped with them."""
     if not (probe.has("softcap") and probe.has("bias")):
         return
-    sizes = probe.sizes | ({"B": 1} if probe.adapter.layout == "THD" else {})
+    sizes = probe.mask_sizes
     bias = np.linspace(-2, 2, sizes["K"]).reshape(1, 1, 1, -1)
     weights = probe.weights(sizes, bias=bias.astype(probe.call(sizes).dtype), softcap=1.0)
     if weights is None:

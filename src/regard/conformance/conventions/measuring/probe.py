@@ -48,12 +48,17 @@ def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
     return found
 
 
+def start_of(adapter: Adapter, sizes: Mapping[str, int]) -> int:
+    """The position of the first row among the keys."""
+    return 0 if adapter.causal == "top-left" else sizes["K"] - sizes["Q"]
+
+
 def base_pattern(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
     """Which keys each row attends to without any argument, (Q, K)."""
     Q, K = sizes["Q"], sizes["K"]
     if "causal" not in adapter.always:
         return np.ones((Q, K), bool)
-    return np.tri(Q, K, 0 if adapter.causal == "top-left" else K - Q, dtype=bool)
+    return np.tri(Q, K, start_of(adapter, sizes), dtype=bool)
 
 
 def base_scores(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
@@ -61,7 +66,7 @@ def base_scores(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
     H, Q, K = (sizes[axis] for axis in "HQK")
     if "alibi" not in adapter.always:
         return np.zeros((H, Q, K))
-    distances = np.arange(K) - np.arange(Q)[:, None] - (0 if adapter.causal == "top-left" else K - Q)
+    distances = np.arange(K) - np.arange(Q)[:, None] - start_of(adapter, sizes)
     return -alibi_slopes(H).astype(np.float64)[:, None, None] * abs(distances)
 
 
@@ -88,7 +93,6 @@ class Probe:
     unmeasured: dict[str, str] = field(default_factory=dict)
     failing_dtypes: dict[str, str] = field(default_factory=dict)
     failures: int = 0
-    calls: int = 0
     ended: bool = False
     started: float = field(default_factory=lambda: now())
 
@@ -101,6 +105,11 @@ class Probe:
         """Keeps why a field is not measured."""
         self.unmeasured.setdefault(name, why)
 
+    @property
+    def mask_sizes(self) -> dict[str, int]:
+        """Sizes of calls with masks or biases; rows of several entries have none in common."""
+        return self.sizes | ({"B": 1} if self.adapter.layout == "THD" else {})
+
     def has(self, role: str) -> bool:
         """Whether the function has a parameter for a role."""
         return role in self.adapter.parameters
@@ -110,7 +119,6 @@ class Probe:
         self.ended = self.ended or self.failures >= FAILURES or now() - self.started > SECONDS
         if self.ended:
             return None
-        self.calls += 1
         try:
             answer = self.session.call(call, adapter or self.adapter)
         except (Absent, Refused):  # no such argument, or arrays of a library that is not installed

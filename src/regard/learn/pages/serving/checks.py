@@ -137,10 +137,9 @@ class Checks:
     # ---- checks ------------------------------------------------------------------------------------------------------
 
     def _check_all(self) -> None:
-        while not self._over.is_set():
+        while True:
             with self._change:
-                while not self._waiting and not self._over.is_set():
-                    self._change.wait()
+                self._change.wait_for(lambda: self._waiting or self._over.is_set())
                 if self._over.is_set():
                     return
                 self._checking = next(iter(self._waiting))

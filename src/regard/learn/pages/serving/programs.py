@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import defaultdict
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from ....common.errors import refuse
 from ....sandbox.child import Child, Lost
 from ...chapter import Chapter
-from ..recorded import Recorded
+from ...running import Recorded
 
 AT_ONCE = 2
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
@@ -58,17 +57,14 @@ class Programs:
         try:
             reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
         except Lost as lost:
-            self._left(child, ended=True)
             raise _failed(chapter, name, str(lost)) from None
-        self._left(child, ended=False)
+        finally:
+            self._left(child)
         if "error" in reply:
             raise _failed(chapter, name, reply["error"])
         return Recorded(**reply)
 
     def _child(self) -> Child:
-        if os.name != "posix":
-            fix = "on Windows, use WSL; reading and predicting work anywhere"
-            raise refuse("learn", "code cannot be run here", os.name, "Linux or macOS", fix)
         with self._state:
             if self._closed:
                 raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
@@ -76,10 +72,10 @@ class Programs:
             self._busy.add(child)
         return child
 
-    def _left(self, child: Child, ended: bool) -> None:
+    def _left(self, child: Child) -> None:
         with self._state:
             self._busy.discard(child)
-            if not ended and not self._closed:
+            if child.end.alive and not self._closed:
                 self._idle.append(child)
                 return
         child.end()

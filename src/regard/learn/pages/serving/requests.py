@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ....common.errors import refuse
-from ...chapter import Chapter, Claim, Exercise, Part, key_of
+from ...chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
 from ...exercises import note_shown
 from ...folder import add_note, place_in, starts
-from ...forms import FORMS, Judged, Unreadable
+from ...forms import Unreadable, judge
 from ...progress import Progress, changing, read
-from ..recorded import runnable
+from ...running import Recorded, runnable
 from .checks import Checks
 from .programs import Programs
 
@@ -35,6 +35,7 @@ SLOW = ("run", "visual")  # these run code of the course
 LONGEST = 4000  # characters of an answer, and of a note
 
 Kind = TypeVar("Kind", bound=Part)
+Answer = dict[str, Any]  # types of JSON
 
 
 class Requests:
@@ -45,136 +46,131 @@ class Requests:
         self.chapters = {chapter.number: chapter for chapter in chapters}
         self.questions = {key_of(chapter, each): each for chapter in chapters for each in chapter.questions}
 
-    def answer(self, what: str, body: bytes) -> dict[str, Any]:
+    def answer(self, what: str, body: bytes) -> Answer:
         """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
-        given = _read(what, body)
-        ask: Callable[..., dict[str, Any]] = getattr(self, f"_{what}")
+        given = dict(_read(what, body))
+        if "chapter" in given:
+            number = given["chapter"]
+            if number not in self.chapters:
+                raise _unknown("chapter", str(number))
+            given["chapter"] = self.chapters[number]
+        ask: Callable[..., Answer] = getattr(self, f"_{what}")
         return ask(**given)
 
-    def learner(self) -> dict[str, Any]:
+    def learner(self) -> Answer:
         """What a page knows of the learner: progress, results of checks, the folder."""
         return {"progress": read(self.folder).to_json(), "folder": str(self.folder), **self.checks.state()}
 
     # ---- what runs ---------------------------------------------------------------------------------------------------
 
-    def _run(self, chapter: int, name: str) -> dict[str, Any]:
-        return {"text": self.programs.run(*self._block(chapter, name)).text}
+    def _run(self, chapter: Chapter, name: str) -> Answer:
+        return {"text": self._block(chapter, name).text}
 
-    def _visual(self, chapter: int, name: str) -> dict[str, Any]:
-        return self.programs.run(*self._block(chapter, name)).data
+    def _visual(self, chapter: Chapter, name: str) -> Answer:
+        return self._block(chapter, name).data
 
-    def _block(self, number: int, name: str) -> tuple[Chapter, str]:
-        chapter = self._chapter(number)
+    def _block(self, chapter: Chapter, name: str) -> Recorded:
         if name not in {each.name for each in runnable(chapter)}:
             raise _unknown("program", name)
-        return chapter, name
+        return self.programs.run(chapter, name)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, key: str, given: str) -> dict[str, Any]:
-        right = self._judged(key, given).right
+    def _answer(self, key: str, given: str) -> Answer:
+        right = self._judged(key, given)
         with changing(self.folder) as progress:
             progress.answered(key, given, right)  # the first answer stays, also that of another page or terminal
         return progress.answers[key]
 
-    def _again(self, key: str, given: str, chapter: int) -> dict[str, Any]:
-        right, number = self._judged(key, given).right, self._chapter(chapter).number
+    def _again(self, key: str, given: str, chapter: Chapter) -> Answer:
+        right = self._judged(key, given)
         with changing(self.folder) as progress:
             if key not in progress.answers:
                 raise _unknown("answer", key)
-            if number not in {each["chapter"] for each in progress.answers[key]["again"]}:
-                progress.again(key, number, right)
+            if chapter.number not in {each["chapter"] for each in progress.answers[key]["again"]}:
+                progress.again(key, chapter.number, right)
         return progress.answers[key]
 
-    def _judged(self, key: str, given: str) -> Judged:
+    def _judged(self, key: str, given: str) -> bool:
         if key not in self.questions:
             raise _unknown("question", key)
         question = self.questions[key]
         if not given.strip():  # the learner wanted to see the answer
-            return Judged(False)
+            return False
         try:
-            return FORMS[question.form].judge(FORMS[question.form].read(given, question.fields), question.fields)
+            return judge(question, given).right
         except Unreadable as error:
             what = "the answer cannot be read"
             raise refuse("learn", what, given[:40], str(error), "type it anew") from None
 
-    def _claim(self, chapter: int, name: str, given: str) -> dict[str, Any]:
-        key = key_of(*self._part(chapter, name, Claim))
-        if given not in ("holds", "holds if", "fails"):
+    def _claim(self, chapter: Chapter, name: str, given: str) -> Answer:
+        key = key_of(chapter, _part(chapter, name, Claim))
+        if given not in OUTCOMES:
             raise _unknown("outcome", given)
         with changing(self.folder) as progress:
             return {"given": progress.claims.setdefault(key, given)}
 
     # ---- exercises ---------------------------------------------------------------------------------------------------
 
-    def _start(self, chapter: int, name: str) -> dict[str, Any]:
-        path, _ = starts(self.folder, *self._part(chapter, name, Exercise))
-        return {"path": str(path)}
+    def _start(self, chapter: Chapter, name: str) -> Answer:
+        return {"path": str(starts(self.folder, chapter, _part(chapter, name, Exercise)))}
 
-    def _check(self, chapter: int, name: str) -> dict[str, Any]:
-        owner, exercise = self._part(chapter, name, Exercise)
-        path, _ = starts(self.folder, owner, exercise)
-        self.checks.check(owner, exercise, path)
+    def _check(self, chapter: Chapter, name: str) -> Answer:
+        exercise = _part(chapter, name, Exercise)
+        self.checks.check(chapter, exercise, starts(self.folder, chapter, exercise))
         return {}
 
-    def _hint(self, chapter: int, name: str, number: int) -> dict[str, Any]:
-        owner, exercise = self._part(chapter, name, Exercise)
+    def _hint(self, chapter: Chapter, name: str, number: int) -> Answer:
+        exercise = _part(chapter, name, Exercise)
         if not 1 <= number <= len(exercise.hints):
             raise _unknown("hint", str(number))
         with changing(self.folder) as progress:
-            noted = progress.exercise(key_of(owner, exercise))
+            noted = progress.exercise(key_of(chapter, exercise))
             noted["hints"] = max(noted["hints"], number)
         return {}
 
-    def _show(self, chapter: int, name: str) -> dict[str, Any]:
-        note_shown(self.folder, *self._part(chapter, name, Exercise), fix="save your file, or press Check now")
+    def _show(self, chapter: Chapter, name: str) -> Answer:
+        note_shown(self.folder, chapter, _part(chapter, name, Exercise), fix="save your file, or press Check now")
         return {}
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
 
-    def _note(self, chapter: int, name: str, text: str) -> dict[str, Any]:
-        owner, part = self._part(chapter, name, Part)
+    def _note(self, chapter: Chapter, name: str, text: str) -> Answer:
+        part = _part(chapter, name, Part)
         words = " ".join(text.split())
         if not words:
             raise refuse("learn", "no question", "an empty text", "a question", "write one")
-        return {"path": str(add_note(self.folder, words, place_in(owner, part.name)))}
+        return {"path": str(add_note(self.folder, words, place_in(chapter, part.name)))}
 
-    def _place(self, chapter: int, name: str) -> dict[str, Any]:
+    def _place(self, chapter: Chapter, name: str) -> Answer:
         """Where the reader is, which only goes forward. name: a part, or "" for the end of the chapter."""
-        owner = self._chapter(chapter)
-        names = [part.name for part in owner.parts]
+        number = chapter.number
+        names = [part.name for part in chapter.parts]
         if name and name not in names:
             raise _unknown("part", name)
         with changing(self.folder) as progress:
-            before = progress.place.get(str(chapter))
-            if name == "" and self._left(owner, progress):
+            before = progress.place.get(str(number))
+            if name == "" and self._left(chapter, progress):
                 name = names[-1]
             if before == "":  # the chapter is done, and stays so when something is looked up
                 return {"current": progress.current, "place": ""}
             if before not in names or name == "" or names.index(name) > names.index(before):
-                progress.place[str(chapter)] = name
-            following = min((number for number in self.chapters if number > chapter), default=chapter)
-            progress.current = following if name == "" else chapter
-        return {"current": progress.current, "place": progress.place[str(chapter)]}
+                progress.place[str(number)] = name
+            following = min((each for each in self.chapters if each > number), default=number)
+            progress.current = following if name == "" else number
+        return {"current": progress.current, "place": progress.place[str(number)]}
 
     def _left(self, chapter: Chapter, progress: Progress) -> bool:
         """Whether a question or an exercise of a chapter is left."""
         answered = all(key_of(chapter, each) in progress.answers for each in chapter.questions)
         return not answered or not all(progress.passed(key_of(chapter, each)) for each in chapter.exercises)
 
-    # ---- names -------------------------------------------------------------------------------------------------------
 
-    def _chapter(self, number: int) -> Chapter:
-        if number not in self.chapters:
-            raise _unknown("chapter", str(number))
-        return self.chapters[number]
-
-    def _part(self, number: int, name: str, kind: type[Kind]) -> tuple[Chapter, Kind]:
-        chapter = self._chapter(number)
-        part = chapter.part(name)
-        if not isinstance(part, kind):
-            raise _unknown(kind.__name__.lower(), name)
-        return chapter, part
+def _part(chapter: Chapter, name: str, kind: type[Kind]) -> Kind:
+    part = chapter.part(name)
+    if not isinstance(part, kind):
+        raise _unknown(kind.__name__.lower(), name)
+    return part
 
 
 def _unknown(what: str, given: str) -> Exception:

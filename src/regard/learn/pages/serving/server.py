@@ -20,8 +20,7 @@ from ....common.web.html_page import json_for_html
 from ....common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ...chapter import Chapter
 from ...folder import writing
-from ...running import installed
-from ..recorded import Recorded, runnable
+from ...running import Recorded, installed, runnable
 from ..site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 from .checks import Checks
 from .programs import AT_ONCE, Programs
@@ -104,8 +103,9 @@ class Pages:
             whole = page(TITLE, contents(chapters), {"contents": True} | more, served=True)
         else:
             chapter = self.chapters[name]
-            missing = {(chapter.number, each.name): installed(each.needs) for each in runnable(chapter)}
-            results = {key: Recorded(missing=command) for key, command in missing.items() if command}
+            results = {
+                (chapter.number, each.name): Recorded(missing=installed(each.needs)) for each in runnable(chapter)
+            }
             whole = chapter_page(chapter, chapters, results, more)
         before, _, after = whole.rpartition(json.dumps(HERE))
         return before, after

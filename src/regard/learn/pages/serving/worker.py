@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ....common.errors import Refused
+from ...running import run, runnable
 from ...source import read_chapter
-from ..recorded import run, runnable
 
 
 def service() -> Callable[[bytes], bytes]:
