@@ -239,13 +239,14 @@ def _gradients(call: Call, arguments: Arguments) -> dict[str, Result]:
 
 def _same_slopes(call: Call, given: Mapping[str, np.ndarray], roles: list[str], arguments: Arguments) -> bool:
     """Whether gradients are those of the law with these arguments along some random directions."""
+    assert call.dout is not None
     rng = np.random.default_rng(0)
-    dlse = np.zeros(call.dout.shape[:3]) if call.dlse is None else call.dlse  # type: ignore[union-attr]
+    dlse = np.zeros(call.dout.shape[:3]) if call.dlse is None else call.dlse
     for _ in range(DIRECTIONS):
         directions = {role: rng.choice([-1.0, 1.0], given[role].shape) for role in roles}
         slope = sum(float((given[role] * directions[role]).sum()) for role in roles)
         spread = {role: part[:, None] if role == "sinks" else part for role, part in directions.items()}
-        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, directions=spread)  # type: ignore[arg-type]
+        right = along(arguments, call.q, call.k, call.v, call.dout, dlse, directions=spread)
         if not abs(slope - right) <= GRADIENT * (1 + sum(float(np.abs(given[role]).sum()) for role in roles)):
             return False
     return True

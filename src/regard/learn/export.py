@@ -14,7 +14,7 @@ from ..common.files.output import check_folder
 from ..sandbox.foreign import said
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual
 from .folder import writing
-from .forms import FORMS, given, right_answer, whys
+from .forms import FORMS, options, right_answer, whys
 from .running import NEEDS, run, runnable
 
 FOLDER = "exercises"  # where the cells of the exercises write their files, beside the notebook
@@ -98,7 +98,7 @@ def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
 
 def _question(question: Question) -> Iterator[Cell]:
     fields = question.fields
-    yield _markdown(f"**{question.title}.** {question.ask}\n\n{given(question)}".rstrip())
+    yield _markdown(f"**{question.title}.** {question.ask}\n\n{options(question)}".rstrip())
     yield _code(f"my_answer = ...  # {FORMS[question.form].how(fields)}")
     if question.reveal:
         yield _code(question.reveal.code)

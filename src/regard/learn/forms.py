@@ -185,7 +185,7 @@ def right_answer(question: Question) -> str:
     return FORMS[question.form].shown(question.fields)
 
 
-def given(question: Question) -> str:
+def options(question: Question) -> str:
     """What a question shows to choose from."""
     fields = question.fields
     match question.form:

@@ -7,7 +7,7 @@ import re
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
 from .exercises import Exercises
 from .folder import starts
-from .forms import FORMS, Judged, Unreadable, given, judge, right_answer
+from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
 from .progress import changing, read
 from .running import installed, run
 from .screen import Stopped
@@ -111,7 +111,7 @@ class Lesson(Exercises):
         fields = question.fields
         match question.form:
             case "choice" | "pairs":
-                self.screen.prose(given(question))
+                self.screen.prose(options(question))
             case "table":
                 self.screen.note(f"Columns: {', '.join(map(str, fields['columns']))}")
             case "line":

@@ -16,7 +16,7 @@ from ...common.files.output import check_output, replacing
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
-from ..forms import given, whys
+from ..forms import options, whys
 from ..running import Recorded
 from .chapter_html import Results, answer, code_and_output, data, figure, printed, result_of
 from .prose import code, inline, prose
@@ -118,7 +118,7 @@ def _question(question: Question, found: Recorded) -> Slide:
     return Slide(
         question.title,
         "",
-        f"{prose(question.ask)}{prose(given(question))}",
+        f"{prose(question.ask)}{prose(options(question))}",
         [*steps, answer(question, "outcome")],
         notes,
     )
