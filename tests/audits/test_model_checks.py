@@ -300,8 +300,8 @@ def test_a_check_is_one_line_in_one_table(table):
     """A check of runs is carried out on a recorded run and on that of a model, one of models on the model; a check
     whose fault would only be found again is left out.
     """
-    table.append(RunCheck("toy-run", lambda run, module: [Passed("toy-run", f"{len(run.calls)} calls")]))
-    table.append(RuleCheck("toy-rule", lambda run, number, call, module: True))
+    table.append(RunCheck("toy-run", lambda run: [Passed("toy-run", f"{len(run.calls)} calls")]))
+    table.append(RuleCheck("toy-rule", lambda audited: True))
     table.append(ModelCheck("toy-model", lambda subject: [Passed("toy-model", f"{subject.length} positions")]))
     table.append(ModelCheck("toy-after", lambda subject: [][1], after=("future-leak",)))
 

@@ -19,6 +19,7 @@ from .checks import ModelCheck, RuleCheck, RunCheck, names, select_model_checks,
 from .declarations import BY_CALLER
 from .difference import Incomparable
 from .finding import SEVERITIES, Finding, Passed, Result, Skipped
+from .run_checks.audited_run import AuditedRun
 from .subject import Raised, Subject
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def audit(
     if isinstance(what, Run) or (isinstance(what, str | Path) and is_run(what)):
         _reject("a recorded run", text=text, inputs=inputs, tokenizer=tokenizer, causal=causal)
         run = what if isinstance(what, Run) else look(what)
-        return _audit(run.model, _run_results(run, None, select_run_checks(chosen)))
+        return _audit(run.model, _run_results(AuditedRun(run), select_run_checks(chosen)))
     from . import make_subject  # loads torch
     from .auditable import refuse_model
     from .restored import restored
@@ -282,12 +283,12 @@ def _recorded_results(subject: Subject, checks: list[RunCheck | RuleCheck]) -> I
     if subject.causal and subject.causal_source == BY_CALLER:
         run = replace(run, calls=tuple(_with_causal(subject, call) for call in run.calls))
     module = subject.model if hasattr(subject.model, "named_modules") else None  # functions declare nothing
-    yield from _run_results(run, module, checks)
+    yield from _run_results(AuditedRun(run, module), checks)
 
 
-def _run_results(run: Run, module: Any, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
+def _run_results(run: AuditedRun, checks: list[RunCheck | RuleCheck]) -> Iterator[Result]:
     for check in checks:
-        yield from check.judge(run, module)
+        yield from check.judge(run)
 
 
 def _with_causal(subject: Subject, call: Call) -> Call:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from ..lens import Run
 from .finding import Result
 from .model_checks.cache import cache, position_offset
 from .model_checks.future import future_leak
@@ -14,6 +12,7 @@ from .model_checks.implementations import implementation_difference
 from .model_checks.padding import padding_leak
 from .model_checks.runs import batch_dependence, determinism, finite, training
 from .run_checks.arguments import bias, groups, sinks, softcap
+from .run_checks.audited_run import AuditedRun
 from .run_checks.heads import dead, duplicate, saturated, sink, uniform
 from .run_checks.implementation import arrived, implementation
 from .run_checks.masks import alignment, mask
@@ -37,10 +36,10 @@ class ModelCheck:
 
 @dataclass(frozen=True)
 class RunCheck:
-    """A check that reads a recorded run, with the module that was recorded, or None where it is not available."""
+    """A check that reads a recorded run."""
 
     name: str
-    judge: Callable[[Run, Any], Iterable[Result]]
+    judge: Callable[[AuditedRun], Iterable[Result]]
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,9 @@ class RuleCheck:
     name: str
     compare: Compare | None = None
 
-    def judge(self, run: Run, module: Any) -> Iterable[Result]:
+    def judge(self, run: AuditedRun) -> Iterable[Result]:
         """The results for a run."""
-        return rule(self.name, self.compare, run, module)
+        return rule(self.name, self.compare, run)
 
 
 Check = ModelCheck | RunCheck | RuleCheck

@@ -5,5 +5,5 @@ output            whether outputs match what the recorded inputs give: observed_
 scales · masks    what the layers declare (layer_settings) against the arguments of their calls; arguments: the others
 numbers           overflow, NaN, fully masked rows; weights: whether weights are a softmax; heads: unusual heads
 implementation    whether the configured attention implementation is the one that ran
-wording           how findings describe places
+audited_run       a run with its calls and what their layers declare; the words of findings
 """

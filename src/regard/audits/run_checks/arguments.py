@@ -11,19 +11,18 @@ import numpy as np
 from ...common.module_settings import path_pattern
 from ...language.scores import softcap as softcap_score
 from ...laws.mistakes.scores import has_softcap
-from ...lens import Call, Run
+from ...lens import Call
 from ..finding import Finding
+from .audited_run import AuditedCall
 from .diagnosis import matches
-from .layer_settings import declared, layer_of
-from .wording import finding_at
 
 
-def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
+def groups(audited: AuditedCall) -> Finding | bool:
     """Grouped-query attention: keys and values repeated before the call are interleaved, or tiled by mistake."""
-    G, H = declared(call, module).groups, call.shape[0]
+    call, G, H = audited.call, audited.declared.groups, audited.call.shape[0]
     if G is None or not 1 < G < H or H % G or call.k is None or call.groups != H:
         return False
-    if getattr(layer_of(call, module), "num_key_value_groups", 0 if module is None else H // G) != H // G:
+    if getattr(audited.layer, "num_key_value_groups", 0 if audited.of.module is None else H // G) != H // G:
         return False  # heads may be repeated for another reason, such as one for each expert
     at, order = np.arange(H), {}
     for name, part in (("keys", call.k), ("values", call.v)):
@@ -34,9 +33,7 @@ def groups(run: Run, number: int, call: Call, module) -> Finding | bool:
     if not wrong:
         return "interleaved" in order.values()
     which = " and ".join(wrong)
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check="groups",
         severity="fault",
         measured=f"the {which} of heads h and h + {G} are bit-identical, those of heads 0 and 1 are not; "
@@ -52,17 +49,15 @@ def _repeats(part, heads: np.ndarray) -> bool:
     return all(np.array_equal(part[head], part[other]) for head, other in enumerate(heads) if head != other)
 
 
-def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
+def softcap(audited: AuditedCall) -> Finding | bool:
     """A declared softcap that is not applied to the scores."""
-    cap = declared(call, module).softcap
+    call, cap = audited.call, audited.declared.softcap
     if cap is None or call.given is not None or (call.score is not None and not has_softcap(call.score)):
         return False
     if call.score is not None:
         return True
     return _missing(
-        run,
-        number,
-        call,
+        audited,
         replace(call, score=softcap_score(cap)),
         name="softcap",
         what=f"a softcap of {cap:g}",
@@ -70,17 +65,15 @@ def softcap(run: Run, number: int, call: Call, module) -> Finding | bool:
     )
 
 
-def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
+def sinks(audited: AuditedCall) -> Finding | bool:
     """Declared attention sinks that are not in the softmax."""
-    known = declared(call, module).sinks
+    call, known = audited.call, audited.declared.sinks
     if known is None or isinstance(known, bool) or np.size(known) != call.shape[0] or call.given is not None:
         return False
     if call.sinks is not None:
         return True
     return _missing(
-        run,
-        number,
-        call,
+        audited,
         replace(call, sinks=np.reshape(known, (-1, 1))),
         name="sinks",
         what="attention sinks",
@@ -88,10 +81,13 @@ def sinks(run: Run, number: int, call: Call, module) -> Finding | bool:
     )
 
 
-def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
+def bias(audited: AuditedCall) -> Finding | bool:
     """A position bias that is added to the scores of all other layers of the same type, but not of this one."""
+    call = audited.call
     alike = [
-        other for other in run.calls if path_pattern(other.name) == path_pattern(call.name) and other.given is None
+        other
+        for other in audited.of.run.calls
+        if path_pattern(other.name) == path_pattern(call.name) and other.given is None
     ]
     others = [other for other in alike if other is not call]
     biased = [other for other in others if other.score is not None and not has_softcap(other.score)]
@@ -99,9 +95,7 @@ def bias(run: Run, number: int, call: Call, module) -> Finding | bool:
         return False
     if call.score is not None or len(biased) < len(others) or _carries_scores(alike):
         return True
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check="bias",
         severity="warning",
         measured=f"a bias is added to the scores of the {len(biased)} other calls of layers of the same type, but not "
@@ -125,14 +119,13 @@ def _carries_scores(calls: Sequence[Call]) -> bool:
     return True
 
 
-def _missing(run: Run, number: int, call: Call, right: Call, *, name: str, what: str, fix: str) -> Finding | bool:
+def _missing(audited: AuditedCall, right: Call, *, name: str, what: str, fix: str) -> Finding | bool:
     """The finding of a missing argument, unless the output also matches `right`, the call that has it."""
+    call = audited.call
     if matches(right):
         return True
     later = name == "sinks" and "written out" in str(call.notes.get("kind"))
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check=name,
         severity="note" if later else "fault",
         measured=f"the layer declares {what}, but the attention call has none"

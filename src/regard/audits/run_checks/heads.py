@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.text.units import counted
-from ...lens import Call, Run
+from ...lens import Call
 from ..finding import Result
+from .audited_run import AuditedRun, concluded, listed
 from .observed_call import roundoff, rows_to_read
-from .wording import concluded, finding_at, listed
 
 SEVERAL = 8  # keys that a row must attend to for its pattern to count
 SURE, MOST = 0.99, 0.9  # a weight that leaves almost nothing for other keys · the share of rows with such a weight
@@ -35,56 +35,54 @@ class HeadPattern(NamedTuple):
     numbers: dict[str, Any]
 
 
-def saturated(run: Run, module=None) -> Iterator[Result]:
+def saturated(run: AuditedRun) -> Iterator[Result]:
     """Heads whose softmax selects a single key, because scores are large: their gradients vanish. Heads that select by
     position, such as the previous token, are clean on purpose and do not count.
     """
     yield from _notes("saturated", run, _saturated, "no head gives all its weight to a single key in most rows")
 
 
-def uniform(run: Run, module=None) -> Iterator[Result]:
+def uniform(run: AuditedRun) -> Iterator[Result]:
     """Heads whose weights are nearly equal over all visible keys: they compute a mean."""
     yield from _notes("uniform", run, _uniform, "no head has nearly equal weights in all its rows")
 
 
-def dead(run: Run, module=None) -> Iterator[Result]:
+def dead(run: AuditedRun) -> Iterator[Result]:
     """Heads whose output is 0, or far smaller than that of the others."""
     skipped = "no output was recorded, or none is finite"
     yield from _notes("dead", run, _dead, "every head contributes to the output", skipped)
 
 
-def sink(run: Run, module=None) -> Iterator[Result]:
+def sink(run: AuditedRun) -> Iterator[Result]:
     """Heads that put most of their weight on the first key or on special tokens."""
 
     def pattern(call: Call) -> HeadPattern | None:
-        return _sink(call, np.array(run.axes[call.keys].special))
+        return _sink(call, np.array(run.run.axes[call.keys].special))
 
     yield from _notes("sink", run, pattern, "no head puts most of its weight on the first key or on special tokens")
 
 
-def duplicate(run: Run, module=None) -> Iterator[Result]:
+def duplicate(run: AuditedRun) -> Iterator[Result]:
     """Heads of one call with the same pattern; uniform heads and sinks are similar anyway and do not count."""
     yield from _notes("duplicate", run, _duplicate, "all patterns differ")
 
 
 def _notes(
     check: str,
-    run: Run,
+    run: AuditedRun,
     pattern: Callable[[Call], HeadPattern | None],
     passed: str,
     skipped: str = f"no row attends to {SEVERAL} keys or more",
 ) -> Iterator[Result]:
     """One note per call, for all its heads with the property."""
     read, findings = 0, []
-    for number, call in enumerate(run.calls):
-        match = pattern(call)
+    for audited in run.calls:
+        match = pattern(audited.call)
         read += match is not None
         if match is not None and match.heads:
             heads = match.heads
             findings.append(
-                finding_at(
-                    run,
-                    number,
+                audited.finding(
                     heads,
                     check=check,
                     severity="note",

@@ -7,21 +7,20 @@ from inspect import isroutine
 
 from ...common.module_settings import path_pattern
 from ...common.text.units import counted
-from ...lens import Run
 from ..finding import Finding, Passed, Result, Skipped
-from .layer_settings import layer_of
-from .wording import concluded, finding_at, listed
+from .audited_run import AuditedRun, concluded, listed
 
 # Words in the recorded kind of a call, by the attention implementation of transformers that makes such calls.
 KINDS = {"eager": ("written out",), "sdpa": ("sdpa",), "flex_attention": ("flex",), "regard": ("regard",)}
 
 
-def implementation(run: Run, module=None) -> Iterator[Result]:
+def implementation(run: AuditedRun) -> Iterator[Result]:
     """The implementation that computed each call is the one that its layer is configured with."""
     read, findings = 0, []
     ran: dict[str, int] = {}
-    for number, call in enumerate(run.calls):
-        configured = getattr(getattr(layer_of(call, module), "config", None), "_attn_implementation", None)
+    for audited in run.calls:
+        configured = getattr(getattr(audited.layer, "config", None), "_attn_implementation", None)
+        call = audited.call
         kind = str(call.notes.get("kind") or call.engine)
         if configured not in KINDS or not kind:
             continue
@@ -29,9 +28,7 @@ def implementation(run: Run, module=None) -> Iterator[Result]:
         ran[kind] = ran.get(kind, 0) + 1
         if not any(word in kind.lower() for word in KINDS[configured]):
             findings.append(
-                finding_at(
-                    run,
-                    number,
+                audited.finding(
                     check="implementation",
                     severity="note",
                     measured=f"the layer is configured with {configured!r}, but {kind} ran (threshold: they agree)",
@@ -44,19 +41,21 @@ def implementation(run: Run, module=None) -> Iterator[Result]:
     yield from concluded("implementation", findings, read, shown, "no layer has an implementation setting")
 
 
-def arrived(run: Run, module=None) -> Iterator[Result]:
+def arrived(run: AuditedRun) -> Iterator[Result]:
     """Layers without a recorded call, although other layers of the same type and settings have some."""
-    if module is None:
+    if run.module is None:
         yield Skipped("arrived", "the model is not available")
         return
-    left_out = run.facts.get("left_out")
+    left_out = run.run.facts.get("left_out")
     if left_out:
         yield Skipped("arrived", "some layers were not recorded on purpose")
         return
-    recorded = {call.name for call in run.calls}
-    kinds = {_kind(call.name, layer_of(call, module)) for call in run.calls}
+    recorded = {audited.call.name for audited in run.calls}
+    kinds = {_kind(audited.call.name, audited.layer) for audited in run.calls}
     silent = [
-        name for name, part in module.named_modules() if name and name not in recorded and _kind(name, part) in kinds
+        name
+        for name, part in run.module.named_modules()
+        if name and name not in recorded and _kind(name, part) in kinds
     ]
     if not silent:
         yield Passed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -32,20 +31,9 @@ class Declared:
     training: bool = False
 
 
-def layer_of(call: Call, module) -> Any:
-    """The module that made the call; None where it is not available."""
-    if module is None:
-        return None
-    try:
-        return module.get_submodule(call.name)
-    except AttributeError:  # a run names the root module by its class
-        return module if call.name == type(module).__name__ else None
-
-
-def declared(call: Call, module=None) -> Declared:
-    """The settings in the notes of the call; those that are missing there are read from the module."""
-    layer, notes = layer_of(call, module), call.notes
-    known = layer_settings(layer)
+def declared(call: Call, layer, module) -> Declared:
+    """The settings in the notes of the call; those that are missing there are read from the layer of the module."""
+    known, notes = layer_settings(layer), call.notes
     causal = notes.get("causal")
     sinks = notes.get("sinks") if known.sinks is None else read_array(known.sinks.detach().float().cpu(), "sinks")
     return Declared(

@@ -10,39 +10,27 @@ from ...common.text.units import counted
 from ...language.added_masks import hides
 from ...language.expr import Var, walk
 from ...laws.mistakes.scores import has_softcap
-from ...lens import Call, Run
+from ...lens import Call
 from ..finding import SEVERITIES, Finding
-from .layer_settings import declared
+from .audited_run import AuditedCall
 from .observed_call import rows_to_read
-from .wording import finding_at
 
 CELLS = 1 << 22  # of a mask that is read
 CLOSE = 1e-3  # tolerance within which an added score counts as 0 or 1
 
 
-def mask(run: Run, number: int, call: Call, module) -> Finding | bool:
+def mask(audited: AuditedCall) -> Finding | bool:
     """Which keys the heads attend to, against the causality and the window that the layer declares."""
-    known = declared(call, module)
+    call, known = audited.call, audited.declared
     _, Q, K = call.shape
-    added = _added_booleans(run, number, call)
+    added = _added_booleans(audited)
     if added is not None or not known.causal or 0 in (Q, K):
         return False if added is None else added
     by_head = call.mask is not None and any(isinstance(node, Var) and node.name == "head" for node in walk(call.mask))
     apart = by_head or call.given is not None
     heads = range(call.shape[0] if apart else 1)
     rows = np.arange(max(0, Q - max(2, CELLS // (K * len(heads)))), Q)
-    answers = [
-        _compared(
-            run,
-            number,
-            call,
-            (head,) if apart else (),
-            rows=rows,
-            visible=_visible(call, rows, head),
-            window=known.window,
-        )
-        for head in heads
-    ]
+    answers = [_compared(audited, (head,) if apart else (), rows, _visible(call, rows, head)) for head in heads]
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     return min(findings, key=lambda each: SEVERITIES.index(each.severity)) if findings else all(answers)
 
@@ -63,21 +51,12 @@ def _visible(call: Call, rows: np.ndarray, head: int) -> np.ndarray:
     return visible & ~later if masked.all() else visible
 
 
-def _compared(
-    run: Run,
-    number: int,
-    call: Call,
-    heads: tuple[int, ...],
-    *,
-    rows: np.ndarray,
-    visible: np.ndarray,
-    window: int | None,
-) -> Finding | bool:
+def _compared(audited: AuditedCall, heads: tuple[int, ...], rows: np.ndarray, visible: np.ndarray) -> Finding | bool:
     """Compares the keys that these rows attend to with the declared causal mask and window: a finding for a known
     mistake or for later keys; otherwise whether the mask is exactly the declared one.
     """
-    K = call.shape[2]
-    ahead = np.arange(K)[None, :] - (call.start + rows)[:, None]  # key − query
+    call, window = audited.call, audited.declared.window
+    ahead = np.arange(call.shape[2])[None, :] - (call.start + rows)[:, None]  # key − query
     used = visible.any(0)  # keys masked for every row are padding, or outside the windows of all rows
     known: list[tuple[str, str, np.ndarray]] = [
         ("each row also attends to the next key", "the diagonal is off by one", ahead <= 1),
@@ -95,11 +74,11 @@ def _compared(
     ]
     right = ahead <= 0
     if window is not None:
-        w = window
-        right = right & (-ahead < w)
+        right = right & (-ahead < window)
+        off = "the window is off by one"
         known += [
-            (f"each row attends to {w + 1} keys", "the window is off by one", (ahead <= 0) & (-ahead <= w)),
-            (f"each row attends to {w - 1} keys", "the window is off by one", (ahead <= 0) & (-ahead < w - 1)),
+            (f"each row attends to {window + 1} keys", off, (ahead <= 0) & (-ahead <= window)),
+            (f"each row attends to {window - 1} keys", off, (ahead <= 0) & (-ahead < window - 1)),
             ("each row attends to every earlier key", "the sliding window is missing", ahead <= 0),
         ]
     if (visible == (right & used)).all():
@@ -109,9 +88,7 @@ def _compared(
     if match is None:  # prefixes, images and packed documents may rightly have other masks
         future = visible & (ahead > 0)
         row = int(rows[np.argwhere(future)[0, 0]]) if future.any() else 0
-        return bool(future.any()) and finding_at(
-            run,
-            number,
+        return bool(future.any()) and audited.finding(
             heads,
             row,
             check="mask",
@@ -125,9 +102,7 @@ def _compared(
     words, cause = match
     off = visible != (right & used)
     row = int(rows[np.argwhere(off)[0, 0]])
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         heads,
         row,
         check="mask",
@@ -142,8 +117,9 @@ def _compared(
     )
 
 
-def _added_booleans(run: Run, number: int, call: Call) -> Finding | None:
+def _added_booleans(audited: AuditedCall) -> Finding | None:
     """A boolean mask that is added to the scores."""
+    call = audited.call
     if call.given is not None or call.mask is not None or call.score is None or has_softcap(call.score):
         return None
     rows = rows_to_read(call)
@@ -151,9 +127,7 @@ def _added_booleans(run: Run, number: int, call: Call) -> Finding | None:
     near = np.round(added)
     if not ((np.abs(added - near) < CLOSE) & ((near == 0) | (near == 1))).all() or not 0 < near.mean() < 1:
         return None
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check="mask",
         severity="fault",
         measured=(
@@ -166,17 +140,16 @@ def _added_booleans(run: Run, number: int, call: Call) -> Finding | None:
     )
 
 
-def alignment(run: Run, number: int, call: Call, module) -> Finding | bool:
+def alignment(audited: AuditedCall) -> Finding | bool:
     """Fewer rows than keys, and a causal mask aligned top left although the rows are the last positions."""
+    call = audited.call
     _, Q, K = call.shape
-    if call.k is None or not 0 < Q < K or Q * K > CELLS or declared(call, module).causal is False:
+    if call.k is None or not 0 < Q < K or Q * K > CELLS or audited.declared.causal is False:
         return False
     visible = call.allowed(None, None, [0])[0]
     if not (visible == (np.arange(K)[None, :] <= np.arange(Q)[:, None])).all() or not np.any(np.asarray(call.k)[:, Q:]):
         return True  # the unused part of a static cache contains zeros
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check="alignment",
         severity="fault",
         measured=f"{Q} rows over {K} keys, and row i attends to keys 0 to i: no row attends to the last {K - Q} keys, "

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...common.text.units import counted
-from ...lens import Call, Run
+from ...lens import Call
 from ..finding import Passed, Result
+from .audited_run import AuditedRun, concluded
 from .observed_call import roundoff, rows_to_read
-from .wording import concluded, finding_at
 
 LARGEST = 65504.0  # of float16
 COARSE = 0.25  # spacing of scores, in nats; a step of that size changes a weight by about a quarter
@@ -18,24 +18,22 @@ HALF = 2.0**-11
 Nonfinite = tuple[int, tuple[int, ...]]  # how many values are NaN or infinite, and the index of the first
 
 
-def numbers(run: Run, module=None) -> Iterator[Result]:
+def numbers(run: AuditedRun) -> Iterator[Result]:
     """The first NaN or infinity, in the order of computation; later calls with some are only counted."""
-    affected = [(number, first) for number, call in enumerate(run.calls) if (first := _first(call))]
+    affected = [(audited, first) for audited in run.calls if (first := _first(audited.call))]
     if not affected:
         yield Passed("numbers", f"{counted(len(run.calls), 'call')}: every recorded value is finite")
         return
-    number, arrays = affected[0]
-    call, (name, (count, at)) = run.calls[number], next(iter(arrays.items()))
+    audited, arrays = affected[0]
+    name, (count, at) = next(iter(arrays.items()))
     of_head = len(at) == 3 and name in ("q", "out", "scores", "given")
-    cause, fix = _cause(call, list(arrays))
+    cause, fix = _cause(audited.call, list(arrays))
     more = "" if len(affected) == 1 else f"; {len(affected) - 1} later calls have some, too"
     measured = "; ".join(
         f"{name} has {count:,} values that are NaN or infinite, the first at index {list(at)}"
         for name, (count, at) in arrays.items()
     )
-    yield finding_at(
-        run,
-        number,
+    yield audited.finding(
         at[:1] if of_head else (),
         at[1] if of_head else at[0] if name == "x" else None,
         check="numbers",
@@ -48,7 +46,7 @@ def numbers(run: Run, module=None) -> Iterator[Result]:
             "arrays": list(arrays),
             "count": count,
             "at": list(at),
-            "calls": [number for number, _ in affected],
+            "calls": [each.number for each, _ in affected],
         },
     )
 
@@ -135,10 +133,11 @@ def _largest(call: Call) -> float:
     return float(max(most, default=0))
 
 
-def overflow(run: Run, module=None) -> Iterator[Result]:
+def overflow(run: AuditedRun) -> Iterator[Result]:
     """q·k beyond the range of float16, and scores so large that 16-bit numbers cannot resolve their differences."""
     read, largest, findings = 0, 0.0, []
-    for number, call in enumerate(run.calls):
+    for audited in run.calls:
+        call = audited.call
         u = roundoff(call)
         if u < HALF or call.q is None:
             continue
@@ -148,9 +147,7 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
         if u == HALF and top > LARGEST:
             broken = call.out is not None and not np.isfinite(np.asarray(call.out, np.float32)).all()
             findings.append(
-                finding_at(
-                    run,
-                    number,
+                audited.finding(
                     check="overflow",
                     severity="fault" if broken else "warning",
                     measured=f"q·k reaches {top:.3g}, beyond the largest float16, {LARGEST:.0f} (threshold)"
@@ -163,9 +160,7 @@ def overflow(run: Run, module=None) -> Iterator[Result]:
         share = _coarse(call, u)
         if share > 0.5:
             findings.append(
-                finding_at(
-                    run,
-                    number,
+                audited.finding(
                     check="overflow",
                     severity="warning",
                     measured=f"in {share:.0%} of the rows the spacing of 16-bit numbers at the size of the scores is "
@@ -197,10 +192,11 @@ def _coarse(call: Call, u: float) -> float:
     return float(((step > COARSE) & (step > (high - low) / 4))[rows].mean())
 
 
-def empty_rows(run: Run, module=None) -> Iterator[Result]:
+def empty_rows(run: AuditedRun) -> Iterator[Result]:
     """Fully masked rows, and their output, which depends on the implementation: 0, the mean of all values, or NaN."""
     read, findings = 0, []
-    for number, call in enumerate(run.calls):
+    for audited in run.calls:
+        call = audited.call
         if "attended" not in call.rows:
             continue
         read += 1
@@ -212,9 +208,7 @@ def empty_rows(run: Run, module=None) -> Iterator[Result]:
         convention = _convention(call, empty)
         count = int(empty.any(0).sum())
         findings.append(
-            finding_at(
-                run,
-                number,
+            audited.finding(
                 heads,
                 row,
                 check="empty-rows",

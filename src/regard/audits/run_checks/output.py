@@ -5,25 +5,21 @@ which known mistake explains them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from ...common.text.units import counted
-from ...lens import Call, Run
 from ..finding import Finding, Result
+from .audited_run import AuditedCall, AuditedRun, concluded
 from .diagnosis import REPORTED, diagnose
-from .layer_settings import declared
-from .wording import concluded, finding_at
 
-# Compares an argument with what the layer declares: (run, number of the call, call, module) -> a finding, or whether
-# they could be compared.
-Compare = Callable[[Run, int, Call, Any], Finding | bool]
+# Compares an argument with what the layer declares: a finding, or whether they could be compared.
+Compare = Callable[[AuditedCall], Finding | bool]
 
 
-def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[Result]:
+def rule(name: str, compare: Compare | None, run: AuditedRun) -> Iterator[Result]:
     """Results for one argument of the calls: whether it is what the layers declare, and whether outputs match it."""
     answers = list(_explained(name, run))
     if compare is not None:
-        answers += [compare(run, number, call, module) for number, call in enumerate(run.calls)]
+        answers += map(compare, run.calls)
     read = sum(answer is True for answer in answers[: len(run.calls)])
     of = sum(answer is True for answer in answers[len(run.calls) :])
     matches, has = "matches" if read == 1 else "match", "has" if of == 1 else "have"
@@ -31,8 +27,8 @@ def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[
     measured += [f"{counted(of, 'call')} {has} the arguments that the layer declares"] if of else []
     wide = [
         window
-        for call in run.calls
-        if (window := declared(call, module).window) is not None and window >= call.shape[2]
+        for audited in run.calls
+        if (window := audited.declared.window) is not None and window >= audited.call.shape[2]
     ]
     if name == "mask" and wide:
         measured.append(
@@ -48,28 +44,26 @@ def rule(name: str, compare: Compare | None, run: Run, module=None) -> Iterator[
     )
 
 
-def output(run: Run, module=None) -> Iterator[Result]:
+def output(run: AuditedRun) -> Iterator[Result]:
     """Outputs that no known mistake explains."""
-    answers = list(_unexplained(run, module))
+    answers = list(_unexplained(run))
     read = sum(answer is True for answer in answers)
     measured = f"{read} of {len(run.calls)} outputs are softmax(scores) · v, or a known mistake explains them"
     findings = [answer for answer in answers if isinstance(answer, Finding)]
     yield from concluded("output", findings, read, measured, "no values and outputs were recorded")
 
 
-def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
+def _explained(name: str, run: AuditedRun) -> Iterator[Finding | bool]:
     """For every call: the finding, if a mistake of this check explains its output; otherwise whether the output could
     be compared.
     """
-    for number, call in enumerate(run.calls):
-        diagnosis = diagnose(call)
+    for audited in run.calls:
+        diagnosis = diagnose(audited.call)
         cause = diagnosis.cause
         if cause is None or name not in cause.checks:
             yield diagnosis.status in ("matches", "explained")
             continue
-        yield finding_at(
-            run,
-            number,
+        yield audited.finding(
             diagnosis.heads,
             diagnosis.row,
             check=name,
@@ -86,25 +80,23 @@ def _explained(name: str, run: Run) -> Iterator[Finding | bool]:
                 "left": diagnosis.left,
                 "noise": diagnosis.noise,
                 "heads": list(diagnosis.heads),
-                "expected_scale": call.scale,
+                "expected_scale": audited.call.scale,
                 "scale": cause.arguments.scale,
             },
         )
 
 
-def _unexplained(run: Run, module=None) -> Iterator[Finding | bool]:
+def _unexplained(run: AuditedRun) -> Iterator[Finding | bool]:
     """For every call: the finding, if no known mistake explains its output; otherwise whether the output could be
     compared.
     """
-    for number, call in enumerate(run.calls):
-        diagnosis = diagnose(call)
+    for audited in run.calls:
+        diagnosis = diagnose(audited.call)
         if diagnosis.status != "unexplained":
             yield diagnosis.status != "unknown"
             continue
-        training = declared(call, module).training
-        yield finding_at(
-            run,
-            number,
+        training = audited.declared.training
+        yield audited.finding(
             diagnosis.heads,
             diagnosis.row,
             check="output",

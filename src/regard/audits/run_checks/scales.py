@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from ...common.module_settings import path_pattern, setting, settings_of
-from ...lens import Call, Run
+from ...lens import Call
 from ..finding import Finding
-from .layer_settings import built_scale, declared, has_norms, layer_of, scaled_before
-from .wording import finding_at
+from .audited_run import AuditedCall
+from .layer_settings import built_scale, has_norms, scaled_before
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
@@ -18,30 +18,29 @@ BY_LAYER = ("scale_attn_by_inverse_layer_idx", "apply_query_key_layer_scaling") 
 SMALL = 4  # score depths below which the common mistakes are too close to each other
 
 
-def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
+def scale(audited: AuditedCall) -> Finding | bool:
     """The effective scale of q·k, against the declared one and against common mistakes."""
+    call = audited.call
     if call.q is None:
         return False
     before = scaled_before(call)
     plain = before is not None and math.isclose(before, 1, rel_tol=ROUGH)
     effective = call.scale if plain or before is None else call.scale * before
-    known = _declared_factor(call, module, effective)
-    built, who = built_scale(layer_of(call, module)), "the layer declares"
+    known = _declared_factor(audited, effective)
+    built, who = built_scale(audited.layer), "the layer declares"
     if built is not None and known is not None and not math.isclose(known, built, rel_tol=CLOSE):
         known, who = built, "its class computes"  # the number was changed after the layer was built
     if known is None:
-        return _unusual(run, number, call, module, effective)
+        return _unusual(audited, effective)
     if math.isclose(call.scale, known, rel_tol=CLOSE):
         if plain or before is None:
-            return _unusual(run, number, call, module, call.scale)
+            return _unusual(audited, call.scale)
         if not math.isclose(before, known, rel_tol=ROUGH):
             return True
     elif not plain and (before is not None or math.isclose(call.scale, 1, rel_tol=CLOSE)):
         # q was scaled before the call, or may have been
         return before is not None and math.isclose(effective, known, rel_tol=ROUGH)
-    return finding_at(
-        run,
-        number,
+    return audited.finding(
         check="scale",
         severity="fault",
         measured=f"scores are {effective:.6g} · q·k, but {who} {known:.6g}"
@@ -53,15 +52,15 @@ def scale(run: Run, number: int, call: Call, module) -> Finding | bool:
     )
 
 
-def _declared_factor(call: Call, module, effective: float) -> float | None:
+def _declared_factor(audited: AuditedCall, effective: float) -> float | None:
     """The factor of q·k that the layer declares; None where its number says nothing.
 
     Attributes of the same name are factors in some modules and divisors in others, and in some neither. The measured
     scale decides: a number or its inverse that equals it, else one that is the usual scale 1/√D. Any other number is a
     factor in layers with a configuration, as in transformers, and no declaration elsewhere.
     """
+    call, found = audited.call, audited.declared
     assert call.q is not None
-    found = declared(call, module)
     if found.scale is None:
         return None
     usual, forms = call.q.shape[2] ** -0.5, (found.scale, 1 / found.scale)
@@ -75,20 +74,21 @@ def _declared_factor(call: Call, module, effective: float) -> float | None:
     return found.scale if found.configured else None
 
 
-def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Finding | bool:
+def _unusual(audited: AuditedCall, effective: float) -> Finding | bool:
     """A scale that no declaration contradicts, but that is a common mistake, or differs from the layers of the same
     type.
 
     In transformers models scales of 1 and 1/D are intended; elsewhere they are the most common mistakes, unless q and k
     are normalized.
     """
+    call, layer, calls = audited.call, audited.layer, audited.of.run.calls
     assert call.q is not None and call.k is not None
-    D, pattern, layer = call.q.shape[2], path_pattern(call.name), layer_of(call, module)
+    D, pattern = call.q.shape[2], path_pattern(call.name)
     near = CLOSE if effective == call.scale else ROUGH
-    usual, configured = D**-0.5, declared(call, module).configured
+    usual, configured = D**-0.5, audited.declared.configured
     others = [
         other.scale
-        for other in run.calls
+        for other in calls
         if other.q is not None and other.q.shape[2] == D and path_pattern(other.name) == pattern
     ]
     with_usual = sum(math.isclose(other, usual, rel_tol=CLOSE) for other in others)
@@ -119,10 +119,8 @@ def _unusual(run: Run, number: int, call: Call, module, effective: float) -> Fin
         return True
     read = alone or scaled_before(call) is not None
     # In T5 layers without a bias of their own, such as cross-attention, have a scale of 1 as well.
-    missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, run.calls))
-    return finding_at(
-        run,
-        number,
+    missing = math.isclose(effective, 1, rel_tol=near) and not any(map(_is_biased, calls))
+    return audited.finding(
         check="scale",
         severity="note" if not read else "fault" if missing else "warning",
         measured=f"scores are {effective:.6g} · q·k; the usual scale is 1/√{D} = {usual:.6g}"

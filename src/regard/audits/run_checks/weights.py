@@ -10,11 +10,9 @@ import numpy as np
 
 from ...common.dtypes import FLOATS
 from ...common.text.units import counted
-from ...lens import Call, Run
 from ..finding import Result
-from .layer_settings import declared
+from .audited_run import AuditedCall, AuditedRun, concluded
 from .observed_call import roundoff, rows_to_read, unit
-from .wording import concluded, finding_at
 
 
 class Fault(NamedTuple):
@@ -28,18 +26,19 @@ class Fault(NamedTuple):
     severity: str = "fault"
 
 
-def weights(run: Run, module=None) -> Iterator[Result]:
+def weights(run: AuditedRun) -> Iterator[Result]:
     """Recorded weights against the properties of a softmax over the allowed keys; with sinks rows may sum to less than
     1.
     """
     read, findings = 0, []
-    for number, call in enumerate(run.calls):
+    for audited in run.calls:
+        call = audited.call
         if call.given is None:
             continue
         read += 1
         rows = rows_to_read(call)
         reported = np.zeros((call.shape[0], len(rows)), bool)  # rows with a worse fault, which explains the others
-        for fault in _faults(call, rows, module):
+        for fault in _faults(audited, rows):
             wrong = (fault.amount > fault.limit) & ~reported
             if not wrong.any():
                 continue
@@ -47,9 +46,7 @@ def weights(run: Run, module=None) -> Iterator[Result]:
             heads = tuple(np.flatnonzero(wrong.any(1)).tolist())
             row, most = int(rows[np.argwhere(wrong)[0, 1]]), float(fault.amount[wrong].max())
             findings.append(
-                finding_at(
-                    run,
-                    number,
+                audited.finding(
                     heads,
                     row,
                     check="weights",
@@ -72,8 +69,9 @@ def weights(run: Run, module=None) -> Iterator[Result]:
     )
 
 
-def _faults(call: Call, rows: np.ndarray, module) -> Iterator[Fault]:
+def _faults(audited: AuditedCall, rows: np.ndarray) -> Iterator[Fault]:
     """The worst first, because it explains the others. NaN is left to the check numbers."""
+    call = audited.call
     given, allowed = np.nan_to_num(call.weights(rows)), call.allowed(rows)
     assert call.given is not None
     dtype, coarse = _storage_dtype(np.asarray(call.given[:, rows]))
@@ -81,7 +79,6 @@ def _faults(call: Call, rows: np.ndarray, module) -> Iterator[Fault]:
     u, steps = max(coarse, roundoff(call)), 4 * (math.sqrt(call.shape[2]) + 4)
     bound = u * steps
     complete = allowed.any(-1) & np.isfinite(call.weights(rows)).all(-1)
-    known = declared(call, module)
     yield Fault(
         "weight on masked keys",
         np.where(complete, np.where(allowed, 0, np.abs(given)).sum(-1), 0),
@@ -106,7 +103,7 @@ def _faults(call: Call, rows: np.ndarray, module) -> Iterator[Fault]:
         "dropout is active, the softmax is taken over the wrong axis, or these are not weights",
         "call model.eval(); take the softmax over the keys",
     )
-    if call.sinks is not None or not (known.sinks is None or known.sinks is False):
+    if call.sinks is not None or not (audited.declared.sinks is None or audited.declared.sinks is False):
         return
     part = str(call.notes.get("unread", "")).startswith(
         "a step"
