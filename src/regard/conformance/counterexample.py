@@ -12,7 +12,9 @@ from ..common.dtypes import FLOATS
 from ..laws.call import Call
 from ..laws.expected import expected, expected_gradients
 from .conventions.fields import Adapter
-from .conventions.layouts import batch_axis, pack, repeats
+from .conventions.gradients import bias_sums, outward_gradients
+from .conventions.layouts import batch_axis, pack, reduced, repeats
+from .conventions.read import pack_lse
 from .conventions.translate import prepare
 from .conventions.validation import Parameter
 
@@ -48,6 +50,8 @@ def script(
     else:
         got = _part(adapter.returns, what)
         lines.append(f"result = {called}")
+    if call.dtype != np.float64:
+        wanted = np.vectorize(lambda number: float(f"{number:.10g}"), otypes=[np.float64])(wanted)
     lines.append(f"expected = np.array({_numbers(wanted)})  # {_words(what)}")
     as_float64 = {"torch": "{}.detach().double().numpy()"}.get(adapter.arrays, "np.asarray({}, np.float64)").format(got)
     shown = f"{atol:.1e}" if atol else "0"
@@ -108,16 +112,21 @@ def _libraries(call: Call, adapter: Adapter, what: str) -> list[str]:
 
 def _gradient(call: Call, adapter: Adapter, role: str, called: str, got: str) -> list[str]:
     """The lines that compute the gradient of one argument."""
-    results = [(name, array) for name, array in (("out", call.dout), ("lse", call.dlse)) if array is not None]
-    arrays = [_literal(_in_layout(array, name, call, adapter), adapter.arrays) for name, array in results]
-    parts = [_part(adapter.returns, name) for name, _ in results]
+    outward = outward_gradients(call, adapter)
+    arrays = [_literal(array, adapter.arrays) for array in outward.values()]
+    parts = [_part(adapter.returns, name) for name in outward]
     if adapter.arrays == "jax":
         picked = ", ".join(part.replace("result", called) for part in parts)
         both = f"({picked})" if len(parts) > 1 else picked
         given = f"({', '.join(arrays)})" if len(arrays) > 1 else arrays[0]
-        return [f"{got} = jax.vjp(lambda {role}: {both}, {role})[1]({given})[0]"]
-    total = " + ".join(f"({part} * {array}).sum()" for part, array in zip(parts, arrays))
-    return [f"{role}.requires_grad_()", f"result = {called}", f"({total}).backward()", f"{got} = {role}.grad"]
+        lines = [f"{got} = jax.vjp(lambda {role}: {both}, {role})[1]({given})[0]"]
+    else:
+        total = " + ".join(f"({part} * {array}).sum()" for part, array in zip(parts, arrays))
+        lines = [f"{role}.requires_grad_()", f"result = {called}", f"({total}).backward()", f"{got} = {role}.grad"]
+    if role == "bias":
+        shape, over = bias_sums(call, adapter)
+        lines += [f"{got} = {got}.reshape({shape}).sum({over}, keepdims=True)"] if over else []
+    return lines
 
 
 def _wanted(call: Call, adapter: Adapter, what: str) -> tuple[np.ndarray, float]:
@@ -135,14 +144,14 @@ def _wanted(call: Call, adapter: Adapter, what: str) -> tuple[np.ndarray, float]
 
 def _in_layout(array: np.ndarray, what: str, call: Call, adapter: Adapter) -> np.ndarray:
     """A result, or the gradient of an argument, as the function has it."""
-    lengths = None if call.lengths is None or adapter.layout != "THD" else [int(n) for n in call.lengths]
-    if what in ("out", "gradient of q", "gradient of k", "gradient of v"):
-        return pack(array, adapter.layout, lengths)
+    if what in ("out", "gradient of q"):
+        return pack(array, adapter.layout)
+    if what in ("gradient of k", "gradient of v"):
+        return pack(array, adapter.layout, None if call.lengths is None else [int(n) for n in call.lengths])
     if what == "lse":
-        turned = array / np.log(2) if adapter.lse == "base-2" else array
-        axes = adapter.lse_layout
-        turned = turned.swapaxes(1, 2) if axes.startswith("BQH") else turned
-        return turned[..., None] if axes.endswith("1") else turned
+        return pack_lse(array / np.log(2) if adapter.lse == "base-2" else array, adapter, call.dims)
+    if what == "weights":
+        return array.reshape([call.dims[axis] for axis in reduced("BHQK", adapter.layout)])
     return array
 
 
@@ -220,9 +229,7 @@ def _numbers(array: np.ndarray) -> str:
     """Nested lists. Floats have as many digits as their dtype needs."""
     if array.dtype.kind in "bui":
         return repr(array.tolist())
-    if array.dtype == np.float64 or array.size == 0:
-        return _nested(array.astype(np.float64), lambda x: f"{x:.10g}")
-    wide = array if array.dtype == np.float32 else array.astype(np.float32)
+    wide = array.astype(np.float32) if array.dtype.itemsize < 4 else array
     return _nested(wide, lambda x: str(x).removesuffix(".0"))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...laws.call import Call
 from .fields import Adapter
 from .layouts import fitting, float64, on_call, pack, unpack
-from .read import Result, Unreadable, entries, lse_shape, read
+from .read import Result, Unreadable, entries, pack_lse, read
 from .translate import Absent, Prepared
 
 DIFFERENTIATED = ("q", "k", "v", "bias", "sinks")
@@ -32,17 +32,15 @@ def gradients(function: Callable[..., Any], prepared: Prepared, call: Call) -> t
     return result, {role: _canonical(found[role], role, call, adapter) for role in inputs}
 
 
-def _outward(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
+def outward_gradients(call: Call, adapter: Adapter) -> dict[str, np.ndarray]:
     """The given gradients of the output and lse as the function has their axes."""
     found: dict[str, np.ndarray] = {}
     if call.dout is not None:
         found["out"] = pack(call.dout, adapter.layout)
     if call.dlse is not None:
-        axes = adapter.lse_layout
-        dlse = np.asarray(call.dlse)
-        dlse = dlse.swapaxes(0, 1) if axes == "HT" else dlse.swapaxes(1, 2) if axes in ("BQH", "BQH1") else dlse
         # in base 2, lse is the natural one over ln 2; so is its gradient the natural one times ln 2
-        found["lse"] = dlse.reshape(lse_shape(adapter, call.dims)) * (np.log(2) if adapter.lse == "base-2" else 1)
+        ratio = np.log(2) if adapter.lse == "base-2" else 1
+        found["lse"] = pack_lse(call.dlse, adapter, call.dims) * np.asarray(ratio, call.dlse.dtype)
     return found
 
 
@@ -56,7 +54,7 @@ def _torch(
     result = read(returned, call, adapter)
     found = entries(returned, adapter)
     outputs, outward = [], []
-    for role, array in _outward(call, adapter).items():
+    for role, array in outward_gradients(call, adapter).items():
         if role not in found:
             raise Absent(f"return_{role}", f"the function does not return {role}")
         if not found[role].requires_grad:
@@ -78,7 +76,7 @@ def _jax(
     import jax
 
     adapter = prepared.adapter
-    outward = _outward(call, adapter)
+    outward = outward_gradients(call, adapter)
 
     def run(arrays: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         found = entries(prepared.call(function, arrays), adapter)
@@ -118,11 +116,16 @@ def _canonical(gradient: Any, role: str, call: Call, adapter: Adapter) -> np.nda
 
 def _of_bias(numbers: np.ndarray, call: Call, adapter: Adapter) -> np.ndarray:
     """The gradient of the bias, summed over axes along which the bias of the call was repeated."""
+    shape, over = bias_sums(call, adapter)
+    return numbers.reshape(shape).sum(over, keepdims=True)
+
+
+def bias_sums(call: Call, adapter: Adapter) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(the shape (B, H, Q, K) of the bias that the function takes, the axes along which the call's is repeated)."""
     assert call.bias is not None
     layout = "HSD" if adapter.layout == "THD" else adapter.layout
     together = call.mask is not None and adapter.parameters.get("mask") == adapter.parameters.get("bias")
     shape = np.broadcast_shapes(call.bias.shape, call.mask.shape if together and call.mask is not None else ())
     axes = fitting(shape, adapter.mask_shapes, layout) or ""
-    numbers = numbers.reshape(tuple(call.dims[axis] if axis in axes else 1 for axis in "BHQK"))
-    over = tuple(axis for axis in range(4) if call.bias.shape[axis] == 1 and numbers.shape[axis] != 1)
-    return numbers.sum(over, keepdims=True) if over else numbers
+    full = tuple(call.dims[axis] if axis in axes else 1 for axis in "BHQK")
+    return full, tuple(axis for axis in range(4) if call.bias.shape[axis] == 1 and full[axis] != 1)

@@ -126,6 +126,13 @@ def lse_shape(adapter: Adapter, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(lengths[axis] for axis in reduced(axes, adapter.layout))
 
 
+def pack_lse(lse: np.ndarray, adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
+    """lse, or a gradient of it, (B, H, Q), with the axes of the function."""
+    axes = adapter.lse_layout
+    turned = lse.swapaxes(0, 1) if axes == "HT" else lse.swapaxes(1, 2) if axes in ("BQH", "BQH1") else lse
+    return turned.reshape(lse_shape(adapter, sizes))
+
+
 def _canonical_lse(array: np.ndarray, adapter: Adapter, shape: tuple[int, int, int]) -> np.ndarray:
     """lse as (B, H, Q)."""
     B, H, Q = shape
