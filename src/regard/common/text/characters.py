@@ -1,6 +1,6 @@
-"""Characters as readers see them (grapheme clusters): a base with its marks, an emoji of several parts, a flag.
+"""Characters as readers see them: a letter with its marks, an emoji of several parts, a flag of two letters.
 
-Source: Unicode Standard Annex 29. `unicodedata` lacks the properties of emoji, so these are recognized by category.
+Simpler than the grapheme clusters of Unicode Standard Annex 29, whose data Python lacks: enough to cut labels.
 """
 
 from __future__ import annotations
@@ -14,34 +14,26 @@ SELECTORS = "\ufe0e\ufe0f"  # choose the text form or the emoji form of the char
 TONES = "".join(map(chr, range(0x1F3FB, 0x1F400)))  # of skin
 NEAR = 8  # characters: where the base of a joiner is searched, behind its marks
 VIRAMA = 9  # the combining class of the marks that join Indic consonants
-AM = "\u0e33\u0eb3"  # vowels of Thai and Lao, a part of which is above the character before
 KEYCAPS = set("#*0123456789")
 SIGNS = set("‼⁉〰")  # pictographs that are neither symbols nor mathematics
-# The flags of England, Scotland and Wales are spelled in invisible characters; other texts in them stay visible codes.
-FLAGS = {
-    f"\U0001f3f4{''.join(chr(0xE0000 + ord(each)) for each in name)}\U000e007f" for name in ("gbeng", "gbsct", "gbwls")
-}
 CODE = re.compile(r"⟨(?:U\+[0-9A-F]{4,6}|[0-9A-F]{2})⟩")  # a character or byte written as its number
 
 
-def joins(text: str, at: int) -> int:
-    """How many invisible characters from `at` on are needed to show the characters around them; 0 if none.
+def joins(text: str, at: int) -> bool:
+    """Whether an invisible character is needed to show the characters around it.
 
     >>> joins("👩\u200d🚀", 1), joins("a\u200db", 1)
-    (1, 0)
+    (True, False)
     """
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     near = text[max(0, at - NEAR) : at]
     if text[at] in SELECTORS:
-        return int(_pictograph(before) or (before in KEYCAPS and after == "\u20e3"))
+        return _pictograph(before) or (before in KEYCAPS and after == "\u20e3")
     if text[at] == ZWJ:
         base = near.rstrip(SELECTORS + TONES)[-1:]
-        return int(_virama(before) or (_pictograph(base) and _pictograph(after)))
-    if text[at] == ZWNJ:
-        base = near.rstrip("".join(filter(_mark, near)))[-1:]
-        return int(_virama(before) or (_arabic(base) and _arabic(after)))
-    flag = next((flag for flag in FLAGS if text.startswith(flag, at - 1)), "") if before == "\U0001f3f4" else ""
-    return max(0, len(flag) - 1)
+        return _virama(before) or (_pictograph(base) and _pictograph(after))
+    base = near.rstrip("".join(filter(_mark, near)))[-1:]
+    return text[at] == ZWNJ and (_virama(before) or (_arabic(base) and _arabic(after)))
 
 
 def characters(text: str) -> list[str]:
@@ -97,18 +89,11 @@ def fitting(text: str, room: int, width: Callable[[str], int]) -> str:
 
 def _continues(before: str, character: str) -> bool:
     """Whether a character belongs to the ones before it."""
-    last = before[-1]
-    if _mark(character) or character in AM or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
-        return last not in "\n\r\t ⟩"
-    if 0xE0020 <= ord(character) <= 0xE007F:  # tags, which spell the flags of regions
-        return before[0] == "\U0001f3f4"
-    if last == ZWJ and _pictograph(character):
-        return True
-    if _regional(character):
-        return len(before) == 1 and _regional(before)
-    if 0x1160 <= ord(character) <= 0x11FF:  # vowels and final consonants of Korean syllables
-        return 0x1100 <= ord(last) <= 0x11FF or 0xAC00 <= ord(last) <= 0xD7A3
-    return unicodedata.category(character) == "Lo" and _virama(before.rstrip(ZWJ)[-1:])
+    if _mark(character) or character in TONES or character in SELECTORS or character in (ZWJ, ZWNJ):
+        return before[-1] not in "\n\r\t ⟩"
+    if before[-1] == ZWJ:
+        return _pictograph(character)
+    return len(before) == 1 and _regional(before) and _regional(character)
 
 
 def _mark(character: str) -> bool:

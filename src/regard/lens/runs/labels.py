@@ -74,18 +74,16 @@ def named(axis: Axis, position: int, edge: str = "") -> str:
 def _shown(text: str) -> str:
     if text.isascii() and text.isalnum():
         return text
-    found, marks, whole = [], 0, 0
+    found, marks = [], 0
     for at, character in enumerate(text):
         kind = unicodedata.category(character)
         marks = marks + 1 if kind in ("Mn", "Me") else 0
-        needed = at < whole
-        if not needed and (kind in UNSEEN or ord(character) in INKLESS) and (more := joins(text, at)):
-            whole, needed = at + more, True
+        unseen = (kind in UNSEEN or ord(character) in INKLESS) and not joins(text, at)
         if character in SIGNS:
             found.append(SIGNS[character])
         elif ord(character) < 0x20:
             found.append(chr(0x2400 + ord(character)))
-        elif not needed and (kind in UNSEEN or ord(character) in INKLESS or marks > MARKS or character == LOST):
+        elif unseen or marks > MARKS or character == LOST:
             found.append(f"⟨U+{ord(character):04X}⟩")
         elif at == 0 and kind in ("Mn", "Mc", "Me"):
             found.append(_base(character) + character)
