@@ -14,7 +14,7 @@ from ...laws.mistakes.scores import has_softcap
 from ...lens import Call
 from ..finding import Finding
 from .audited_run import AuditedCall
-from .diagnosis import matches
+from .observed_call import matches
 
 
 def groups(audited: AuditedCall) -> Finding | bool:

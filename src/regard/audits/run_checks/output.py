@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from ...common.text.units import counted
 from ..finding import Finding, Result
 from .audited_run import AuditedCall, AuditedRun, concluded
-from .diagnosis import REPORTED, diagnose
+from .observed_call import REPORTED, diagnose
 
 # Compares an argument with what the layer declares: a finding, or whether they could be compared.
 Compare = Callable[[AuditedCall], Finding | bool]

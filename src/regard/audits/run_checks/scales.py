@@ -9,8 +9,7 @@ import numpy as np
 from ...common.module_settings import path_pattern, setting, settings_of
 from ...lens import Call
 from ..finding import Finding
-from .audited_run import AuditedCall
-from .layer_settings import built_scale, has_norms, scaled_before
+from .audited_run import AuditedCall, built_scale, has_norms, scaled_before
 
 CLOSE = 1e-3  # relative tolerance for equal scales: configurations round theirs
 ROUGH = 0.02  # relative tolerance for a scale measured from the norms of q and k, in any dtype
