@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...common.dtypes import FLOATS
-from ...laws.conventions import Conventions
+from ...laws.call import Conventions
 
 # What a parameter of the function can be.
 ROLES = (
