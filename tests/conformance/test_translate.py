@@ -11,8 +11,7 @@ import pytest
 import regard as rg
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
-from regard.conformance.conventions.read import lse_shape
-from regard.conformance.conventions.structure import checked
+from regard.conformance.conventions.read import checked, lse_shape
 from regard.conformance.conventions.translate import Absent, prepare
 from regard.laws.call import Call
 from regard.laws.expected import compared_gradients, expected

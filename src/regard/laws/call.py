@@ -36,6 +36,15 @@ class Conventions:
         return False
 
 
+# The axes of the arrays of a call and of its results, by the names of `Call.dims`.
+AXES = {"q": "BHQD", "k": "BGKD", "v": "BGKE", "out": "BHQE", "lse": "BHQ", "weights": "BHQK"}
+
+
+def shape_of(name: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an array of a call or of a result."""
+    return tuple(sizes[axis] for axis in AXES[name])
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Call:
     """The arguments of one call. None means that the argument is not passed.

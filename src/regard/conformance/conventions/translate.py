@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ...laws.call import Call
+from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
 from .roles import completed
@@ -26,6 +26,14 @@ class Absent(Exception):
 
     def __reduce__(self):
         return Absent, (self.role, self.words)
+
+
+class Asks(Protocol):
+    """What calls the function: a `Session` in a process of its own, or `InProcess`."""
+
+    def call(self, call: Call, adapter: Adapter) -> Answer:
+        """The answer to one call."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...laws.call import Answer, Call
 from ...sandbox.foreign import one_line, said
-from ...sandbox.limits import peak, restart_peak
+from ...sandbox.worker import peak, restart_peak
 from ..conventions.fields import Adapter
 from ..conventions.gradients import gradients
 from ..conventions.read import Result, Unreadable, read

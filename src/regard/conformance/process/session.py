@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...common.errors import Reason, Refused, refuse
-from ...laws.call import Answer, Call
+from ...laws.call import Answer, Call, shape_of
 from ...sandbox.child import Child, Lost
 from ...sandbox.foreign import one_line
 from ...sandbox.frames import unpacked
 from ..conventions.fields import Adapter
-from ..conventions.structure import checked
+from ..conventions.read import checked
 from ..conventions.translate import Absent
 from .one_call import Callee, Description, describe
 from .target import WHERE, Target
@@ -159,11 +159,9 @@ def _refused(fields: dict[str, Any]) -> Refused:
 
 def _shapes(call: Call) -> dict[str, tuple[int, ...]]:
     """The shapes of everything that an answer can hold."""
-    d = call.dims
-    rows = (d["B"], d["H"], d["Q"])
     gradients = {name: getattr(call, name) for name in ("q", "k", "v", "bias", "sinks")}
     inputs = {f"gradient {name}": array.shape for name, array in gradients.items() if array is not None}
-    return {"out": (*rows, d["E"]), "lse": rows, "weights": (*rows, d["K"]), **inputs}
+    return {name: shape_of(name, call.dims) for name in ("out", "lse", "weights")} | inputs
 
 
 def _answer(fields: dict[str, Any], arrays: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> Answer:
