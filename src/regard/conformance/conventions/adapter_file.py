@@ -12,7 +12,7 @@ from ...common.files.strict_json import loads
 from .fields import VERSION, Adapter, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
-__all__ = ["from_json", "read", "schema", "to_json"]
+__all__ = ["from_json", "read_adapter", "schema", "to_json"]
 
 # Conventions that only say something about functions with one of these roles.
 NEEDS = {
@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
-def read(path: str | Path) -> Adapter:
+def read_adapter(path: str | Path) -> Adapter:
     """Reads an adapter from a JSON file.
 
     Args:

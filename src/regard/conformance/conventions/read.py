@@ -160,24 +160,3 @@ def structure(result: Any, depth: int = 2) -> dict[str, Any]:
         listed = list(entries.items())[:MOST]
         return {"is": "mapping", "entries": {key: structure(value, depth - 1) for key, value in listed}}
     return {"is": type_words(result)}
-
-
-def checked(described: Any, depth: int = 3) -> dict[str, Any] | None:
-    """A description that another process sent, or None if `structure` did not make it. Raises ValueError for others."""
-    if described is None:
-        return None
-    if not isinstance(described, dict) or not isinstance(described.get("is"), str) or not depth:
-        raise ValueError("not a description of a result")
-    entries = described.get("entries", [])
-    if described["is"] == "array":
-        if described.get("arrays") not in NAMES or not isinstance(described.get("dtype"), str):
-            raise ValueError("not a description of an array")
-        if not all(type(size) is int for size in described["shape"]):
-            raise ValueError("not a shape")
-    elif described["is"] == "sequence" and isinstance(entries, list):
-        described = {"is": "sequence", "entries": [checked(each, depth - 1) for each in entries]}
-    elif described["is"] == "mapping" and isinstance(entries, dict):
-        described = {"is": "mapping", "entries": {key: checked(each, depth - 1) for key, each in entries.items()}}
-    elif entries:
-        raise ValueError("entries of something that has none")
-    return described

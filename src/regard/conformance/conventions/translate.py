@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,15 +55,14 @@ class Prepared:
         return function(*args, **{name: new.get(id(value), value) for name, value in self.kwargs.items()})
 
 
-def prepare(call: Call, adapter: Adapter, parameters: Iterable[Parameter | str]) -> Prepared:
-    """The arguments for a call. parameters: those of the function; names alone are optional ones.
+def prepare(call: Call, adapter: Adapter, parameters: Sequence[Parameter]) -> Prepared:
+    """The arguments for a call. parameters: those of the function.
 
     Raises:
         Absent: if the function has no parameter for an argument of the call, or its layout cannot hold the call.
         Refused: if the function requires a parameter whose role nothing says.
     """
-    listed = [each if isinstance(each, Parameter) else Parameter(name=each) for each in parameters]
-    adapter = completed(adapter, listed)
+    adapter = completed(adapter, parameters)
     _check_sizes(call, adapter)
     values = _values(call, adapter)
     given = {role: value for role, value in values.items() if hasattr(value, "dtype")}
@@ -72,7 +71,7 @@ def prepare(call: Call, adapter: Adapter, parameters: Iterable[Parameter | str])
         for role in ("q", "k", "v", "bias", "sinks"):
             if role in given:
                 given[role].requires_grad_()
-    args, kwargs = _bound(values, call, adapter, listed)
+    args, kwargs = _bound(values, call, adapter, parameters)
     return Prepared(args, kwargs, given, adapter)
 
 

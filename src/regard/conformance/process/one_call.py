@@ -44,13 +44,12 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     """The shape, dtype and contents; nothing of arrays that cannot be changed, as those of JAX."""
     torch = _module("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        plain = array.detach().cpu().contiguous().reshape(-1)
-        return tuple(array.shape), str(array.dtype), zlib.crc32(plain.view(torch.uint8).numpy()) if len(plain) else 0
-    if isinstance(array, np.ndarray):
-        plain = np.ascontiguousarray(array).reshape(-1)
-        readable = plain.size and not plain.dtype.hasobject
-        return array.shape, str(array.dtype), zlib.crc32(plain.view(np.uint8).data) if readable else 0
-    return ()
+        plain = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    elif isinstance(array, np.ndarray):
+        plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if not array.dtype.hasobject else b""
+    else:
+        return ()
+    return tuple(array.shape), str(array.dtype), zlib.crc32(plain)
 
 
 class EarlierResult:
