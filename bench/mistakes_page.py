@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from regard.laws.catalog import CATALOG
 from regard.laws.matrix import CLASSES, RIGHT
 from regard.laws.mistake import Mistake
+from regard.laws.mistakes.denominators import LSE, SINKS
 from regard.laws.mistakes.gradients import GRADIENTS
 from regard.laws.mistakes.heads import HEADS
-from regard.laws.mistakes.lse import LSE
 from regard.laws.mistakes.masks import MASKS
 from regard.laws.mistakes.outputs import FILLS, OUTPUTS, ROWS
 from regard.laws.mistakes.positions import POSITIONS
-from regard.laws.mistakes.products import PRODUCTS
-from regard.laws.mistakes.scales import SCALES
-from regard.laws.mistakes.scores import SCORES
-from regard.laws.mistakes.sinks import SINKS
+from regard.laws.mistakes.products import PRODUCTS, VALUES
+from regard.laws.mistakes.scores import SCALES, SCORES
 from regard.laws.mistakes.softmax import SOFTMAX
-from regard.laws.mistakes.values import VALUES
 
 __all__ = ["SUBJECTS", "page"]
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from regard.common.dtypes import FLOATS
-from regard.laws.arguments import Arguments
-from regard.laws.backward import heads_of, over_shape
+from regard.laws.arguments import Arguments, heads_of, summed_over_shape
 from regard.laws.call import Call
 from regard.laws.forward import Outcome
 
@@ -306,7 +305,7 @@ class Computation:
             "v": self.over_heads(dv, self.value_heads, self.call.v.shape[1]),
         }
         if self.call.bias is not None:
-            found["bias"] = over_shape(through["bias"][..., self.back], self.call.bias.shape)
+            found["bias"] = summed_over_shape(through["bias"][..., self.back], self.call.bias.shape)
         if self.sinks is not None:
             lse = self.forward[1]
             share = self.rounded(self.power(self.rounded(self.sinks - lse)))

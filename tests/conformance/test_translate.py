@@ -12,8 +12,8 @@ import regard as rg
 from regard.conformance.conventions.fields import CHOICES, Adapter
 from regard.conformance.conventions.layouts import array_kind, dtype_name, float64, on_call, shown
 from regard.conformance.conventions.read import lse_shape
-from regard.conformance.conventions.structure import checked
 from regard.conformance.conventions.translate import Absent, prepare
+from regard.conformance.conventions.validation import Parameter
 from regard.laws.call import Call
 from regard.laws.expected import compared_gradients, expected
 from tests.conformance.calls import random_call
@@ -185,7 +185,7 @@ def test_a_result_that_cannot_be_read_is_described(returned, returns, words):
     answer = Here(lambda q, k, v: returned(out)).call(Call(**NOTHING), Adapter(returns=returns))
 
     assert answer.status == "unreadable" and words in answer.words
-    assert answer.returned is not None and checked(json.loads(json.dumps(answer.returned))) == answer.returned
+    assert answer.returned is not None and json.loads(json.dumps(answer.returned)) == answer.returned
 
 
 SHAPES = {"q": (2, 3, 5, 4), "k": (2, 3, 7, 4), "v": (2, 3, 7, 6)}
@@ -216,7 +216,7 @@ def test_what_a_function_does_not_have_is_absent(declared, arguments, role):
     call, adapter = Call(**NOTHING, **arguments), Adapter(**declared)
 
     with pytest.raises(Absent) as absent:
-        prepare(call, adapter, ["q", "k", "v", *adapter.parameters.values()])
+        prepare(call, adapter, [Parameter(name=each) for each in ("q", "k", "v", *adapter.parameters.values())])
     assert absent.value.role == role and absent.value.words
 
 

@@ -10,12 +10,10 @@ from ..common.public import belongs, no_attribute
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded on first access
     from .cases.case import LEVELS
-    from .conventions.adapter_file import adapter, schema
-    from .conventions.adapter_file import read as read_adapter
+    from .conventions.adapter_file import adapter, read_adapter, schema
     from .conventions.fields import Adapter
-    from .inference import Inferred, infer
     from .report import Finding, Report, badge, junit, markdown
-    from .run import conform
+    from .run import Inferred, conform, infer
 
 __all__ = [
     "LEVELS",
@@ -35,27 +33,26 @@ __all__ = [
 
 # Where the names are. The process that runs the judged function needs few of them, and is started after every crash.
 PLACES = {
-    "LEVELS": ("cases.case", "LEVELS"),
-    "Adapter": ("conventions.fields", "Adapter"),
-    "Finding": ("report", "Finding"),
-    "Inferred": ("inference", "Inferred"),
-    "Report": ("report", "Report"),
-    "adapter": ("conventions.adapter_file", "adapter"),
-    "badge": ("report", "badge"),
-    "conform": ("run", "conform"),
-    "infer": ("inference", "infer"),
-    "junit": ("report", "junit"),
-    "markdown": ("report", "markdown"),
-    "read_adapter": ("conventions.adapter_file", "read"),
-    "schema": ("conventions.adapter_file", "schema"),
+    "LEVELS": "cases.case",
+    "Adapter": "conventions.fields",
+    "Finding": "report",
+    "Inferred": "run",
+    "Report": "report",
+    "adapter": "conventions.adapter_file",
+    "badge": "report",
+    "conform": "run",
+    "infer": "run",
+    "junit": "report",
+    "markdown": "report",
+    "read_adapter": "conventions.adapter_file",
+    "schema": "conventions.adapter_file",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in PLACES:
         raise no_attribute(__name__, name)
-    module, original = PLACES[name]
-    return belongs(getattr(importlib.import_module(f".{module}", __name__), original), __name__)
+    return belongs(getattr(importlib.import_module(f".{PLACES[name]}", __name__), name), __name__)
 
 
 def __dir__() -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..common.errors import Refused
 from ..laws.bound import gradient_bounds
@@ -98,51 +99,53 @@ def findings_of(
     found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))
     for each in results:
         if each.status == "unexpected-pass":
-            found.append(
-                Finding(
-                    law=each.case.law,
-                    level=each.case.level,
-                    kind="unexpected-pass",
-                    measured=f"{each.case.id} was expected to fail, and passes",
-                    mistake=None,
-                    cause="what it was expected to fail for is fixed",
-                    fix="remove it from `expected` in the adapter",
-                    cases=(each.case.id,),
-                )
-            )
+            cause, fix = "what it was expected to fail for is fixed", "remove it from `expected` in the adapter"
+            words = f"{each.case.id} was expected to fail, and passes"
+            found.append(_finding([each], words, cause, fix, kind="unexpected-pass"))
     return found
 
 
+def _finding(group: Sequence[Result], measured: str, cause: str, fix: str, **more: Any) -> Finding:
+    """What cases that fail alike have in common, with more fields of a finding, or others."""
+    law, level = min(each.case.law for each in group), min(each.case.level for each in group)
+    cases = tuple(each.case.id for each in group)
+    usual: dict[str, Any] = {"law": law, "level": level, "kind": "law", "mistake": None, "cases": cases}
+    return Finding(measured=measured, cause=cause, fix=fix, **usual | more)
+
+
+@dataclass(frozen=True)
 class _Context:
     """What all findings of one run share."""
 
-    def __init__(self, judge: Judge, limits: Limits, target: str, parameters: Sequence[Parameter], seed: int):
-        self.judge, self.limits, self.seed = judge, limits, seed
-        self.target, self.parameters = target, parameters
+    judge: Judge
+    limits: Limits
+    target: str
+    parameters: Sequence[Parameter]
+    seed: int
 
     def convention(self, deviation: Deviation) -> Finding:
         """The finding of a convention that is measured and not declared, with the cases that fail because of it."""
-        name, law_and_level = deviation.field, LAWS.get(deviation.field, (0, 0))
+        name, (law, level) = deviation.field, LAWS.get(deviation.field, (0, 0))
         adapter = replace(self.judge.adapter, **{name: deviation.expected})
         judge = Judge(self.judge.session, adapter)
         limits = replace(self.limits, adapter=adapter)
         listed = [*textbook(limits, self.seed), *edges(limits, self.seed)]
         results = [each for each in map(judge.result, listed) if each.status == "fail" and each.case.check is None]
-        explained = _explained(results[:40], (), adapter)
-        declares = f"{name}={deviation.measured!r}"
-        best = self._named(deviation, results, adapter) or next((each for each in explained if each.mistakes), None)
+        best = self._named(deviation, results, adapter) or next(
+            (each for each in _explained(results[:40], (), adapter) if each.mistakes), None
+        )
         first = next((each for each in results if best is None or each.case.id in best.cases), None)
+        declares = f"{name}={deviation.measured!r}"
+        cause, fix = "a convention that was not declared", f"declare {declares} if it is meant"
         return Finding(
-            law=law_and_level[0],
-            level=law_and_level[1],
+            law=law,
+            level=level,
             kind="convention",
             measured=f"{name}: {deviation.words}",
             mistake=None if best is None else _name(best),
             alike=() if best is None else best.alike,
-            cause=f"{_cause(best)}, or a convention that was not declared"
-            if best
-            else "a convention that was not declared",
-            fix=f"{_fix(best)}; or declare {declares} if it is meant" if best else f"declare {declares} if it is meant",
+            cause=cause if best is None else f"{_cause(best)}, or {cause}",
+            fix=fix if best is None else f"{_fix(best)}; or {fix}",
             declares=declares,
             cases=tuple(each.case.id for each in results),
             counterexample="" if first is None else self._smallest(first, best, judge, _status(first)),
@@ -186,24 +189,13 @@ class _Context:
     def _without_result(self, status: str, words: str, group: Sequence[Result]) -> Finding:
         first = group[0]
         cause, fix = LOST[status]
-        overflow = status == "raised" and words.startswith(("OverflowError", "FloatingPointError"))
-        known = of_name("softmax-without-maximum") if overflow else None
-        if known is not None:
-            cause, fix = known.cause, known.fix
-        smallest = ""
-        if status != "timeout" and first.call is not None:
-            smallest = self._smallest(first, None, self.judge, status)
-        return Finding(
-            law=min(each.case.law for each in group),
-            level=min(each.case.level for each in group),
-            kind="law",
-            measured=words,
-            mistake=None if known is None else known.name,
-            cause=cause,
-            fix=fix,
-            cases=tuple(each.case.id for each in group),
-            counterexample=smallest,
-        )
+        mistake = None
+        if status == "raised" and words.startswith(("OverflowError", "FloatingPointError")):
+            known = of_name("softmax-without-maximum")
+            mistake, cause, fix = known.name, known.cause, known.fix
+        shown = status != "timeout" and first.call is not None
+        smallest = self._smallest(first, None, self.judge, status) if shown else ""
+        return _finding(group, words, cause, fix, mistake=mistake, counterexample=smallest)
 
     def _follows(self, result: Result, explanation: Explanation) -> bool:
         """Whether the answers that were compared with each other are those of the mistakes."""
@@ -216,17 +208,16 @@ class _Context:
 
     def _explained(self, explanation: Explanation, group: Sequence[Result], folded: Sequence[Result]) -> Finding:
         first = min(group, key=lambda each: (_is_gradient(each), each.case.level, _size(each.call)))
-        law = explanation.mistakes[0].law if explanation.mistakes else first.case.law
-        words = f": the output is that of attention with {' and '.join(m.description for m in explanation.mistakes)}"
-        return Finding(
-            law=law,
-            level=min(each.case.level for each in group),
-            kind="law",
-            measured=f"{first.words}{words if explanation.mistakes else ''}",
-            mistake=_name(explanation) if explanation.mistakes else None,
+        known = explanation.mistakes
+        words = f": the output is that of attention with {' and '.join(m.description for m in known)}" if known else ""
+        return _finding(
+            group,
+            f"{first.words}{words}",
+            _cause(explanation),
+            _fix(explanation),
+            law=known[0].law if known else first.case.law,
+            mistake=_name(explanation) if known else None,
             alike=explanation.alike,
-            cause=_cause(explanation),
-            fix=_fix(explanation),
             cases=tuple(each.case.id for each in [*group, *folded]),
             counterexample=self._smallest(first, explanation, self.judge),
         )
@@ -234,17 +225,9 @@ class _Context:
     def _special(self, group: Sequence[Result]) -> Finding:
         """The finding of cases that are judged in their own way: side effects, isolation, scale."""
         first = group[0]
-        return Finding(
-            law=first.case.law,
-            level=first.case.level,
-            kind="law",
-            measured=first.words,
-            mistake=None,
-            cause=f"this does not hold: {first.case.says}",
-            fix=COMPARE if first.case.level else "find where this happens in the function, and remove it",
-            cases=tuple(each.case.id for each in group),
-            counterexample=self._shown(first),
-        )
+        cause = f"this does not hold: {first.case.says}"
+        fix = COMPARE if first.case.level else "find where this happens in the function, and remove it"
+        return _finding(group, first.words, cause, fix, counterexample=self._shown(first))
 
     def _shown(self, result: Result) -> str:
         """A script for a case that is judged in its own way; "" if a short one cannot show it."""
@@ -329,7 +312,7 @@ def _observed(results: Sequence[Result], adapter: Adapter) -> list[ObservedAnswe
         call, answer = result.call, result.answer
         assert call is not None and answer is not None
         right = expected(call, adapter)
-        bounds = {"out": right.bounds.out, "lse": right.bounds.lse}
+        bounds = right.bounds._asdict()
         if call.dout is not None:
             bounds |= gradient_bounds(meaning(call, adapter), right.outcome, call)
         observed.append(ObservedAnswer(result.case.id, call, answer, adapter, bounds))
@@ -354,9 +337,9 @@ def _name(explanation: Explanation) -> str:
     return " + ".join(each.name for each in explanation.mistakes)
 
 
-def _cause(explanation: Explanation | None) -> str:
-    return "; ".join(each.cause for each in explanation.mistakes) if explanation and explanation.mistakes else UNKNOWN
+def _cause(explanation: Explanation) -> str:
+    return "; ".join(each.cause for each in explanation.mistakes) or UNKNOWN
 
 
-def _fix(explanation: Explanation | None) -> str:
-    return "; ".join(each.fix for each in explanation.mistakes) if explanation and explanation.mistakes else COMPARE
+def _fix(explanation: Explanation) -> str:
+    return "; ".join(each.fix for each in explanation.mistakes) or COMPARE

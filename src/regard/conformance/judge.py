@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from typing import Protocol
 
 from ..common.errors import Refused
 from ..laws.call import Answer, Call
 from ..laws.expected import Comparison, Expected, compared_gradients, expected
 from .cases.case import Case, Result
 from .conventions.fields import Adapter
-from .conventions.translate import Absent
-
-
-class Asks(Protocol):
-    """What calls the function: a `Session` in a process of its own, or `InProcess`."""
-
-    def call(self, call: Call, adapter: Adapter) -> Answer:
-        """The answer to one call."""
-        ...
+from .conventions.translate import Absent, Asks
 
 
 class Judge:

@@ -12,7 +12,7 @@ import pytest
 
 from ..common.errors import Refused
 from .cases.case import Case, Result
-from .conventions.adapter_file import read
+from .conventions.adapter_file import read_adapter
 from .conventions.fields import Adapter
 from .conventions.measure import measure
 from .diagnose import findings_of
@@ -180,7 +180,7 @@ class Plugin:
         seconds: float = 10.0,
     ):
         try:
-            declared = None if adapter is None else read(Path(config.invocation_params.dir, adapter))
+            declared = None if adapter is None else read_adapter(Path(config.invocation_params.dir, adapter))
             self.suite = Suite(function, declared, level, seed, seconds)
         except Refused as refused:
             raise pytest.UsageError(str(refused)) from None
@@ -203,7 +203,7 @@ def keeps_the_laws(
 ) -> Report:
     """The fixture `conform`: runs the suite, and fails the test with the report if a law is broken."""
     __tracebackhide__ = True
-    declared = read(Path(adapter)) if isinstance(adapter, (str, Path)) else adapter
+    declared = read_adapter(Path(adapter)) if isinstance(adapter, (str, Path)) else adapter
     report = conform(function, adapter=declared, level=level, **given)
     if not report.right:
         pytest.fail(whole(report), pytrace=False)

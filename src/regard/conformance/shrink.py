@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..laws.call import Call
+from ..laws.call import AXES, Call
 
 Fails = Callable[[Call], bool]
 CALLS, SECONDS = 400, 6.0  # at most, for one counterexample
@@ -69,8 +69,7 @@ def _smaller(call: Call) -> Iterator[Call]:
     if G and H > G:
         shared = H // G
         for count in _counts(shared):
-            keep = np.concatenate([np.arange(count) + g * shared for g in range(G)])
-            yield _fewer_queries_heads(call, keep)
+            yield _cut(call, "H", np.concatenate([np.arange(count) + g * shared for g in range(G)]))
     yield from _cuts(call, "QK")
     for one, other, equal in (("Q", "K", Q == K), ("D", "E", D == E)):
         for count in _counts(call.dims[one]) if equal else ():
@@ -102,40 +101,29 @@ def _ends(size: int, count: int) -> Iterator[slice]:
     return (slice(start, start + count) for start in starts)
 
 
-# For each axis, the arrays that have it, and where.
-AXES: dict[str, dict[str, int]] = {
-    "B": {"q": 0, "k": 0, "v": 0, "mask": 0, "bias": 0, "lengths": 0, "dout": 0, "dlse": 0},
-    "Q": {"q": 2, "mask": 2, "bias": 2, "dout": 2, "dlse": 2},
-    "K": {"k": 2, "v": 2, "mask": 3, "bias": 3},
-    "D": {"q": 3, "k": 3},
-    "E": {"v": 3, "dout": 3},
+ARRAYS = {
+    **{name: AXES[name] for name in "qkv"},
+    "mask": "BHQK",
+    "bias": "BHQK",
+    "lengths": "B",
+    "sinks": "H",
+    "dout": AXES["out"],
+    "dlse": AXES["lse"],
 }
 
 
-def _cut(call: Call, axis: str, part: slice) -> Call:
+def _cut(call: Call, axis: str, part: slice | np.ndarray) -> Call:
     """The call with a part of one axis. A head axis is cut by key heads, with the query heads that share them."""
-    if axis == "G":
-        H, G = call.dims["H"], call.dims["G"]
-        shared = H // G
-        call = _fewer_queries_heads(call, np.arange(part.start * shared, part.stop * shared))
-        return call.changed(k=call.k[:, part], v=call.v[:, part])
+    if axis == "G" and isinstance(part, slice):
+        shared = call.dims["H"] // call.dims["G"]
+        call = _cut(call, "H", slice(part.start * shared, part.stop * shared))
     changes = {}
-    for name, at in AXES[axis].items():
-        array = getattr(call, name)
-        if array is not None and array.shape[at] > 1:
+    for name, axes in ARRAYS.items():
+        array, at = getattr(call, name), axes.find(axis)
+        if array is not None and at >= 0 and array.shape[at] > 1:
             changes[name] = array[(slice(None),) * at + (part,)]
-    if axis == "K" and call.lengths is not None:
+    if axis == "K" and isinstance(part, slice) and call.lengths is not None:
         changes["lengths"] = np.minimum(call.lengths, part.stop - part.start)
-    return call.changed(**changes)
-
-
-def _fewer_queries_heads(call: Call, keep: np.ndarray) -> Call:
-    """The call with these query heads."""
-    changes = {}
-    for name, at in (("q", 1), ("mask", 1), ("bias", 1), ("sinks", 0), ("dout", 1), ("dlse", 1)):
-        array = getattr(call, name)
-        if array is not None and array.shape[at] > 1:
-            changes[name] = np.take(array, keep, at)
     return call.changed(**changes)
 
 
@@ -150,24 +138,14 @@ def _simpler_masks(call: Call) -> Iterator[Call]:
             yield call.changed(**{name: simpler})
 
 
-def _numbers(array: np.ndarray) -> Iterator[np.ndarray]:
+def _numbers(array: np.ndarray) -> list[np.ndarray]:
     """Simpler numbers for an array, the simplest first: 0, 1, one-hot, few digits. NaN and infinities stay."""
-    finite = np.isfinite(array.astype(np.float64))
-
-    def kept(numbers) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.where(finite, np.asarray(numbers, np.float64), array.astype(np.float64)).astype(array.dtype)
-
-    yield kept(np.zeros(array.shape))
-    yield kept(np.ones(array.shape))
+    wide = array.astype(np.float64)
+    simpler = [np.zeros(array.shape), np.ones(array.shape)]
     if array.ndim >= 2:
         rows, columns = array.shape[-2:]
-        yield kept(np.broadcast_to(np.eye(rows, columns), array.shape))
-        yield kept(np.broadcast_to(np.arange(1.0, rows + 1)[:, None], array.shape))
-    yield kept(np.arange(array.size, dtype=float).reshape(array.shape))
-    wide = array.astype(np.float64)
+        simpler += [np.eye(rows, columns), np.arange(1.0, rows + 1)[:, None]]
+    simpler.append(np.arange(float(array.size)).reshape(array.shape))
     with np.errstate(all="ignore"):
-        yield kept(np.sign(wide))
-        yield kept(np.round(wide))
-        yield kept(np.round(wide, 1))
-        yield kept(np.round(wide, 2))
+        simpler += [np.sign(wide), np.round(wide), np.round(wide, 1), np.round(wide, 2)]
+        return [np.where(np.isfinite(wide), numbers, wide).astype(array.dtype) for numbers in simpler]

@@ -35,13 +35,17 @@ def product(q: Array, k: Array) -> Array:
     return q @ k.swapaxes(-1, -2)
 
 
+def highest(kept: Array, sinks: Array | None) -> Array:
+    """The largest number of each row of scores, −∞ where masked, and its sinks, (B, H, Q, 1)."""
+    top = kept.max(-1, initial=-np.inf, keepdims=True)
+    return top if sinks is None else np.maximum(top, sinks.max(-1)[:, None, None])
+
+
 def masked_softmax(scores: Array, allowed: Array, sinks: Array | None) -> Array:
     """The softmax over allowed keys and sinks; 0 in fully masked rows. A masked NaN has no effect."""
     with np.errstate(all="ignore"):
         kept = np.where(allowed, scores, -np.inf)
-        top = kept.max(-1, initial=-np.inf, keepdims=True)
-        if sinks is not None:
-            top = np.maximum(top, sinks.max(-1)[:, None, None])
+        top = highest(kept, sinks)
         shift = np.where(np.isneginf(top), 0, top)
         powers = np.exp(kept - shift)
         total = powers.sum(-1, keepdims=True)
@@ -96,6 +100,11 @@ def only_allowed(gradient: Array, allowed: Array) -> Array:
 def times_scale(gradient: Array, scale: float) -> Array:
     """The gradient of q·k, from that of scale · q·k."""
     return scale * gradient
+
+
+def heads_of(heads: Array, count: int) -> Array:
+    """The key or value head that each of `count` query heads uses."""
+    return np.repeat(heads, count // max(len(heads), 1))
 
 
 def summed_over_heads(gradient: Array, heads: Array, given: int) -> Array:

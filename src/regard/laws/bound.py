@@ -5,16 +5,16 @@ error is allowed, and elsewhere less.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import Arguments
+from .arguments import Arguments, summed_over_heads, summed_over_shape
 from .backward import backward
 from .call import Call
 from .forward import Outcome
-from .gradient_errors import GradientErrors
-from .rounding import Rounding, finite, units_of
+from .rounding import Rounding, Units, finite, units_of
 
 # How many times the errors of the formulas below are allowed: one and a half times to twice the most that
 # legitimate computations in the same dtype need, some of them equal, so that they are computed together.
@@ -101,6 +101,142 @@ def within_range(found: np.ndarray, result: np.ndarray, last: float, errors: Rou
     found = found * (1 + last) + last * size + errors.units.least * (found > 0)
     beyond = errors.beyond[..., None] | (found + size > 0.999 * errors.units.most)
     return np.where(beyond | np.isnan(found), np.inf, found)
+
+
+class GradientErrors:
+    """The errors of the gradients of one call.
+
+    errors: those of its forward pass · out: the largest error of the output, which δ is computed from · dweights:
+    dout·v · delta: Σ weights · dweights (B, H, Q) · beside: dlse − δ, which is added to dweights
+    """
+
+    def __init__(self, errors: Rounding, out: np.ndarray):
+        self.errors, self.out, self.units = errors, out, errors.units
+        call, outcome, self.attended = errors.call, errors.outcome, errors.attended
+        assert call.dout is not None
+        self.dout, self.dlse = finite(call.dout), 0.0 if call.dlse is None else finite(call.dlse)
+        self.delta = (self.dout * np.where(outcome.allowed.any(-1, keepdims=True), finite(outcome.out), 0)).sum(-1)
+        self.beside = self.dlse - self.delta
+        self.dweights = self.dout @ errors.v.swapaxes(-1, -2)
+
+    @cached_property
+    def through(self) -> dict[str, np.ndarray]:
+        """The gradient of the result of each change of the score by its name, and of scale · q·k as "product"."""
+        weights = finite(self.errors.outcome.weights)
+        gradient = np.where(self.attended, weights * (self.dweights + self.beside[..., None]), 0)
+        found = {}
+        for name, score, _ in reversed(self.errors.steps):
+            found[name] = gradient
+            if name == "softcap":
+                gradient = np.where(self.attended, gradient * (1 - self._share(score) ** 2), 0)
+        return found
+
+    def _share(self, score: np.ndarray) -> np.ndarray:
+        """Scores after the softcap, as shares of it."""
+        assert self.errors.call.softcap is not None
+        return score / self.errors.call.softcap
+
+    @cached_property
+    def beyond(self) -> bool:
+        """Whether an intermediate number exceeds the dtype, so that nothing is known of the gradients."""
+        sizes = (abs(self.dout) @ abs(self.errors.v).swapaxes(-1, -2), self.delta, self.beside)
+        largest = max((float(abs(each).max(initial=0)) for each in sizes), default=0.0)
+        return bool(self.errors.beyond.any()) or largest > 0.99 * self.units.most
+
+    @cached_property
+    def weight_errors(self) -> np.ndarray:
+        """The errors of the weights (sinks after the keys): those of the forward pass, or of weights that are computed
+        again from the scores and lse in the dtype of sums, and then do not add up to 1.
+        """
+        errors, units = self.errors, self.units
+        wide = Units(units.sums, units.sums, units.least, units.most)
+        summed = Rounding(errors.arguments, errors.outcome, errors.call, wide)
+        again = np.expm1(np.minimum(summed.exponents + summed.lse_errors[..., None], 50))
+        return errors.weight_errors + errors.weights * again
+
+    @cached_property
+    def dweight_errors(self) -> np.ndarray:
+        """The errors of dout·v."""
+        sizes = abs(self.dout) @ abs(self.errors.v).swapaxes(-1, -2)
+        E = self.dout.shape[-1]
+        return self.units.of_product(E) * sizes + E * self.units.least
+
+    @cached_property
+    def beside_errors(self) -> np.ndarray:
+        """The errors of dlse − δ (B, H, Q, 1), with δ = Σ dout · out or δ = Σ weights · dweights."""
+        units, E, K = self.units, self.dout.shape[-1], self.errors.k.shape[2]
+        out = finite(self.errors.outcome.out)
+        from_out = (abs(self.dout) * (self.out + units.of_product(E) * abs(out))).sum(-1, keepdims=True)
+        w, dw, moved = self.errors.weights[..., :K], abs(self.dweights), self.weight_errors[..., :K]
+        terms = moved * dw + (w + moved) * self.dweight_errors + units.of_sum(self.errors.count) * w * dw
+        from_weights = np.where(self.attended, terms, 0).sum(-1, keepdims=True)
+        sizes = (abs(self.delta) + abs(self.dlse))[..., None]
+        return np.maximum(from_out, from_weights) + units.one * sizes
+
+    def product_errors(
+        self, weights: np.ndarray, moved: np.ndarray, dweights: np.ndarray, error: np.ndarray
+    ) -> np.ndarray:
+        """The errors of weights · (dweights + dlse − δ), given those of the weights and of the other factor."""
+        beside = self.beside[..., None]
+        size = abs(dweights) + abs(beside)
+        error = error + self.units.one * size
+        return moved * abs(dweights + beside) + (weights + moved) * error + self.units.one * weights * size
+
+    @cached_property
+    def score_errors(self) -> dict[str, np.ndarray]:
+        """The errors of the gradients of the score after each of its changes, by the names of `through`."""
+        K, one = self.errors.k.shape[2], self.units.one
+        w, moved = self.errors.weights[..., :K], self.weight_errors[..., :K]
+        error = (
+            self.product_errors(w, moved, self.dweights, self.dweight_errors + self.beside_errors) + self.units.least
+        )
+        error = np.where(self.attended, error, 0)
+        found = {}
+        for name, score, of_score in reversed(self.errors.steps):
+            found[name] = error
+            if name == "softcap":
+                share, off = self._share(score), abs(self._share(of_score))
+                slope = 1 - share**2
+                of_slope = np.minimum(1, 2 * abs(share) * off + off**2 + 3 * one)
+                gradient = abs(self.through[name])
+                error = error * (slope + of_slope) + gradient * of_slope + one * gradient * slope
+                error = np.where(self.attended, error, 0)
+        return found
+
+    def of(self, role: str) -> np.ndarray:
+        """The errors of the gradient of one argument, before it is rounded to its dtype."""
+        errors, units, scale = self.errors, self.units, abs(self.errors.arguments.scale)
+        K = errors.k.shape[2]
+        if role in ("q", "k"):
+            moved, sizes = scale * self.score_errors["product"], scale * abs(self.through["product"])
+            least = units.least * scale * self.attended
+            if role == "q":
+                k = abs(errors.k)
+                return moved @ k + units.of_sum(errors.count) * (sizes @ k) + least @ k
+            q = abs(errors.q)
+            total = [each.swapaxes(-1, -2) @ q for each in (moved, sizes, least)]
+            return self.over_rows(total, errors.key_heads, errors.call.k.shape[1])
+        if role == "v":
+            each = (self.weight_errors[..., :K], errors.weights[..., :K], units.least * self.attended)
+            total = [part.swapaxes(-1, -2) @ abs(self.dout) for part in each]
+            return self.over_rows(total, errors.value_heads, errors.call.v.shape[1])
+        if role == "bias":
+            assert errors.call.bias is not None
+            shape = errors.call.bias.shape
+            terms = np.sqrt(self.attended.size / max(np.prod(shape), 1))
+            sizes = summed_over_shape(abs(self.through["bias"]), shape)
+            return summed_over_shape(self.score_errors["bias"], shape) + (units.one + units.sums * terms) * sizes
+        B, _, Q, _ = self.attended.shape
+        w, moved = errors.weights[..., K:], self.weight_errors[..., K:]
+        error = self.product_errors(w, moved, np.zeros(1), self.beside_errors)
+        sizes = w * abs(self.beside[..., None])
+        return (error + units.of_sum(B * Q) * sizes).sum((0, 2))[:, 0]
+
+    def over_rows(self, total: list[np.ndarray], heads: np.ndarray, count: int) -> np.ndarray:
+        """The sum over rows and heads of errors, and that of their additions, from both and the smallest numbers."""
+        terms = self.attended.shape[2] * len(heads) / max(count, 1)
+        moved, sizes, least = (summed_over_heads(part, heads, count) for part in total)
+        return moved + self.units.of_sum(terms) * sizes + least
 
 
 def gradient_bounds(

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from .mistake import Mistake
+from .mistakes.denominators import LSE, SINKS
 from .mistakes.gradients import GRADIENTS
 from .mistakes.heads import HEADS
-from .mistakes.lse import LSE
 from .mistakes.masks import MASKS
 from .mistakes.outputs import FILLS, OUTPUTS, ROWS
 from .mistakes.positions import POSITIONS
-from .mistakes.products import PRODUCTS
-from .mistakes.scales import SCALES
-from .mistakes.scores import SCORES
-from .mistakes.sinks import SINKS
+from .mistakes.products import PRODUCTS, VALUES
+from .mistakes.scores import SCALES, SCORES
 from .mistakes.softmax import SOFTMAX
-from .mistakes.values import VALUES
 
 CATALOG: tuple[Mistake, ...] = (
     *SCORES[:2],

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .backward import backward
 from .bound import Bounds, bound, compare, gradient_bounds
-from .call import Answer, Call
-from .conventions import Conventions
+from .call import Answer, Call, Conventions
 from .forward import Outcome, forward, meaning
 
 
@@ -49,22 +49,26 @@ class Expected:
 
     def judge(self, answer: Answer) -> Comparison:
         """The worst place of an answer."""
-        worst = Comparison(True)
+        given = []
         for what in ("out", "lse", "weights"):
-            got = getattr(answer, what)
-            if got is None:
-                continue
-            wanted, allowed = getattr(self, what), getattr(self.bounds, what)
-            rows = self.promised_lse if what == "lse" else self.promised
-            keep = rows if what == "lse" else np.broadcast_to(rows[..., None], wanted.shape)
-            if not keep.all():
-                got = np.where(keep, got, wanted)
-            right, ratio, at = compare(got, wanted, allowed)
-            if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
-                worst = Comparison(
-                    right, ratio, what, at, float(got[at]) if got.size else 0.0, float(wanted[at]) if got.size else 0.0
+            got, wanted = getattr(answer, what), getattr(self, what)
+            if got is not None:
+                rows = self.promised_lse if what == "lse" else self.promised
+                keep = rows if what == "lse" else np.broadcast_to(rows[..., None], wanted.shape)
+                given.append(
+                    (what, got if keep.all() else np.where(keep, got, wanted), wanted, getattr(self.bounds, what))
                 )
-        return worst
+        return _worst(given)
+
+
+def _worst(given: Iterable[tuple[str, np.ndarray, np.ndarray, np.ndarray]]) -> Comparison:
+    """The worst place of results, from their names, what came, what was wanted, and the bounds."""
+    places = [Comparison(True)]
+    for what, got, wanted, bounds in given:
+        right, ratio, at = compare(got, wanted, bounds)
+        numbers = (float(got[at]), float(wanted[at])) if got.size else (0.0, 0.0)
+        places.append(Comparison(right, ratio, what, at, *numbers))
+    return max(places, key=lambda each: (not each.right, each.ratio))
 
 
 def expected(call: Call, conventions: Conventions) -> Expected:
@@ -95,15 +99,11 @@ def expected(call: Call, conventions: Conventions) -> Expected:
 def compared_gradients(call: Call, conventions: Conventions, answer: Answer) -> Comparison:
     """The worst place of the gradients of an answer."""
     wanted, bounds = expected_gradients(call, conventions)
-    worst = Comparison(True)
-    for role, got in answer.gradients.items():
-        if role not in wanted:
-            continue
-        right, ratio, at = compare(got, wanted[role], bounds[role])
-        if (worst.right and not right) or (worst.right == right and ratio > worst.ratio):
-            numbers = (float(got[at]), float(wanted[role][at])) if got.size else (0.0, 0.0)
-            worst = Comparison(right, ratio, f"gradient of {role}", at, *numbers)
-    return worst
+    return _worst(
+        (f"gradient of {role}", got, wanted[role], bounds[role])
+        for role, got in answer.gradients.items()
+        if role in wanted
+    )
 
 
 def expected_gradients(call: Call, conventions: Conventions) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

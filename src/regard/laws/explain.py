@@ -9,7 +9,7 @@ import numpy as np
 
 from .catalog import CATALOG
 from .mistake import Mistake
-from .mistakes.scales import scaled
+from .mistakes.scores import scaled
 from .observed import Observed
 
 STARTS = 8  # wrong calls from which single mistakes are searched, the smallest of those that are left each time

@@ -11,9 +11,8 @@ from ..language.expr import Expr, batch, head, key, query, table
 from ..language.expr import score as the_score
 from ..language.masks import causal
 from ..language.scores import alibi, softcap
-from .arguments import Arguments, same_inputs
-from .call import Call
-from .conventions import Conventions
+from .arguments import Arguments, heads_of, same_inputs
+from .call import Call, Conventions
 
 
 class Part(NamedTuple):
@@ -65,7 +64,7 @@ def read(
     if part is None:
         return q, *on_heads(arguments, q, k, v)
     keys, values = (
-        each[:, np.repeat(heads, q.shape[1] // max(len(heads), 1))[part.heads]]
+        each[:, heads_of(heads, q.shape[1])[part.heads]]
         for each, heads in ((k, arguments.key_heads), (v, arguments.value_heads))
     )
     q, k, v = (np.asarray(each, np.float64) for each in (q[:, part.heads][:, :, part.rows], keys, values))
@@ -74,11 +73,8 @@ def read(
 
 def on_heads(arguments: Arguments, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The keys and values of each query head, (B, H, K, D) and (B, H, K, E)."""
-    keys, values = (
-        np.repeat(part[:, heads], q.shape[1] // max(len(heads), 1), 1)
-        for part, heads in ((k, arguments.key_heads), (v, arguments.value_heads))
-    )
-    return keys, values
+    H = q.shape[1]
+    return np.take(k, heads_of(arguments.key_heads, H), 1), np.take(v, heads_of(arguments.value_heads, H), 1)
 
 
 def variables(arguments: Arguments, q: np.ndarray, keys: np.ndarray) -> dict[str, np.ndarray]:

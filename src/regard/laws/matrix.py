@@ -163,8 +163,7 @@ def _seen(function: Function, probe: Probe) -> tuple[ObservedAnswer, bool]:
     good = right.judge(answer).right
     if good and answer.gradients:
         good = compared_gradients(probe.call, probe.conventions, answer).right
-    bounds = {"out": right.bounds.out, "lse": right.bounds.lse}
-    return ObservedAnswer(probe.id, probe.call, answer, probe.conventions, bounds), good
+    return ObservedAnswer(probe.id, probe.call, answer, probe.conventions, right.bounds._asdict()), good
 
 
 @cache

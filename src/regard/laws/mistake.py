@@ -1,31 +1,39 @@
-"""Mistake: one entry of the catalog, a small change of the law with a name, a likely cause and a fix."""
+"""Mistake: one entry of the catalog, a small change of the law with a name, a likely cause and a fix; and the changes
+that many entries are made of: of masks and scores by name, of weights by a function, of the input arrays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from .arguments import Arguments
+import numpy as np
+
+from ..language.expr import Expr
+from .arguments import Arguments, Inputs
+
+Change = Callable[[Arguments], Arguments | None]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Mistake:
     """A known mistake.
 
-    name: such as "scale-missing" · law: the number of the law that it breaks · checks: the checks of an audit that
-    report it; none, if recorded outputs cannot show it · description: completes "the output is that of attention with
-    …" · change: the arguments of a call that is computed with this mistake; None if it makes no difference to such a
-    call · numbers: what the description says of one call, from its arguments and the changed ones ·
-    alone: it is not combined with others, because arrays have other shapes inside
+    name: such as "scale-missing" · description: completes "the output is that of attention with …" · cause: the likely
+    one · fix: what to do · change: the arguments of a call that is computed with this mistake; None if it makes no
+    difference to such a call · law: the number of the law that it breaks · checks: the checks of an audit that report
+    it; none, if recorded outputs cannot show it · numbers: what the description says of one call, from its arguments
+    and the changed ones · alone: it is not combined with others, because arrays have other shapes inside
     """
 
     name: str
-    law: int
-    checks: tuple[str, ...] = ()
     description: str
     cause: str
     fix: str
-    change: Callable[[Arguments], Arguments | None]
+    change: Change
+    law: int = 1
+    checks: tuple[str, ...] = ()
     numbers: Callable[[Arguments, Arguments], str] | None = None
     alone: bool = False
 
@@ -33,3 +41,98 @@ class Mistake:
         """The description, with the numbers of a call."""
         changed = self.change(arguments) if self.numbers else None
         return self.description if changed is None else f"{self.description}: {self.numbers(arguments, changed)}"  # type: ignore[misc]
+
+
+def without_masks(*names: str) -> Change:
+    """Without the masks of these names."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        left = {name: mask for name, mask in arguments.masks.items() if name not in names}
+        return None if len(left) == len(arguments.masks) else replace(arguments, masks=left)
+
+    return change
+
+
+def masks_changed(new: Callable[[Arguments, Expr], Expr | None], *names: str) -> Change:
+    """With another expression for each mask of these names."""
+    return _changed("masks", new, names)
+
+
+def scores_changed(new: Callable[[Arguments, Expr], Expr | None], *names: str) -> Change:
+    """With another expression for each score of these names."""
+    return _changed("scores", new, names)
+
+
+def _changed(field: str, new: Callable[[Arguments, Expr], Expr | None], names: tuple[str, ...]) -> Change:
+    def change(arguments: Arguments) -> Arguments | None:
+        given = getattr(arguments, field)
+        other = {name: new(arguments, rule) if name in names else rule for name, rule in given.items()}
+        if any(rule is None for rule in other.values()) or all(other[name] is given[name] for name in given):
+            return None
+        fields: dict[str, Any] = {field: other}
+        return replace(arguments, **fields)
+
+    return change
+
+
+def restricted_to(rule: Callable[[Arguments], Expr | None]) -> Change:
+    """With another condition for a pair to be allowed."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        more = rule(arguments)
+        return None if more is None else replace(arguments, masks={**arguments.masks, "more": more})
+
+    return change
+
+
+def weights_by(step: Callable[..., np.ndarray], masked: bool = True) -> Change:
+    """With the weights step(usual, scores, allowed, sinks, arguments), where usual is the step that is replaced.
+
+    masked: only in calls with a mask.
+    """
+
+    def change(arguments: Arguments) -> Arguments | None:
+        if masked and not arguments.masks:
+            return None
+        usual = arguments.to_weights
+        return replace(
+            arguments,
+            to_weights=lambda scores, allowed, sinks: step(usual, scores, allowed, sinks, arguments),
+        )
+
+    return change
+
+
+def lse_by(step: Callable[..., np.ndarray]) -> Change:
+    """With the lse step(usual, scores, allowed, sinks, arguments), where usual is the step that is replaced."""
+
+    def change(arguments: Arguments) -> Arguments:
+        usual = arguments.to_lse
+        return replace(arguments, to_lse=lambda scores, allowed, sinks: step(usual, scores, allowed, sinks, arguments))
+
+    return change
+
+
+def lse_changed(new: Callable[[np.ndarray], np.ndarray]) -> Change:
+    """With another number in place of each lse."""
+    return lse_by(lambda usual, *given: new(usual(*given[:3])))
+
+
+def both(first: Change, second: Change) -> Change:
+    """One change after the other; None if the first makes no difference."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        found = first(arguments)
+        return found if found is None else second(found)
+
+    return change
+
+
+def inputs_by(inputs: Inputs) -> Change:
+    """With other q, k and v."""
+
+    def change(arguments: Arguments) -> Arguments:
+        usual = arguments.inputs
+        return replace(arguments, inputs=lambda q, k, v: inputs(*usual(q, k, v)))
+
+    return change

@@ -13,8 +13,7 @@ import numpy as np
 from ..language.analysis import in_range
 from .arguments import Arguments
 from .backward import along, backward, derived
-from .call import Answer, Call
-from .conventions import Conventions
+from .call import Answer, Call, Conventions
 from .forward import Outcome, forward, meaning
 from .mistake import Mistake
 from .rounding import first_order, units_of

@@ -13,8 +13,7 @@ import numpy as np
 
 from .arguments import Arguments
 from .backward import backward
-from .call import Answer, Call
-from .conventions import Conventions
+from .call import Answer, Call, Conventions
 from .forward import forward, meaning
 from .mistake import Mistake
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ..common.dtypes import FLOATS
-from .arguments import Arguments
+from .arguments import Arguments, heads_of
 from .call import Call
 from .forward import Outcome, Part, read
 
@@ -67,9 +67,7 @@ class Rounding:
     def __init__(self, arguments: Arguments, outcome: Outcome, call: Call, units: Units):
         self.arguments, self.outcome, self.call, self.units = arguments, outcome, call, units
         heads = outcome.scores.shape[1]
-        self.key_heads, self.value_heads = (
-            np.repeat(of, heads // max(len(of), 1)) for of in (arguments.key_heads, arguments.value_heads)
-        )
+        self.key_heads, self.value_heads = heads_of(arguments.key_heads, heads), heads_of(arguments.value_heads, heads)
         self.q = finite(call.q)
         self.k, self.v = finite(call.k)[:, self.key_heads], finite(call.v)[:, self.value_heads]
         self.attended = outcome.allowed & np.isfinite(outcome.scores)

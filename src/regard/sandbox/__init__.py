@@ -1,8 +1,7 @@
 """Code of others, run in a process of its own, so that it may hang, crash, print or change anything.
 
 child       the process as its parent sees it: requests, time limits, printed text, its certain end
-worker      the loop in the process: each request goes to a service
+worker      the loop in the process: each request goes to a service; the memory of the process
 frames      the messages between the two
-limits      the memory of a process
 foreign     what code of others says, as one line
 """

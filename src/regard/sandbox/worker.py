@@ -1,5 +1,5 @@
 """The process in which code of others runs: it answers requests, one after the other, until its parent closes the
-connection.
+connection; and its memory: the limit, and how far it grows.
 """
 
 from __future__ import annotations
@@ -7,12 +7,13 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from .frames import read_frame, write_frame
-from .limits import limit_memory
 
 
 def main(connection: int, lifeline: int, service: str, memory: int | None) -> None:
@@ -68,3 +69,55 @@ def end_with(lifeline: int) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+
+
+def limit_memory(most: int | None = None) -> None:
+    """Limits this process to the memory of the machine, or to `most` bytes if that is less, and makes it the first that
+    the system ends if there is none left.
+
+    On Linux the limit counts the memory that can be written, not reserved addresses, of which GPU drivers take far
+    more than the machine has.
+    """
+    import resource
+
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    try:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limit = physical if most is None else min(physical, most)
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no file of its memory when it crashes
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    except (OSError, ValueError):
+        return  # a system that does not allow limits has none; the time limit remains
+
+
+def restart_peak() -> int:
+    """Starts a measurement: the bytes from which `peak` counts."""
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return _largest()
+    return _field("VmRSS")
+
+
+def peak(start: int) -> int:
+    """By how many bytes the memory grew at most since `restart_peak`; 0 if the system does not say."""
+    now = _field("VmHWM") if CLEAR.exists() else _largest()
+    return max(now - start, 0)
+
+
+def _field(name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.M)
+    return 1024 * int(found[1]) if found else 0
+
+
+def _largest() -> int:
+    """The largest size of this process so far, where it cannot be started again."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ...laws.call import Answer, Call
+from ...laws.call import Answer, Call, shape_of
 from ..conventions.fields import Adapter
 
 LEVELS = ("runs", "textbook", "edges", "gradients", "isolation", "scale")
@@ -161,13 +161,11 @@ class Draw:
 
     def arrays(self) -> dict[str, Any]:
         """q, k and v."""
-        B, H, G, Q, K, D, E = (self.sizes[axis] for axis in "BHGQKDE")
         size = self.sizes.get("size", 1.4)  # the deviation of the entries of q and k
-        arrays = {"q": ((B, H, Q, D), size), "k": ((B, G, K, D), size), "v": ((B, G, K, E), 1.0)}
         kind = FLOATS[self.sizes["dtype"]].numpy
         return {
-            name: (deviation * self.rng.standard_normal(shape)).astype(np.float32).astype(kind)
-            for name, (shape, deviation) in arrays.items()
+            name: (deviation * self.rng.standard_normal(shape_of(name, self.sizes))).astype(np.float32).astype(kind)
+            for name, deviation in (("q", size), ("k", size), ("v", 1.0))
         }
 
     def mask(self, shape: tuple[int, ...] | None = None, share=0.6) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...laws.call import shape_of
 from .case import Case, Draw, Limits, Maker
 
 SMALL = {"B": 1, "H": 2, "Q": 3, "K": 4, "D": 4}  # for finite differences
@@ -86,8 +87,15 @@ def _case(
     name = f"gradient-{name}"
     draw = draw or maker.draw(name, sizes)
     arrays = arrays or draw.arrays()
-    B, H, Q, E = (draw.sizes[axis] for axis in "BHQE")
-    dout = draw.rng.standard_normal((B, H, Q, E)).astype(np.float32).astype(arrays["q"].dtype)
-    dlse = draw.rng.standard_normal((B, H, Q)).astype(np.float32) if through_lse else None
+    dout, dlse = (draw.rng.standard_normal(shape_of(what, draw.sizes)).astype(np.float32) for what in ("out", "lse"))
     says = "gradients are those of Σ out · dout" + (" + Σ lse · dlse" if through_lse else "")
-    return maker.case(name, law, says, draw=draw, **arrays, **fields, dout=dout, dlse=dlse)
+    return maker.case(
+        name,
+        law,
+        says,
+        draw=draw,
+        **arrays,
+        **fields,
+        dout=dout.astype(arrays["q"].dtype),
+        dlse=dlse if through_lse else None,
+    )

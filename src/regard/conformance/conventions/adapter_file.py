@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, did_you_mean, refuse
+from ...common.files.strict_json import loads
 from .fields import VERSION, Adapter, schema
 from .validation import WHERE, missing_parameters, parameters_of, problems
 
-__all__ = ["from_json", "read", "schema", "to_json", "write"]
+__all__ = ["from_json", "read_adapter", "schema", "to_json"]
 
 # Conventions that only say something about functions with one of these roles.
 NEEDS = {
@@ -54,12 +54,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, (tuple, list)) else value
 
 
-def write(adapter: Adapter, path: str | Path) -> None:
-    """Writes an adapter to a file."""
-    Path(path).write_text(json.dumps(to_json(adapter), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read(path: str | Path) -> Adapter:
+def read_adapter(path: str | Path) -> Adapter:
     """Reads an adapter from a JSON file.
 
     Args:
@@ -85,7 +80,7 @@ def read(path: str | Path) -> Adapter:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
     try:
-        data = json.loads(text, object_pairs_hook=_once)
+        data = loads(text.encode())
     except ValueError as error:
         given = f"{path}: {error}"
         fix = 'begin with {"schema": 1}; regard conform FUNCTION --infer writes one'
@@ -102,16 +97,6 @@ def _unreadable(path: Path, error: Exception) -> Refused:
     given = f"{path}: {getattr(error, 'strerror', None) or error}"
     fix = "name a text file that can be read"
     return refuse(WHERE, "the file cannot be read", given, "a JSON file in UTF-8", fix)
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON whose keys are all different."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"{', '.join(twice)} is written twice")
-    return found
 
 
 def from_json(data: Any, source: str = "") -> Adapter:

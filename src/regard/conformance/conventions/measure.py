@@ -7,13 +7,19 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 from .fields import CHOICES, Adapter
-from .measuring.abilities import measure_dtypes, measure_gradients
 from .measuring.finding import find, with_flags
-from .measuring.masks import measure_bias, measure_empty_rows, measure_masks
-from .measuring.numbers import measure_groups, measure_lse, measure_scale, measure_softcap
-from .measuring.positions import measure_causal, measure_window
-from .measuring.probe import Probe, Session
+from .measuring.masks import measure_bias, measure_causal, measure_empty_rows, measure_masks, measure_window
+from .measuring.numbers import (
+    measure_dtypes,
+    measure_gradients,
+    measure_groups,
+    measure_lse,
+    measure_scale,
+    measure_softcap,
+)
+from .measuring.probe import Probe
 from .roles import completed
+from .translate import Asks
 from .validation import Parameter
 
 # Facts of a function that no law prescribes. The others are conventions, and those of the laws count if none is
@@ -64,7 +70,7 @@ class Measured:
     words: str = ""
 
 
-def measure(session: Session, described: Described, declared: Adapter | None = None) -> Measured:
+def measure(session: Asks, described: Described, declared: Adapter | None = None) -> Measured:
     """The conventions of the function that a session calls.
 
     session: has `call(call, adapter) -> Answer` · described: has `parameters` of the function · declared: its adapter

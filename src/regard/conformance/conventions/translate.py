@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from ...laws.call import Call
+from ...laws.call import Answer, Call
 from .fields import Adapter
 from .layouts import MISSING, batch_axis, counted, fitting, merged, on_call, pack
 from .roles import completed
@@ -26,6 +26,14 @@ class Absent(Exception):
 
     def __reduce__(self):
         return Absent, (self.role, self.words)
+
+
+class Asks(Protocol):
+    """What calls the function: a `Session` in a process of its own, or `InProcess`."""
+
+    def call(self, call: Call, adapter: Adapter) -> Answer:
+        """The answer to one call."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +55,14 @@ class Prepared:
         return function(*args, **{name: new.get(id(value), value) for name, value in self.kwargs.items()})
 
 
-def prepare(call: Call, adapter: Adapter, parameters: Iterable[Parameter | str]) -> Prepared:
-    """The arguments for a call. parameters: those of the function; names alone are optional ones.
+def prepare(call: Call, adapter: Adapter, parameters: Sequence[Parameter]) -> Prepared:
+    """The arguments for a call. parameters: those of the function.
 
     Raises:
         Absent: if the function has no parameter for an argument of the call, or its layout cannot hold the call.
         Refused: if the function requires a parameter whose role nothing says.
     """
-    listed = [each if isinstance(each, Parameter) else Parameter(name=each) for each in parameters]
-    adapter = completed(adapter, listed)
+    adapter = completed(adapter, parameters)
     _check_sizes(call, adapter)
     values = _values(call, adapter)
     given = {role: value for role, value in values.items() if hasattr(value, "dtype")}
@@ -64,7 +71,7 @@ def prepare(call: Call, adapter: Adapter, parameters: Iterable[Parameter | str])
         for role in ("q", "k", "v", "bias", "sinks"):
             if role in given:
                 given[role].requires_grad_()
-    args, kwargs = _bound(values, call, adapter, listed)
+    args, kwargs = _bound(values, call, adapter, parameters)
     return Prepared(args, kwargs, given, adapter)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...common.errors import Reason, did_you_mean, page
-from .fields import RETURNED, properties
+from .fields import properties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +99,9 @@ def problems(data: Mapping[str, Any]) -> list[Reason]:
     found: list[Reason] = []
     for name, value in data.items():
         if name in known:
-            found += _field(name, value, known[name])
+            found += _field(name, value, known[name], known[name]["description"])
         else:
-            found.append(_unknown(str(name), known))
+            found.append(Reason(f"{name} is not a field", str(name), "the fields of an adapter", _near(name, known)))
     if isinstance(data.get("parameters"), Mapping):
         found += _shared(data["parameters"], data.get("fixed"))
     confirmed = data.get("confirmed")
@@ -112,115 +112,87 @@ def problems(data: Mapping[str, Any]) -> list[Reason]:
     return found
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def _near(word: Any, known: Iterable[str]) -> str:
     """The closest spelling, or where the names are listed."""
-    return did_you_mean(word, known, PAGE)
+    return did_you_mean(word if isinstance(word, str) else "", known, PAGE)
 
 
-def _unknown(name: str, known: Iterable[str]) -> Reason:
-    """A field that does not exist."""
-    fix = "omit it; the parameters of the function say what it takes" if name == "takes" else _near(name, known)
-    return Reason(f"{name} is not a field", name, "the fields of an adapter", fix)
-
-
-def _field(name: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
-    """What is wrong with one field."""
-    if "enum" in kind:
-        if not isinstance(value, str) or value not in kind["enum"]:
-            fix = _near(value, kind["enum"]) if isinstance(value, str) else _near("", kind["enum"])
-            yield Reason(f"{name} has no such value", repr(value), kind["description"], fix)
-        return
-    if not _is(value, kind) or (isinstance(value, float) and not math.isfinite(value)):
-        yield Reason(f"{name} has the wrong type", repr(value), kind["description"], _default(name))
-        return
-    if kind.get("minimum") is not None and value is not None and value < kind["minimum"]:
-        yield Reason(f"{name} is too small", repr(value), kind["description"], _default(name))
-    if isinstance(value, list) and name != "returns":
-        items = kind.get("items", {})
-        yield from _items(name, value, items.get("enum"), kind)
-    if isinstance(value, Mapping) and name != "returns":
-        yield from _entries(name, value, kind)
-    if name == "returns" and not isinstance(value, str):
-        yield from _returns(value)
+TYPES: dict[str, Any] = {
+    "string": str,
+    "object": Mapping,
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+    "null": type(None),
+}
 
 
 def _is(value: Any, kind: Mapping[str, Any]) -> bool:
-    """Whether a value has the type of a field."""
+    """Whether a value has the type of a schema; true and false are no numbers, nor is what is not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    names = kind.get("type", [])
+    listed = [names] if isinstance(names, str) else names
+    return any(isinstance(value, TYPES[each]) and (each == "boolean" or not isinstance(value, bool)) for each in listed)
+
+
+def _field(name: str, value: Any, kind: Mapping[str, Any], words: str) -> Iterator[Reason]:
+    """What is wrong with a field, or an item of it, by its schema. words: what the field expects."""
+    default = f"omit {name} for that of the laws; {PAGE} lists the fields"
     if "anyOf" in kind:
-        return any(_is(value, each) or ("enum" in each and value in each["enum"]) for each in kind["anyOf"])
-    names = kind.get("type", ())
-    checks = {
-        "string": isinstance(value, str),
-        "object": isinstance(value, Mapping),
-        "array": isinstance(value, list),
-        "boolean": isinstance(value, bool),
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, (int, float)) and not isinstance(value, bool),
-        "null": value is None,
-    }
-    return any(checks[each] for each in ([names] if isinstance(names, str) else names))
+        kind = next((each for each in kind["anyOf"] if _is(value, each) or value in each.get("enum", ())), {})
+    if "enum" in kind:
+        if value not in kind["enum"]:
+            yield Reason(f"{name} has no such value", repr(value), words, _near(value, filter(None, kind["enum"])))
+    elif not _is(value, kind):
+        yield Reason(f"{name} has the wrong type", repr(value), words, default)
+    elif value is not None and "minimum" in kind and value < kind["minimum"]:
+        yield Reason(f"{name} is too small", repr(value), words, default)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _field(name, each, kind["items"], words)
+        null = "contains" in kind
+        if null and "out" not in value:
+            yield _without_output(value, words)
+        elif len(value) < kind.get("minItems", 0):
+            yield Reason(f"{name} is empty", "[]", words, default)
+        if twice := [each for each, count in Counter(map(repr, value)).items() if count > 1 and each != "None"]:
+            fix = f"{'write null for' if null else 'remove'} the second"
+            yield Reason(f"{name} has a value twice", ", ".join(twice), "each value once", fix)
+    elif isinstance(value, Mapping):
+        yield from _entries(name, value, kind, words, default)
 
 
-def _default(name: str) -> str:
-    return f"omit {name} for that of the laws; {PAGE} lists the fields"
+def _without_output(value: Any, words: str) -> Reason:
+    return Reason("returns has no output", repr(value), words, 'add "out" where the output is')
 
 
-def _items(name: str, value: Sequence[Any], choices: Sequence[Any] | None, kind: Mapping[str, Any]) -> Iterator[Reason]:
-    """What is wrong with the items of a list."""
-    if len(value) < kind.get("minItems", 0):
-        yield Reason(f"{name} is empty", "[]", kind["description"], _default(name))
-    for each in value:
-        if choices is not None and each not in choices:
-            yield Reason(f"{name} has no such value", repr(each), kind["description"], _near(str(each), choices))
-        elif choices is None and not isinstance(each, str):
-            yield Reason(f"{name} has the wrong type", repr(each), kind["description"], _default(name))
-    twice = [each for each, count in Counter(map(repr, value)).items() if count > 1]
-    if twice:
-        yield Reason(f"{name} has a value twice", ", ".join(twice), "each value once", "remove the second")
-
-
-def _entries(name: str, value: Mapping[str, Any], kind: Mapping[str, Any]) -> Iterator[Reason]:
+def _entries(
+    name: str, value: Mapping[str, Any], kind: Mapping[str, Any], words: str, default: str
+) -> Iterator[Reason]:
     """What is wrong with the entries of an object."""
-    names = kind.get("propertyNames", {}).get("enum")
+    roles = kind.get("propertyNames", {}).get("enum")
     for key, each in value.items():
-        if names is not None and key not in names:
-            yield Reason(f"{name}: {key} is not a role", str(key), kind["description"], _near(str(key), names))
-        elif names is not None and not isinstance(each, str):
-            yield Reason(f"{name}: {key} has the wrong type", repr(each), "the name of a parameter", _default(name))
-        elif name == "expected":
-            yield from _expectation(key, each, kind)
+        if name == "expected":
+            yield from _expectation(key, each, words)
+        elif roles and key not in roles:
+            what = f"{name}: {key} is not a role" if name == "parameters" else f"{name} has no such value"
+            yield Reason(what, str(key), words, _near(key, roles))
+        elif roles and not isinstance(each, str):
+            expected = "the name of a parameter" if name == "parameters" else "a key"
+            yield Reason(f"{name}: {key} has the wrong type", repr(each), expected, default)
+    if "required" in kind and "out" not in value:
+        yield _without_output(value, words)
 
 
-def _expectation(key: str, value: Any, kind: Mapping[str, Any]) -> Iterator[Reason]:
+def _expectation(key: str, value: Any, words: str) -> Iterator[Reason]:
     """What is wrong with one expected failure."""
     fix = f'write "{key}": {{"reason": "…", "link": "…"}}'
     if not isinstance(value, Mapping) or "reason" not in value:
-        yield Reason(f"expected: {key} has no reason", repr(value), kind["description"], fix)
-        return
-    wrong = [name for name, each in value.items() if name not in ("reason", "link") or not isinstance(each, str)]
-    if wrong:
-        yield Reason(f"expected: {key} has other entries", ", ".join(map(str, wrong)), kind["description"], fix)
-
-
-def _returns(value: Sequence[Any] | Mapping[str, Any]) -> Iterator[Reason]:
-    """What is wrong with the description of what is returned."""
-    expected = properties()["returns"]["description"]
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            if key not in RETURNED:
-                yield Reason("returns has no such value", str(key), expected, _near(str(key), RETURNED))
-            elif not isinstance(each, str):
-                yield Reason(f"returns: {key} has the wrong type", repr(each), "a key", _default("returns"))
-    else:
-        for each in value:
-            if each not in (*RETURNED, None):
-                fix = _near(str(each), RETURNED)
-                yield Reason("returns has no such value", repr(each), expected, fix)
-        twice = [each for each, count in Counter(each for each in value if isinstance(each, str)).items() if count > 1]
-        if twice:
-            yield Reason("returns has a value twice", ", ".join(twice), "each value once", "write null for the second")
-    if "out" not in value:
-        yield Reason("returns has no output", repr(value), expected, 'add "out" where the output is')
+        yield Reason(f"expected: {key} has no reason", repr(value), words, fix)
+    elif wrong := [name for name, each in value.items() if name not in ("reason", "link") or not isinstance(each, str)]:
+        yield Reason(f"expected: {key} has other entries", ", ".join(map(str, wrong)), words, fix)
 
 
 def _shared(parameters: Mapping[str, Any], fixed: Any) -> Iterator[Reason]:

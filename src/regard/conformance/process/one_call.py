@@ -15,7 +15,7 @@ import numpy as np
 
 from ...laws.call import Answer, Call
 from ...sandbox.foreign import one_line, said
-from ...sandbox.limits import peak, restart_peak
+from ...sandbox.worker import peak, restart_peak
 from ..conventions.fields import Adapter
 from ..conventions.gradients import gradients
 from ..conventions.read import Result, Unreadable, read
@@ -44,13 +44,12 @@ def _checksum(array: Any) -> tuple[Any, ...]:
     """The shape, dtype and contents; nothing of arrays that cannot be changed, as those of JAX."""
     torch = _module("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        plain = array.detach().cpu().contiguous().reshape(-1)
-        return tuple(array.shape), str(array.dtype), zlib.crc32(plain.view(torch.uint8).numpy()) if len(plain) else 0
-    if isinstance(array, np.ndarray):
-        plain = np.ascontiguousarray(array).reshape(-1)
-        readable = plain.size and not plain.dtype.hasobject
-        return array.shape, str(array.dtype), zlib.crc32(plain.view(np.uint8).data) if readable else 0
-    return ()
+        plain = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    elif isinstance(array, np.ndarray):
+        plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if not array.dtype.hasobject else b""
+    else:
+        return ()
+    return tuple(array.shape), str(array.dtype), zlib.crc32(plain)
 
 
 class EarlierResult:

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arguments import Arguments
-from ..mistake import Mistake
-from .changes import Change, without_masks
+from ..mistake import Change, Mistake, without_masks
 
 
 def _step(**steps: Callable) -> Change:
@@ -97,9 +96,16 @@ def _nan_in_empty_rows(gradient, allowed):
     return np.where(allowed, gradient, np.where(allowed.any(-1, keepdims=True), 0, np.nan))
 
 
-def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, law: int = 7) -> Mistake:
+def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, law: int = 1) -> Mistake:
     description = f"right results, and {description}"
-    return Mistake(name=f"gradient-{name}", law=law, description=description, cause=cause, fix=fix, change=change)
+    return Mistake(
+        f"gradient-{name}",
+        description,
+        cause,
+        fix,
+        change,
+        law=law,
+    )
 
 
 RULE = "dS = P ∘ (dP − δ + dlse), with δ = Σ dout · out"
@@ -111,7 +117,6 @@ GRADIENTS = (
         "the gradient of scale · q·k is taken for that of q·k",
         "multiply dS by the scale",
         _step(times_scale=lambda gradient, scale: gradient),
-        law=1,
     ),
     _entry(
         "scale-applied-twice",
@@ -119,7 +124,6 @@ GRADIENTS = (
         "dS is scaled, and so is q or k",
         "multiply dS by the scale, once",
         _step(times_scale=lambda gradient, scale: scale * scale * gradient),
-        law=1,
     ),
     _entry(
         "softmax-without-delta",
@@ -127,6 +131,7 @@ GRADIENTS = (
         "P ∘ dP is taken for the gradient of the softmax",
         RULE,
         _step(through_softmax=_with_lse(lambda p, dp, delta: p * dp)),
+        law=7,
     ),
     _entry(
         "softmax-without-diagonal",
@@ -134,6 +139,7 @@ GRADIENTS = (
         "the derivative of a weight by its own score is missing",
         RULE,
         _step(through_softmax=_with_lse(lambda p, dp, delta: -p * delta[..., None])),
+        law=7,
     ),
     _entry(
         "softmax-diagonal-alone",
@@ -141,6 +147,7 @@ GRADIENTS = (
         "the derivative of a weight by the other scores is missing",
         RULE,
         _step(through_softmax=_with_lse(lambda p, dp, delta: p * (1 - p) * dp)),
+        law=7,
     ),
     _entry(
         "softmax-without-weights",
@@ -148,6 +155,7 @@ GRADIENTS = (
         "the factor P is missing",
         RULE,
         _step(through_softmax=_with_lse(lambda p, dp, delta: dp - delta[..., None])),
+        law=7,
     ),
     _entry(
         "dlse-ignored",
@@ -158,6 +166,7 @@ GRADIENTS = (
             through_softmax=lambda p, dp, delta, dlse: p * (dp - delta[..., None]),
             of_sinks=lambda p, delta, dlse: -(p * delta).sum((0, 2)),
         ),
+        law=7,
     ),
     _entry(
         "dlse-subtracted",
@@ -168,6 +177,7 @@ GRADIENTS = (
             through_softmax=lambda p, dp, delta, dlse: p * (dp - (delta + dlse)[..., None]),
             of_sinks=lambda p, delta, dlse: -(p * (delta + dlse)).sum((0, 2)),
         ),
+        law=7,
     ),
     _entry(
         "mask-ignored",
@@ -191,7 +201,6 @@ GRADIENTS = (
         "the backward pass computes the weights again without the bias",
         "add the bias in the backward pass too",
         _with("bias", _recomputed(lambda a: replace(a, scores={n: s for n, s in a.scores.items() if n != "bias"}))),
-        law=1,
     ),
     _entry(
         "softcap-missing",
@@ -199,7 +208,6 @@ GRADIENTS = (
         "the factor 1 − tanh² of the softcap is missing",
         "multiply the gradient of the capped score by 1 − tanh²(score / cap)",
         _with("softcap", _step(through_score=lambda gradient, partial: gradient)),
-        law=1,
     ),
     _entry(
         "masked-nan-leaks",
@@ -223,7 +231,6 @@ GRADIENTS = (
         "the gradients of the query heads that share a key head are not summed",
         "sum them over the group",
         _shared(_step(summed_over_heads=_of_first_head)),
-        law=1,
     ),
     _entry(
         "mean-over-shared-heads",
@@ -231,7 +238,6 @@ GRADIENTS = (
         "the gradients of the query heads that share a key head are averaged",
         "sum them over the group",
         _shared(_step(summed_over_heads=_mean_of_heads)),
-        law=1,
     ),
     _entry(
         "values-by-transposed-weights",
@@ -239,7 +245,6 @@ GRADIENTS = (
         "dV = P dO is computed in place of Pᵀ dO",
         "dV = Pᵀ dO",
         lambda a: _step(as_weights=lambda p: p.swapaxes(-1, -2))(a) if a.queries == a.keys else None,
-        law=1,
     ),
     _entry(
         "keys-and-values-exchanged",
@@ -247,7 +252,6 @@ GRADIENTS = (
         "the gradients are returned in another order than the arguments",
         "return them in the order of the arguments",
         _step(finish=_exchanged("k", "v")),
-        law=1,
     ),
     _entry(
         "queries-and-keys-exchanged",
@@ -255,7 +259,6 @@ GRADIENTS = (
         "the gradients are returned in another order than the arguments",
         "return them in the order of the arguments",
         _step(finish=_exchanged("q", "k")),
-        law=1,
     ),
     *(
         _entry(
@@ -264,7 +267,6 @@ GRADIENTS = (
             cause,
             "compute from the tensors themselves, and return all gradients",
             _step(finish=_missing(*roles)),
-            law=1,
         )
         for name, roles, cause in (
             ("queries", ("q",), "q is detached, or its gradient is not returned"),
@@ -280,7 +282,6 @@ GRADIENTS = (
             f"the scale is applied to the gradient of {other} alone",
             "multiply dS by the scale, before both products",
             _without_scale(role),
-            law=1,
         )
         for name, role, other in (("queries", "q", "k"), ("keys", "k", "q"))
     ),
@@ -290,7 +291,6 @@ GRADIENTS = (
         "the gradient of shared values is averaged instead of summed",
         "sum over the query heads that share a value head",
         _shared(_mean_of_values),
-        law=1,
     ),
     _entry(
         "doubled",
@@ -306,7 +306,6 @@ GRADIENTS = (
         "a sign is wrong",
         RULE,
         _step(finish=_times(-1.0)),
-        law=1,
     ),
     _entry(
         "bias-of-first-entry",
@@ -314,7 +313,6 @@ GRADIENTS = (
         "the gradient of a bias that was broadcast is not summed",
         "sum it over the axes that were broadcast",
         _with("bias", _step(summed_over_shape=_first_of_broadcast)),
-        law=1,
     ),
     _entry(
         "bias-missing",
@@ -322,7 +320,6 @@ GRADIENTS = (
         "the bias is taken for a constant",
         "the gradient of the bias is dS, summed over the axes that were broadcast",
         _with("bias", _step(finish=lambda g: {r: np.zeros_like(p) if r == "bias" else p for r, p in g.items()})),
-        law=1,
     ),
     _entry(
         "sinks-missing",

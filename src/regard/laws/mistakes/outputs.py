@@ -9,8 +9,7 @@ import numpy as np
 
 from ...language.analysis import in_range
 from ..arguments import Added, Arguments
-from ..mistake import Mistake
-from .changes import Change, both, lse_by, weights_by
+from ..mistake import Change, Mistake, both, lse_by, lse_changed, weights_by
 
 
 def _times(factor: float) -> Change:
@@ -39,12 +38,11 @@ def _values(q, v):
 
 def _residual(name: str, what: str, added: Added) -> Mistake:
     return Mistake(
-        name=f"{name}-added-to-output",
-        law=1,
-        description=f"{what} added to the output",
-        cause="the residual connection is inside the function",
-        fix="return weights @ v alone, and add the residual outside",
-        change=_plus(added),
+        f"{name}-added-to-output",
+        f"{what} added to the output",
+        "the residual connection is inside the function",
+        "return weights @ v alone, and add the residual outside",
+        _plus(added),
     )
 
 
@@ -53,12 +51,12 @@ OUTPUTS = (
     _residual("values", "the values of each position", _values),
     *(
         Mistake(
-            name=f"dropout-scaling-{p}",
+            f"dropout-scaling-{p}",
+            f"an output divided by {1 - p:g}",
+            f"the factor 1 / (1 − {p}) of dropout is applied, although nothing is dropped",
+            "apply the factor only to weights from which some are dropped",
+            _times(1 / (1 - p)),
             law=9,
-            description=f"an output divided by {1 - p:g}",
-            cause=f"the factor 1 / (1 − {p}) of dropout is applied, although nothing is dropped",
-            fix="apply the factor only to weights from which some are dropped",
-            change=_times(1 / (1 - p)),
         )
         for p in (0.1, 0.2, 0.5)
     ),
@@ -77,50 +75,41 @@ def _renormalized(guarded: bool):
 def _filled(fill, *, add: bool = False):
     """The mask as a finite number in place of masked scores, or added to them."""
 
-    def low(arguments) -> float:
-        return float(np.finfo(arguments.real).min) if fill is None else fill
+    def step(usual, scores, allowed, sinks, arguments):
+        low = float(np.finfo(arguments.real).min) if fill is None else fill
+        other = np.asarray(scores + low if add else low).astype(arguments.real)
+        return usual(np.where(allowed, scores, other), np.ones_like(allowed), sinks)
 
-    def scores_of(scores, allowed, arguments):
-        return np.where(allowed, scores, (scores + low(arguments) if add else low(arguments))).astype(arguments.real)
-
-    def weights(usual, scores, allowed, sinks, arguments):
-        filled = np.where(allowed, scores, scores_of(scores, allowed, arguments))
-        return usual(filled, np.ones_like(allowed), sinks)
-
-    def lse(usual, scores, allowed, sinks, arguments):
-        filled = np.where(allowed, scores, scores_of(scores, allowed, arguments))
-        return usual(filled, np.ones_like(allowed), sinks)
-
-    return both(weights_by(weights), lse_by(lse))
+    return both(weights_by(step), lse_by(step))
 
 
 def _finite(name: str, description: str, fill: float | None, *, add: bool = False) -> Mistake:
     return Mistake(
-        name=name,
+        name,
+        description,
+        "a finite number is used for −infinity, so a fully masked row attends to masked keys",
+        "use −infinity, and set fully masked rows to 0",
+        _filled(fill, add=add),
         law=5,
-        description=description,
-        cause="a finite number is used for −infinity, so a fully masked row attends to masked keys",
-        fix="use −infinity, and set fully masked rows to 0",
-        change=_filled(fill, add=add),
     )
 
 
 FILLS = (
     Mistake(
-        name="mask-after-softmax-renormalized",
+        "mask-after-softmax-renormalized",
+        "weights that are masked and normalized again",
+        "the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
+        "mask the scores before the softmax",
+        _renormalized(False),
         law=10,
-        description="weights that are masked and normalized again",
-        cause="the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
-        fix="mask the scores before the softmax",
-        change=_renormalized(False),
     ),
     Mistake(
-        name="mask-after-softmax-renormalized-or-0",
+        "mask-after-softmax-renormalized-or-0",
+        "weights that are masked and normalized again, 0 where nothing is left",
+        "the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
+        "mask the scores before the softmax",
+        _renormalized(True),
         law=10,
-        description="weights that are masked and normalized again, 0 where nothing is left",
-        cause="the softmax is taken over all keys; if masked scores are much larger than the others, the rest is 0",
-        fix="mask the scores before the softmax",
-        change=_renormalized(True),
     ),
     _finite("mask-finite-fill", "masked scores of −1e9", -1e9),
     _finite("mask-finite-fill-1e4", "masked scores of −1e4", -1e4),
@@ -139,27 +128,24 @@ def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], 
         return np.where(allowed.any(-1, keepdims=True), usual(scores, allowed, sinks), row(np.arange(scores.shape[-1])))
 
     return Mistake(
-        name=name,
+        name,
+        description,
+        cause,
+        "set the output of fully masked rows to 0",
+        weights_by(step),
         law=5,
-        description=description,
-        cause=cause,
-        fix="set the output of fully masked rows to 0",
-        change=weights_by(step),
     )
 
 
 def _empty_lse(name: str, value: float, shown: str, cause: str) -> Mistake:
-    def step(usual, scores, allowed, sinks, arguments):
-        found = usual(scores, allowed, sinks)
-        return np.where(np.isneginf(found), value, found)
-
+    change = lse_changed(lambda lse: np.where(np.isneginf(lse), value, lse))
     return Mistake(
-        name=name,
+        name,
+        f"an lse of {shown} in fully masked rows",
+        cause,
+        "return −infinity for fully masked rows: the logarithm of an empty sum",
+        lambda arguments: change(arguments) if arguments.masks or not arguments.keys else None,
         law=5,
-        description=f"an lse of {shown} in fully masked rows",
-        cause=cause,
-        fix="return −infinity for fully masked rows: the logarithm of an empty sum",
-        change=lambda arguments: lse_by(step)(arguments) if arguments.masks or not arguments.keys else None,
     )
 
 
@@ -200,19 +186,19 @@ ROWS = (
     _empty_lse("empty-row-lse-zero", 0.0, "0", "the sum of a row without keys is replaced by 1"),
     _empty_lse("empty-row-lse-nan", np.nan, "NaN", "infinity is subtracted from infinity"),
     Mistake(
-        name="masked-nan-leaks",
+        "masked-nan-leaks",
+        "values that reach rows which do not attend to them",
+        "the weights of masked keys are 0, but 0 · NaN and 0 · infinity are NaN",
+        "set the values of keys that no row attends to to 0, or skip masked pairs",
+        lambda arguments: replace(arguments, to_output=_plain_product),
         law=6,
-        description="values that reach rows which do not attend to them",
-        cause="the weights of masked keys are 0, but 0 · NaN and 0 · infinity are NaN",
-        fix="set the values of keys that no row attends to to 0, or skip masked pairs",
-        change=lambda arguments: replace(arguments, to_output=_plain_product),
     ),
     Mistake(
-        name="masked-score-nan-leaks",
+        "masked-score-nan-leaks",
+        "keys that reach rows which do not attend to them",
+        "−infinity is added to masked scores, but NaN − infinity is NaN",
+        "use where(mask, scores, −infinity)",
+        weights_by(_added_mask),
         law=6,
-        description="keys that reach rows which do not attend to them",
-        cause="−infinity is added to masked scores, but NaN − infinity is NaN",
-        fix="use where(mask, scores, −infinity)",
-        change=weights_by(_added_mask),
     ),
 )

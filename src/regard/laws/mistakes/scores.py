@@ -1,7 +1,9 @@
-"""Known mistakes in softcap and bias, the changes of the score."""
+"""Known mistakes in the scores: the scale of q·k, softcap and bias."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +13,107 @@ from ...language.expr import Const, Expr, Op, Read, batch, head, key, query, wal
 from ...language.expr import score as the_score
 from ...language.functions import maximum, minimum, tanh
 from ..arguments import Arguments
-from ..mistake import Mistake
-from .changes import Change, scores_changed, weights_by
+from ..mistake import Change, Mistake, inputs_by, scores_changed, weights_by
+
+LOG2E = 1 / math.log(2)
+
+
+def _usual(arguments: Arguments) -> float:
+    return arguments.depth**-0.5
+
+
+def _given(arguments: Arguments) -> bool:
+    """Whether the call has another scale than the default."""
+    return not math.isclose(arguments.scale, _usual(arguments))
+
+
+def scaled(name: str, description: str, cause: str, scale: Callable[[Arguments], float], law: int = 1) -> Mistake:
+    """The mistake of another scale."""
+
+    def change(arguments: Arguments) -> Arguments | None:
+        value = scale(arguments)
+        return None if math.isclose(value, arguments.scale, rel_tol=1e-6) else replace(arguments, scale=value)
+
+    return Mistake(
+        name,
+        description,
+        cause,
+        "multiply q·k by the scale of the call, 1/√D if it has none, once",
+        change,
+        law=law,
+        checks=("scale",),
+        numbers=lambda was, now: f"{now.scale:.6g} instead of {was.scale:.6g}",
+    )
+
+
+def _by_values(arguments: Arguments) -> Arguments | None:
+    if _given(arguments):
+        return None
+    return inputs_by(lambda q, k, v: (q * math.sqrt(q.shape[-1] / max(v.shape[-1], 1)), k, v))(arguments)
+
+
+SCALES = (
+    scaled("scale-missing", "no scale", "the scale is missing", lambda a: 1.0),
+    scaled(
+        "scale-applied-twice",
+        "the scale applied twice",
+        "q is scaled before a call that scales again, or the scale is 1/D instead of 1/√D",
+        lambda a: a.scale**2,
+    ),
+    scaled("scale-1/D", "scale 1/D", "the scale is 1/D instead of 1/√D", lambda a: 1 / a.depth),
+    scaled("scale-inverted", "scale √D", "the scale is inverted", lambda a: math.sqrt(a.depth)),
+    scaled(
+        "scale-argument-ignored",
+        "scale 1/√D",
+        "the scale argument is ignored, and the default is used",
+        _usual,
+    ),
+    scaled(
+        "scale-argument-and-default",
+        "the scale of the call times 1/√D",
+        "q is scaled by 1/√D, and the scores by the scale argument as well",
+        lambda a: a.scale if math.isclose(a.scale, _usual(a)) else a.scale * _usual(a),
+    ),
+    scaled(
+        "scale-argument-divides",
+        "scores divided by the scale of the call",
+        "the scale argument divides the scores instead of multiplying them",
+        lambda a: a.scale if math.isclose(a.scale, _usual(a)) or not a.scale else 1 / a.scale,
+    ),
+    scaled("scale-doubled", "twice the scale", "the scale is doubled", lambda a: 2 * a.scale),
+    scaled("scale-halved", "half the scale", "the scale is halved", lambda a: a.scale / 2),
+    scaled(
+        "scale-by-model-width",
+        "scale 1/√(H·D)",
+        "the scale is computed from the width of the model, before it is split into heads",
+        lambda a: a.scale if _given(a) else (a.heads * a.depth) ** -0.5,
+    ),
+    scaled(
+        "scale-by-keys",
+        "scale 1/√K",
+        "the scale is computed from the number of keys, a wrong axis of k",
+        lambda a: a.scale if _given(a) else max(a.keys, 1) ** -0.5,
+    ),
+    scaled(
+        "scale-by-heads",
+        "scale 1/√H",
+        "the scale is computed from the number of heads, a wrong axis of q",
+        lambda a: a.scale if _given(a) else a.heads**-0.5,
+    ),
+    Mistake(
+        "scale-by-value-depth",
+        "scale 1/√E",
+        "the scale is computed from the depth of v",
+        "multiply q·k by the scale of the call, 1/√D if it has none, once",
+        _by_values,
+    ),
+    scaled(
+        "scale-log2-twice",
+        "a scale that contains log₂ e twice",
+        "scores are multiplied by log₂ e for exp2, and the softmax does it again",
+        lambda a: a.scale * LOG2E,
+    ),
+)
 
 
 def has_softcap(score: Expr | None) -> bool:
@@ -98,41 +199,36 @@ def _transposed(arguments: Arguments, rule: Expr) -> Expr | None:
     return substituted(rule, {query: key + arguments.start, key: query - arguments.start})
 
 
-def _entry(
-    check: str, name: str, description: str, cause: str, fix: str, change: Change, *, seen: bool = True
+def _of_softcap(
+    name: str, description: str, cause: str, change: Change, checks: tuple[str, ...] = ("softcap",)
 ) -> Mistake:
-    checks = (check,) if seen else ()
-    return Mistake(name=name, law=1, checks=checks, description=description, cause=cause, fix=fix, change=change)
-
-
-def _of_softcap(name: str, description: str, cause: str, change: Change, *, seen: bool = True) -> Mistake:
     fix = "replace each scaled score by cap · tanh(score / cap), before the bias and the mask"
-    return _entry("softcap", f"softcap-{name}", description, cause, fix, change, seen=seen)
+    return Mistake(f"softcap-{name}", description, cause, fix, change, checks=checks)
 
 
-def _of_bias(name: str, description: str, cause: str, change: Change, *, seen: bool = True) -> Mistake:
+def _of_bias(name: str, description: str, cause: str, change: Change, checks: tuple[str, ...] = ("bias",)) -> Mistake:
     fix = "add the bias of each head and batch entry to the scaled scores, once"
-    return _entry("bias", f"bias-{name}", description, cause, fix, change, seen=seen)
+    return Mistake(f"bias-{name}", description, cause, fix, change, checks=checks)
 
 
 SCORES = (
-    _entry(
-        "softcap",
+    Mistake(
         "softcap-ignored",
         "scores without the softcap",
         "the implementation does not support a softcap, or drops the argument",
         "use an implementation that supports it, or apply the softcap to the scores before the mask",
         _without("softcap"),
+        checks=("softcap",),
     ),
-    _entry(
-        "bias",
+    Mistake(
         "bias-ignored",
         "scores without the bias",
         "the implementation does not support a bias, or drops the argument",
         "use an implementation that supports it, or apply the bias to the scores before the mask",
         _without("bias"),
+        checks=("bias",),
     ),
-    _of_softcap("after-mask", "a softcap of masked scores too", "−infinity is capped to −cap", _after_mask, seen=False),
+    _of_softcap("after-mask", "a softcap of masked scores too", "−infinity is capped to −cap", _after_mask, checks=()),
     _of_softcap(
         "before-scale", "a softcap of q·k, before the scale", "the scale is applied last", _capped(_before_scale)
     ),
@@ -159,7 +255,7 @@ SCORES = (
         "softcap and bias in the other order",
         "the bias is added before the softcap, or after it, unlike the declared order",
         _reordered,
-        seen=False,
+        checks=(),
     ),
     _of_bias(
         "before-scale",
@@ -197,20 +293,20 @@ SCORES = (
         "the bias of the first batch entry in every entry",
         "the batch axis of the bias is dropped",
         _first(batch),
-        seen=False,
+        checks=(),
     ),
     _of_bias(
         "transposed",
         "the transposed bias",
         "the axes of the bias are keys and queries instead of queries and keys",
         scores_changed(_transposed, "bias"),
-        seen=False,
+        checks=(),
     ),
     _of_bias(
         "as-a-mask",
         "a bias whose numbers other than 0 are read as true",
         "the bias is converted to a boolean mask",
         _as_mask,
-        seen=False,
+        checks=(),
     ),
 )

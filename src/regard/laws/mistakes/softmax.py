@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from ...language.analysis import in_range
-from ..arguments import Arguments, lse
-from ..mistake import Mistake
-from .changes import Change, both, lse_by, weights_by
+from ..arguments import Arguments, highest, lse
+from ..mistake import Change, Mistake, both, lse_by, weights_by
 
 
 def _over(first: int, second: int) -> Change:
@@ -88,9 +88,8 @@ def _more_in_denominator(more: float) -> Change:
     """With a number added to the sum of exp(score − maximum)."""
 
     def step(usual, scores, allowed, sinks, arguments):
-        top = np.where(allowed, scores, -np.inf).max(-1, initial=-np.inf)
-        top = top if sinks is None else np.maximum(top, sinks.max(-1)[:, None])
-        total = np.exp(lse(scores, allowed, sinks) - top)[..., None]
+        top = highest(np.where(allowed, scores, -np.inf), sinks)
+        total = np.exp(lse(scores, allowed, sinks)[..., None] - top)
         return usual(scores, allowed, sinks) * np.where(np.isnan(total), 1, total / (total + more))
 
     return weights_by(step, masked=False)
@@ -121,77 +120,70 @@ def _across_heads(arguments: Arguments) -> Arguments | None:
     return None if arguments.heads == 1 else _over(-3, -1)(arguments)
 
 
-def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, law: int = 1, seen: bool = True):
-    checks = ("softmax",) if seen else ()
-    return Mistake(name=name, law=law, checks=checks, description=description, cause=cause, fix=fix, change=change)
-
+_softmax = partial(Mistake, checks=("softmax",))
 
 AXIS = "take the softmax over the last axis, the keys"
 
 SOFTMAX = (
-    _entry(
+    _softmax(
         "softmax-over-queries",
         "a softmax over the queries",
         "the softmax is taken over the wrong axis",
         AXIS,
         _over(-2, -1),
     ),
-    _entry(
+    Mistake(
         "softmax-over-heads",
         "a softmax over the heads",
         "the softmax is taken over the wrong axis",
         AXIS,
         _across_heads,
-        seen=False,
     ),
-    _entry(
+    Mistake(
         "softmax-over-everything",
         "one softmax over all queries and keys together",
         "the softmax is taken over two axes",
         AXIS,
         weights_by(_over_everything, masked=False),
-        seen=False,
     ),
-    _entry(
+    Mistake(
         "softmax-without-maximum",
         "a softmax that does not subtract the maximum",
         "exp(score) is computed as it is, and overflows from 89 on in float32",
         "subtract the maximum of each row before exp",
         both(weights_by(_without_maximum, masked=False), lse_by(_lse_without_maximum)),
         law=10,
-        seen=False,
     ),
-    _entry(
+    Mistake(
         "softmax-maximum-of-everything",
         "a softmax that subtracts the maximum of the whole array",
         "the maximum is not taken per row; rows with much lower scores become 0/0",
         "subtract the maximum of each row",
         weights_by(_global_maximum, masked=False),
         law=11,
-        seen=False,
     ),
-    _entry(
+    _softmax(
         "softmax-base-2",
         "a softmax with powers of 2",
         "exp2 is used without multiplying the scores by log₂ e",
         "multiply the scores by log₂ e, or use exp",
         weights_by(_base_2, masked=False),
     ),
-    _entry(
+    _softmax(
         "softmax-twice",
         "a softmax of the softmax",
         "the softmax is applied in two places",
         "apply it once",
         weights_by(_twice, masked=False),
     ),
-    _entry(
+    _softmax(
         "softmax-twice-unmasked",
         "a softmax of the softmax, the second one without the mask",
         "the softmax is applied in two places",
         "apply it once",
         weights_by(_twice_unmasked),
     ),
-    _entry(
+    _softmax(
         "softmax-plus-one",
         "a softmax with 1 added to its denominator",
         "a sink of 0 that the caller did not pass is in the denominator",
@@ -199,79 +191,75 @@ SOFTMAX = (
         weights_by(_one_more, masked=False),
         law=8,
     ),
-    _entry(
+    Mistake(
         "softmax-plus-one-after-shift",
         "a softmax with 1 added to the sum of exp(score − maximum)",
         "1 is added to the denominator after the maximum is subtracted, so it is not even a sink of 0",
         "divide by the sum over keys and the given sinks only",
         _more_in_denominator(1),
         law=8,
-        seen=False,
     ),
     *(
-        _entry(
+        Mistake(
             f"softmax-epsilon-{shown}",
             f"a softmax with {shown} added to its denominator",
             "a small number is added against a division by 0, which makes every weight too small",
             "divide by the sum, and set fully masked rows to 0 with where",
             _more_in_denominator(float(shown)),
             law=8,
-            seen=False,
         )
         for shown in ("1e-3", "1e-5", "1e-6", "1e-8", "1e-9")
     ),
-    _entry(
+    Mistake(
         "softmax-divided-by-mean",
         "a softmax that divides by the mean",
         "exp(score) is divided by its mean over the keys instead of its sum",
         "divide by the sum over keys",
         weights_by(_divided_by_mean, masked=False),
-        seen=False,
     ),
-    _entry(
+    Mistake(
         "softmax-divided-by-keys",
         "exp(score − maximum) divided by the number of keys as the weights",
         "exp(score) is divided by the number of keys instead of its sum",
         "divide by the sum over keys",
         weights_by(_divided_by_keys, masked=False),
-        seen=False,
     ),
-    _entry(
+    _softmax(
         "no-normalization",
         "exp(score) as the weights",
         "the weights are not divided by their sum",
         "divide by the sum over keys",
         weights_by(_not_normalized, masked=False),
     ),
-    _entry(
+    _softmax(
         "no-normalization-after-shift",
         "exp(score − maximum) as the weights",
         "the weights are not divided by their sum",
         "divide by the sum over keys",
         weights_by(_only_shifted, masked=False),
     ),
-    _entry(
+    _softmax(
         "no-softmax",
         "scores as the weights",
         "the softmax is missing",
         "apply the softmax to the masked scores",
         weights_by(_linear, masked=False),
     ),
-    _entry(
+    _softmax(
         "sigmoid",
         "a sigmoid in place of the softmax",
         "each score is squashed on its own",
         "apply the softmax to the masked scores",
         weights_by(_sigmoid, masked=False),
     ),
-    _entry(
+    _softmax(
         "hard-maximum",
         "all weight on the largest score",
         "argmax is used in place of the softmax",
         "apply the softmax to the masked scores",
         weights_by(_hard, masked=False),
     ),
-    _entry(
+    _softmax(
         "scale-after-softmax",
         "weights that are scaled instead of scores",
         "the scale is applied after the softmax",

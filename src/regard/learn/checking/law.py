@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...laws.arguments import Arguments
-from ...laws.call import Call
-from ...laws.conventions import Conventions
+from ...laws.call import Call, Conventions
 from ...laws.forward import forward, meaning
 from ...laws.mistake import Mistake
 

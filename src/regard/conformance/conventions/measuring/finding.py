@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from ....common.dtypes import FLOATS
-from ....laws.call import Answer, Call
+from ....laws.call import Answer, Call, shape_of
 from ..fields import CHOICES, Adapter
 from ..layouts import packed_shape, reduced
 from ..read import lse_shape
 from ..validation import Parameter
-from .fixed_heads import with_fixed_heads
-from .probe import Probe, base_pattern, base_powers, dtype_of, sizes_for
+from .probe import Probe, base_pattern, base_powers, normal, sizes_for
 
 GENERAL = {"B": 2, "H": 3, "G": 3, "Q": 5, "K": 7, "D": 4, "E": 6}  # all sizes differ
 LARGE = GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}
@@ -39,15 +38,15 @@ def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> b
         probe.dtype = dtype
         for adapter in _candidates(replace(probe.adapter, arrays=kind), parameters):
             size = sizes_for(sizes, adapter)
-            call = _call(size, dtype, masked)
+            call = _call(probe, size, masked)
             answer, adapter = _read(probe, call, adapter, size)
             if answer is None or answer.out is None:
                 continue
             if (settled := _means(probe, call, answer, adapter)) is not None:
-                split = with_fixed_heads(probe, settled)
+                split = _with_fixed_heads(probe, settled)
                 if split is not settled:
                     size = sizes_for(sizes | {"E": sizes["D"]}, split)
-                    settled, call = split, _call(size, dtype, masked)
+                    settled, call = split, _call(probe, size, masked)
                 return _keep(probe, settled, size, call)
             fallback = fallback or (adapter, size, call)
         if fallback:
@@ -94,18 +93,12 @@ def _layouts(adapter: Adapter) -> list[str]:
     return list(dict.fromkeys([*declared, *likely, "BHSD", "BSHD", "SBHD", "HSD", "THD", "SD", "BSD"]))
 
 
-def _call(size: Mapping[str, int], dtype: str, masked: bool = False) -> Call:
+def _call(probe: Probe, size: Mapping[str, int], masked: bool = False) -> Call:
     """A call with q = 0 and ordinary values: the output is their mean over the attended keys. masked: whether the last
     key is hidden, so that a function which requires a mask shows what true means.
     """
-    rng = np.random.default_rng(3)
-    B, H, G, Q, K, D, E = (size[name] for name in "BHGQKDE")
-    shapes = {"k": (B, G, K, D), "v": (B, G, K, E)}
-    arrays: dict[str, Any] = {
-        name: rng.standard_normal(shape).astype(dtype_of(dtype)) for name, shape in shapes.items()
-    }
-    mask = np.arange(K)[None, None, None] < K - 1 if masked else None
-    return Call(q=np.zeros((B, H, Q, D), dtype_of(dtype)), mask=mask, **arrays)
+    mask = np.arange(size["K"])[None, None, None] < size["K"] - 1 if masked else None
+    return probe.call(size, **normal(size, 3, "kv"), mask=mask)
 
 
 def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer | None, Adapter]:
@@ -165,7 +158,7 @@ def _roles(
 
 def _shapes(adapter: Adapter, size: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the output and the weights."""
-    out = packed_shape(adapter.layout, tuple(size[name] for name in "BHQE"))
+    out = packed_shape(adapter.layout, shape_of("out", size))
     return {"out": out, "weights": tuple(size[axis] for axis in reduced("BHQK", adapter.layout))}
 
 
@@ -232,7 +225,7 @@ def with_flags(probe: Probe) -> None:
         return
     for more in [wanted] if len(wanted) == 1 else [wanted, wanted[:1], wanted[1:]]:
         size = dict(probe.sizes) | {"E": probe.sizes["K"] - 1} if probe.sizes["E"] != probe.sizes["D"] else probe.sizes
-        call = _call(size, probe.dtype)
+        call = _call(probe, size)
         requested = replace(probe.adapter, returns=("out", *more))
         answer, adapter = _read(probe, call, requested, size)
         if answer is not None and answer.out is not None:
@@ -241,3 +234,37 @@ def with_flags(probe: Probe) -> None:
                 probe.adapter = adapter
                 probe.evidence["returns"] = f"it returns {listed!r} if requested"
                 return
+
+
+# Heads that are written into the code: a function of three axes that splits the last one without being given a number.
+# With large scores each row of each head takes one value, that of the key with the largest product, whatever the scale.
+# Only with the right number of heads are these the rows of v.
+NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+OF_HEADS = {"B": 2, "H": 1, "G": 1, "Q": 6, "K": 6, "D": 4, "E": 4}
+STRONG = 30.0  # of numbers in q and k
+SHARE = 0.9  # of the rows: in some, two products are nearly equal
+
+
+def _with_fixed_heads(probe: Probe, adapter: Adapter) -> Adapter:
+    """The adapter, in layout BSD with a number of heads if the function has more than one in its code."""
+    if adapter.layout not in ("HSD", "BSD") or {"heads", "key_heads"} & set(adapter.parameters):
+        return adapter
+    if adapter.heads not in (None, 1) or {"layout", "heads"} & set(adapter.declared):
+        return adapter
+    tried = (replace(adapter, layout="BSD", heads=heads, groups="none") for heads in NUMBERS)
+    first = next((each for each in tried if _takes_largest(probe, each)), adapter)
+    return first if (first.heads or 1) > 1 else adapter
+
+
+def _takes_largest(probe: Probe, adapter: Adapter) -> bool:
+    """Whether each row of each head is the value of the key with the largest product."""
+    size = sizes_for(OF_HEADS, adapter)
+    q, k, v = normal(size, 5).values()
+    call = probe.call(size, q=STRONG * q, k=STRONG * k, v=v)
+    answer = probe.ask(call, adapter)
+    if answer is None or answer.out is None:
+        return False
+    products = np.where(base_pattern(adapter, size), q @ k.swapaxes(-1, -2), -np.inf)
+    largest = np.take_along_axis(v, products.argmax(-1)[..., None], 2)
+    rows = np.isclose(answer.out, largest, rtol=0.02, atol=0.02).all(-1)
+    return bool(rows.mean() > SHARE)

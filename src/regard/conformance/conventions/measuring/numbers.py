@@ -1,4 +1,6 @@
-"""Measurements of numbers: the scale, the base of lse, the order of cap and bias, and how heads share keys."""
+"""Measurements of numbers: the scale, the base of lse, the order of cap and bias, how heads share keys, the dtypes
+that run, and gradients.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from ....common.dtypes import FLOATS
+from ....laws.call import shape_of
+from ....laws.expected import expected
+from ...cases.case import resized
 from ..layouts import MISSING
-from .probe import Probe, base_pattern, base_powers, base_scores, sizes_for
+from .probe import Probe, base_pattern, base_powers, base_scores, normal, sizes_for
 
 SMALLEST = 1e-3  # a scale below is not distinguished from none
 
@@ -72,8 +77,7 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
 
 def _with_products(sizes: dict[str, int], products: np.ndarray) -> dict[str, Any]:
     """q and k of which each row has the same products with the keys."""
-    B, H, G, Q, K, D = (sizes[axis] for axis in "BHGQKD")
-    q, k = np.zeros((B, H, Q, D)), np.zeros((B, G, K, D))
+    q, k = np.zeros(shape_of("q", sizes)), np.zeros(shape_of("k", sizes))
     q[..., 0], k[..., 0] = 1, products
     return {"q": q, "k": k}
 
@@ -83,8 +87,8 @@ def _unit(probe: Probe) -> float:
     return max(4 * row.roundoff, 1e-9 if row.bits > 32 else 1e-5)
 
 
-def _near(probe: Probe, number: float, expected: float) -> bool:
-    return abs(number - expected) < 20 * _unit(probe) * max(1, abs(expected))
+def _near(probe: Probe, number: float, wanted: float) -> bool:
+    return abs(number - wanted) < 20 * _unit(probe) * max(1, abs(wanted))
 
 
 def _rounded(number: float) -> float:
@@ -111,9 +115,9 @@ def measure_groups(probe: Probe) -> None:
         probe.found("groups", "none", "a call with 4 query heads over 2 key heads does not run")
         return
     heads = answer.out[:, :, -1, 0]
-    for value, expected in (("repeat-interleave", [1, 1, 2, 2]), ("tile", [1, 2, 1, 2])):
-        if probe.close(heads, np.broadcast_to(expected, heads.shape)):
-            words = f"of 4 query heads over 2 key heads, the key heads are {', '.join(map(str, expected))}"
+    for value, wanted in (("repeat-interleave", [1, 1, 2, 2]), ("tile", [1, 2, 1, 2])):
+        if probe.close(heads, np.broadcast_to(wanted, heads.shape)):
+            words = f"of 4 query heads over 2 key heads, the key heads are {', '.join(map(str, wanted))}"
             probe.found("groups", value, words)
             return
     read = ", ".join(f"{head - 1:.3g}" for head in np.atleast_2d(heads)[0])
@@ -132,8 +136,8 @@ def measure_lse(probe: Probe) -> None:
     with np.errstate(divide="ignore"):
         logarithms = (("natural", "natural", np.log(sums)), ("base-2", "base-2", np.log2(sums)))
     last, seen = float(sums[0, -1]), float(answer.lse[0, 0, -1])
-    for value, name, expected in logarithms:
-        if probe.close(answer.lse, np.broadcast_to(expected, answer.lse.shape)):
+    for value, name, wanted in logarithms:
+        if probe.close(answer.lse, np.broadcast_to(wanted, answer.lse.shape)):
             words = f"the lse of queries of 0 is {seen:.4f}, the {name} logarithm of {last:.4g}"
             if value == "natural" and _ignores_scale(probe):
                 value, words = "natural-unscaled", "the lse of known products is the same whatever the scale"
@@ -177,3 +181,68 @@ def measure_softcap(probe: Probe) -> None:
             probe.found("softcap", value, f"a bias of up to 2 is {words} at a cap of 1")
             return
     probe.unknown("softcap", "a bias of up to 2 at a cap of 1 is neither added to capped scores nor capped with them")
+
+
+SAFE = 0.5  # of the bound: other calls may have larger errors
+
+
+def measure_dtypes(probe: Probe) -> None:
+    """The dtypes that run, are returned as they came, and in which errors are those of the dtype: a function that
+    computes in float32 inside takes float64, but has not got its precision.
+    """
+    own, found, failing = probe.dtype, [], {}
+    for name in FLOATS:
+        probe.dtype = name
+        if name == own:
+            answer = probe.ask(probe.call())
+            runs = answer is not None and answer.out is not None
+        else:
+            runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *((64,) if _any_keys(probe) else ())))
+        if runs and name != own and (words := _error_with_a_mask(probe)):
+            failing[name] = words
+        elif runs:
+            found.append(name)
+    probe.dtype = own
+    if found:
+        probe.found("dtypes", tuple(found), f"calls in {', '.join(found)} run and return that dtype")
+    probe.failing_dtypes = failing
+
+
+def _error_with_a_mask(probe: Probe) -> str:
+    """Why a call with a mask raises; "" if it runs, or no call with one does."""
+    if not probe.has("mask") or "mask" in probe.unmeasured:
+        return ""
+    sizes = probe.mask_sizes
+    shape = resized(probe.adapter.mask_shapes[0], sizes)
+    mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
+    answer = probe.ask(probe.call(sizes, mask=mask))
+    return answer.words if answer is not None and answer.status == "raised" else ""
+
+
+def _any_keys(probe: Probe) -> bool:
+    """Whether the number of keys is free of the other sizes."""
+    return len({probe.sizes[axis] for axis in "QKE"}) == 3
+
+
+def _is_accurate(probe: Probe, keys: int) -> bool:
+    """Whether a call of random numbers is well within the bound of the dtype."""
+    sizes = probe.sizes | {"K": keys}
+    call = probe.call(sizes, **normal(sizes, 11))
+    answer = probe.ask(call)
+    if answer is None or answer.out is None or answer.dtype != probe.dtype:
+        return False
+    return expected(call, probe.adapter).judge(answer).ratio < SAFE
+
+
+def measure_gradients(probe: Probe) -> None:
+    """Whether the framework of the arrays computes gradients."""
+    kind = probe.adapter.arrays
+    if kind == "numpy":
+        probe.found("gradients", "none", "NumPy arrays have no gradients")
+        return
+    call = probe.call()
+    dout = np.ones(shape_of("out", call.dims), call.dtype)
+    answer = probe.ask(replace(call, dout=dout), replace(probe.adapter, gradients=kind))
+    runs = answer is not None and answer.status == "ok" and {"q", "k", "v"} <= set(answer.gradients)
+    words = f"{kind} computes the gradients of q, k and v" if runs else f"{kind} computes no gradients through it"
+    probe.found("gradients", kind if runs else "none", words)

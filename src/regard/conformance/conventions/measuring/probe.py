@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
 from ....language.scores import alibi_slopes
-from ....laws.call import Answer, Call
+from ....laws.call import Answer, Call, shape_of
 from ..fields import Adapter
-from ..translate import Absent
+from ..translate import Absent, Asks
 
 SECONDS = 60.0  # after this time nothing more is measured
 FAILURES = 3  # calls that may end the process or run into the time limit
@@ -25,15 +25,15 @@ def now() -> float:
     return time.monotonic()
 
 
-class Session(Protocol):
-    """What a probe needs of the process that calls the function."""
-
-    def call(self, call: Call, adapter: Adapter, /) -> Answer: ...
-
-
 def dtype_of(name: str) -> np.dtype:
     """The NumPy dtype of a name."""
     return FLOATS[name].numpy
+
+
+def normal(sizes: Mapping[str, int], seed: int, names: str = "qkv") -> dict[str, np.ndarray]:
+    """Normal numbers for these arrays of a call."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape_of(name, sizes)) for name in names}
 
 
 def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
@@ -85,7 +85,7 @@ class Probe:
     failures
     """
 
-    session: Session
+    session: Asks
     adapter: Adapter
     sizes: dict[str, int] = field(default_factory=dict)
     dtype: str = "float32"
@@ -129,13 +129,11 @@ class Probe:
     def call(self, sizes: Mapping[str, int] | None = None, **arguments: Any) -> Call:
         """A call with q = 0, so that weights are uniform whatever the scale, and values one-hot over the keys."""
         size = {**self.sizes, **(sizes or {})}
-        rng = np.random.default_rng(5)
         dtype = dtype_of(self.dtype)
-        one_hot = np.broadcast_to(np.eye(size["K"], size["E"]), (size["B"], size["G"], size["K"], size["E"]))
         arrays = {
-            "q": np.zeros((size["B"], size["H"], size["Q"], size["D"])),
-            "k": rng.standard_normal((size["B"], size["G"], size["K"], size["D"])),
-            "v": one_hot,
+            "q": np.zeros(shape_of("q", size)),
+            **normal(size, 5, "k"),
+            "v": np.broadcast_to(np.eye(size["K"], size["E"]), shape_of("v", size)),
         }
         given: dict[str, Any] = {
             name: np.ascontiguousarray(arguments.pop(name, array)).astype(dtype) for name, array in arrays.items()

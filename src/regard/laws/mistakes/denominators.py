@@ -1,15 +1,125 @@
-"""Known mistakes in sinks, the logits in the denominator."""
+"""Known mistakes in the denominator: its logarithm, the lse, and the sinks that are added to it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from ..arguments import Arguments
-from ..mistake import Mistake
-from .changes import Change, both, lse_by, weights_by
+from ..arguments import Arguments, highest
+from ..mistake import Change, Mistake, both, lse_by, lse_changed, weights_by
+
+
+def _without_maximum(usual, scores, allowed, sinks, arguments):
+    found = usual(scores, allowed, sinks)
+    return np.where(np.isneginf(found), found, found - _maximum(usual, scores, allowed, sinks, arguments))
+
+
+def _maximum(usual, scores, allowed, sinks, arguments):
+    return highest(np.where(allowed, scores, -np.inf), sinks)[..., 0]
+
+
+def _sum_of_shifted(usual, scores, allowed, sinks, arguments):
+    top = _maximum(usual, scores, allowed, sinks, arguments)
+    return np.exp(usual(scores, allowed, sinks) - np.where(np.isneginf(top), 0, top))
+
+
+def _of_mean(usual, scores, allowed, sinks, arguments):
+    return usual(scores, allowed, sinks) - math.log(max(arguments.keys, 1))
+
+
+def _unscaled(usual, scores, allowed, sinks, arguments):
+    return usual(scores / arguments.scale if arguments.scale else scores, allowed, sinks)
+
+
+def _of_unmasked(usual, scores, allowed, sinks, arguments):
+    return usual(scores, np.ones_like(allowed), sinks)
+
+
+def _without_sinks(usual, scores, allowed, sinks, arguments):
+    return usual(scores, allowed, None)
+
+
+_lse = partial(Mistake, law=7)
+NATURAL = "return the natural logarithm: multiply by ln 2, once"
+SHIFT = "return maximum + ln(Σ exp(score − maximum))"
+
+LSE = (
+    _lse(
+        "lse-base-2",
+        "an lse in base 2",
+        "the kernel works with exp2, and returns its logarithm",
+        NATURAL,
+        lse_changed(lambda lse: lse / math.log(2)),
+    ),
+    _lse(
+        "lse-ln2-twice",
+        "an lse that is ln 2 times too small",
+        "the lse is converted twice",
+        NATURAL,
+        lse_changed(lambda lse: lse * math.log(2)),
+    ),
+    _lse(
+        "lse-without-maximum-added-back",
+        "an lse without the maximum",
+        "the maximum that was subtracted is not added back",
+        SHIFT,
+        lse_by(_without_maximum),
+    ),
+    _lse("lse-is-maximum", "the maximum as the lse", "the logarithm of the sum is missing", SHIFT, lse_by(_maximum)),
+    _lse(
+        "lse-without-logarithm",
+        "the denominator as the lse",
+        "the sum is returned instead of its logarithm",
+        SHIFT,
+        lse_changed(np.exp),
+    ),
+    _lse(
+        "lse-is-shifted-sum",
+        "Σ exp(score − maximum) as the lse",
+        "the sum of the softmax is returned as it is",
+        SHIFT,
+        lse_by(_sum_of_shifted),
+    ),
+    _lse(
+        "lse-of-mean",
+        "the logarithm of the mean of exp(score) as the lse",
+        "the sum is divided by the number of keys",
+        SHIFT,
+        lse_by(_of_mean),
+    ),
+    _lse(
+        "lse-without-scale",
+        "an lse of scores without the scale",
+        "the lse is computed from q·k",
+        "compute it from scale · q·k",
+        lambda arguments: None if arguments.scores or arguments.scale == 1 else lse_by(_unscaled)(arguments),
+    ),
+    _lse(
+        "lse-of-unmasked",
+        "an lse over all keys",
+        "the lse is computed before the mask",
+        "sum over the keys that a row attends to",
+        lambda arguments: lse_by(_of_unmasked)(arguments) if arguments.masks else None,
+    ),
+    _lse(
+        "lse-without-sinks",
+        "an lse without the sinks",
+        "the sinks are applied to the output afterwards",
+        "the lse is the logarithm of the whole denominator: logaddexp(lse, sink)",
+        lambda arguments: None if arguments.sinks is None else lse_by(_without_sinks)(arguments),
+    ),
+    _lse(
+        "lse-negative",
+        "the negative lse",
+        "−lse is returned, as backward passes use it",
+        SHIFT,
+        lse_changed(np.negative),
+    ),
+)
 
 
 def _changed(new: Callable[[np.ndarray, Arguments], np.ndarray | None]) -> Change:
@@ -38,7 +148,7 @@ def _not_shifted(sum_of: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]
 
     def step(usual, scores, allowed, sinks, arguments):
         kept = np.where(allowed, scores, -np.inf)
-        top = np.maximum(kept.max(-1, initial=-np.inf, keepdims=True), sinks.max(-1)[:, None, None])
+        top = highest(kept, sinks)
         powers = np.exp(kept - top)
         return sum_of(powers, powers.sum(-1, keepdims=True) + np.exp(sinks[:, None]).sum(-1, keepdims=True), top)
 
@@ -61,57 +171,53 @@ def _only_in_calls_with_sinks(change: Change) -> Change:
     return lambda arguments: None if arguments.sinks is None else change(arguments)
 
 
-def _entry(name: str, description: str, cause: str, fix: str, change: Change, *, seen: bool = True) -> Mistake:
-    checks = ("sinks",) if seen else ()
-    return Mistake(name=name, law=8, checks=checks, description=description, cause=cause, fix=fix, change=change)
-
-
+_sinks = partial(Mistake, law=8, checks=("sinks",))
 ADD = "add the sinks to the denominator: out · exp(lse − logaddexp(lse, sink))"
 
 SINKS = (
-    _entry(
+    _sinks(
         "sinks-ignored",
         "a softmax without its sinks",
         "the implementation drops the sinks",
         ADD,
         _changed(lambda sinks, arguments: None),
     ),
-    _entry(
+    _sinks(
         "sinks-of-first-head",
         "the sinks of the first head in every head",
         "the sinks are read at index 0",
         ADD,
         _changed(_first),
     ),
-    _entry(
+    _sinks(
         "sinks-of-next-head",
         "the sinks of the next head",
         "heads are not counted from 0",
         ADD,
         _changed(lambda sinks, arguments: np.roll(sinks, -1, 0)),
     ),
-    _entry(
+    _sinks(
         "sinks-scaled",
         "sinks times the scale",
         "sinks are added before the scores are scaled",
         "add them to the scaled scores",
         _changed(lambda sinks, arguments: sinks * arguments.scale),
     ),
-    _entry(
+    _sinks(
         "sinks-without-exp",
         "sinks added to the denominator as they are",
         "exp(sink) is replaced by sink",
         ADD,
         _changed(_without_exp),
     ),
-    _entry(
+    _sinks(
         "sinks-negative",
         "sinks of the wrong sign",
         "exp(−sink) is used",
         ADD,
         _changed(lambda sinks, arguments: -sinks),
     ),
-    _entry(
+    _sinks(
         "sinks-not-shifted",
         "exp(sink) added to a sum of exp(score − maximum)",
         "the maximum is subtracted from the scores, and not from the sinks",
@@ -123,19 +229,19 @@ SINKS = (
             )
         ),
     ),
-    _entry(
+    _sinks(
         "sinks-added-to-scores",
         "sinks added to all scores too",
         "the sink is added to the scores before it is joined to them",
         ADD,
         _added_to_scores,
     ),
-    _entry(
+    _sinks(
         "sinks-as-values",
         "sinks whose weight goes to the first value",
         "the first key is taken for the sink",
         "a sink has a weight, but no value",
         _only_in_calls_with_sinks(weights_by(_as_first_value, masked=False)),
-        seen=False,
+        checks=(),
     ),
 )
