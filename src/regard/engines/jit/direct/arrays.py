@@ -19,15 +19,15 @@ class Arrays(Reader):
         """The address of the first element; writes the layout."""
         self.unless(self.not_(self.is_tensor(array)))
         axes = self.zext(self.get(self.at(array, NUMBER_OF_AXES), I32, 4), I64)
-        self.unless(self.icmp_unsigned(">", axes, self.index(AXES)))
+        self.unless(self.icmp_unsigned(">", axes, AXES))
         dtype = self._dtype(array)
         order = self.zext(self.get(self.at(dtype, BYTE_ORDER), ir.IntType(8), 1), I64)
         number = self.zext(self.get(self.at(dtype, NUMBER), I32, 4), I64)
-        kind = self.or_(self.shl(number, self.index(40)), self.shl(order, self.index(32)))
+        kind = self.or_(self.shl(number, 40), self.shl(order, 32))
         self.put(self.or_(kind, axes), into, 8)
         shape, strides = (self.get(self.at(array, place), PTR, 8) for place in (SHAPE, STRIDES))
-        with self.loop(self.index(0), axes) as each:
-            place = self.at(into, self.mul(self.add(each.index, self.index(1)), self.index(8)))
+        with self.loop(0, axes) as each:
+            place = self.at(into, self.add(each.index, 1), 8)
             self.put(self.word(shape, each.index), place, 8)
             self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
         return self.get(self.at(array, DATA), I64, 8)

@@ -19,10 +19,10 @@ class Describe(Reader):
     def write(self) -> None:
         self.describe()
         both = self.alloca(I64, 2 * KEY)
-        self.external("memcpy", PTR, both, self.key, self.index(8 * KEY))
+        self.external("memcpy", PTR, both, self.key, 8 * KEY)
         self.let_grow()
-        self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, self.index(8 * KEY))
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, both, self.index(2 * 8 * KEY)))
+        self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, 8 * KEY)
+        self.ret(self.python("PyBytes_FromStringAndSize", PTR, both, 2 * 8 * KEY))
         self.finish()
 
 
@@ -30,13 +30,13 @@ class Layout(Reader):
     """`layout`."""
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(TENSORS)))
+        self.unless(self.icmp_signed("!=", self.args[2], TENSORS))
         words = self.alloca(I64, TENSORS * (1 + LAYOUT))
         self.clear(words, TENSORS * (1 + LAYOUT))
         for number in range(TENSORS):
             layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
             self.put(self.layout(self.given(number), layout), self.at(words, 8 * number), 8)
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, words, self.index(8 * TENSORS * (1 + LAYOUT))))
+        self.ret(self.python("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
         self.finish()
 
 
@@ -49,10 +49,10 @@ class Attend(Reader):
     def __init__(self, function: ir.Function):
         super().__init__(function)
         self.arguments, self.raised = self.alloca(PTR, 4), self.alloca(I64)
-        self.put(self.index(0), self.grows, 8)
+        self.put(0, self.grows, 8)
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
+        self.unless(self.icmp_signed("==", self.known("count", I64), 0))
         self.conditions()
         self.describe()
         wanted = self.gradients_wanted()
@@ -69,10 +69,10 @@ class Attend(Reader):
         object that it has to be.
         """
         first = self.known("first")
-        with self.loop(self.index(0), self.known("conditions", I64)) as each:
-            condition = self.at(first, self.mul(each.index, self.index(8 * len(CONDITION))))
+        with self.loop(0, self.known("conditions", I64)) as each:
+            condition = self.at(first, each.index, 8 * len(CONDITION))
             thing, name, expected = (self.word(condition, number, PTR) for number in range(len(CONDITION)))
-            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), self.index(0))) as (calls, reads):
+            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), 0)) as (calls, reads):
                 with calls:
                     called, when_called = self.python("PyObject_CallNoArgs", PTR, thing), self.block
                 with reads:
@@ -87,11 +87,11 @@ class Attend(Reader):
         count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
         size = 8 * (KEY + len(ENTRY))
         found = self.append_basic_block("found")
-        with self.loop(self.index(0), count) as each:
-            number = self.urem(self.add(self.add(latest, each.index), self.index(1)), count)
-            entry = self.inttoptr(self.add(entries, self.mul(number, self.index(size))), PTR)
+        with self.loop(0, count) as each:
+            number = self.urem(self.add(self.add(latest, each.index), 1), count)
+            entry = self.inttoptr(self.add(entries, self.mul(number, size)), PTR)
             after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self.compared(entry), self.index(0, I32)), found, after)
+            self.cbranch(self.icmp_signed("==", self.compared(entry), 0), found, after)
             self.position_at_end(after)
         self.branch(self.missed)
         self.position_at_end(found)
@@ -100,7 +100,7 @@ class Attend(Reader):
 
     def compared(self, entry):
         """0 if the entry has this key."""
-        return self.external("memcmp", I32, entry, self.key, self.index(8 * self.key_size))
+        return self.external("memcmp", I32, entry, self.key, 8 * self.key_size)
 
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
@@ -108,7 +108,7 @@ class Attend(Reader):
     def gradients_wanted(self):
         """Whether a tensor requires them, and torch records."""
         found = self.alloca(I64)
-        self.put(self.index(0), found, 8)
+        self.put(0, found, 8)
         for number in range(3):
             self._ask(self.given(number), found)
         with self.when(self.is_tensor(self.score)):
@@ -116,24 +116,24 @@ class Attend(Reader):
         with self.when(self._marked(found)):
             enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
             with self.when(self.same(enabled, self.known("false"))):
-                self.put(self.index(0), found, 8)
+                self.put(0, found, 8)
         return self._marked(found)
 
     def _ask(self, tensor, found) -> None:
         wanted = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
         with self.when(self.not_(self.same(wanted, self.known("false")))):
-            self.put(self.index(1), found, 8)
+            self.put(1, found, 8)
 
     def _marked(self, place):
-        return self.icmp_signed("!=", self.get(place, I64, 8), self.index(0))
+        return self.icmp_signed("!=", self.get(place, I64, 8), 0)
 
     def _differentiate(self, entry) -> None:
         """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
         differentiate = self.part(entry, "differentiate", PTR)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), self.index(0)))
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), 0))
         self.python("Py_IncRef", ir.VoidType(), differentiate)
         nothing = ir.Constant(PTR, None)
-        out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], self.index(3), nothing)
+        out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
         self.python("Py_DecRef", ir.VoidType(), differentiate)
         self.ret(out)
 
@@ -143,9 +143,9 @@ class Attend(Reader):
         self._unchanged(entry, [out])
         addresses = [*(self.word(self.data, number) for number in range(3)), self.address_of(out, [out])]
         launch = self.part(entry, "launch", PTR)
-        with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
+        with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), 0)):
             self._launch(launch, addresses, out)
-        self.compute(entry, (*addresses, self.part(entry, "sums"), self.index(0)), [out])
+        self.compute(entry, (*addresses, self.part(entry, "sums"), 0), [out])
         self.ret(out)
 
     def made(self, shape, drop: list, dtype=None):
@@ -161,7 +161,7 @@ class Attend(Reader):
     def called(self, shape, count: int, names, drop: list):
         """A new tensor for the arguments; the shape among them is held meanwhile."""
         self.python("Py_IncRef", ir.VoidType(), shape)
-        found = self.python("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, self.index(count), names)
+        found = self.python("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, count, names)
         self.python("Py_DecRef", ir.VoidType(), shape)
         self._failed(found, drop)
         return found
@@ -183,14 +183,12 @@ class Attend(Reader):
 
     def _unchanged(self, entry, drop: list) -> None:
         """Making an object may run the garbage collector, and so anything, that enters another call in this place."""
-        self.dropping(
-            self.icmp_signed("!=", self.compared(self.at(entry, -8 * self.key_size)), self.index(0, I32)), drop
-        )
+        self.dropping(self.icmp_signed("!=", self.compared(self.at(entry, -8 * self.key_size)), 0), drop)
 
     def compute(self, entry, addresses: tuple, drop: list) -> None:
         """Runs the kernel. addresses: of q, k, v, out, sums and lost."""
         job = self.part(entry, "job", PTR)
-        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), self.index(0))) as (alone, together):
+        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), 0)) as (alone, together):
             with alone:
                 self._fill(entry, addresses)
                 self.run_alone(entry)
@@ -209,8 +207,8 @@ class Attend(Reader):
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
         table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
-        with self.when(self.icmp_signed("!=", table, self.index(0))):
-            self.put(self.word(self.data, 3), self.at(block, self.mul(table, self.index(8))), 8)
+        with self.when(self.icmp_signed("!=", table, 0)):
+            self.put(self.word(self.data, 3), self.at(block, table, 8), 8)
         with self.when(self._marked(self.grows)):
             self._fill_growth(entry, block, table)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
@@ -224,8 +222,8 @@ class Attend(Reader):
         size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
         for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
             self.put(self.mul(stride, size), self.at(block, 8 * FIXED.index(name)), 8)
-        with self.when(self.icmp_signed("!=", table, self.index(0))):
-            axes = self.at(block, self.mul(self.add(table, self.index(1)), self.index(8)))
+        with self.when(self.icmp_signed("!=", table, 0)):
+            axes = self.at(block, self.add(table, 1), 8)
             self.put(keys, self.at(axes, 8 * 2 * 3), 8)
             for axis, stride in enumerate(strides[4:]):
                 self.put(self.mul(stride, of_score), self.at(axes, 8 * (2 * axis + 1)), 8)
@@ -240,17 +238,16 @@ class Attend(Reader):
         busy = self.at(entry, 8 * ENTRY.index("busy"))
         threads = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
         unlike = self.not_(self.same(threads, self.part(entry, "threads", PTR)))
-        self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), self.index(0))), drop)
-        self.put(self.index(1), busy, 8)
-        self.put(self.index(0), self.raised, 8)
+        self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), 0)), drop)
+        self.put(1, busy, 8)
+        self.put(0, self.raised, 8)
 
     def run_together(self, entry, job, counter) -> None:
         """Runs the kernel on several threads, without Python's lock; signals are handled between slices of time."""
-        nothing = self.index(0)
         self.put(self.part(entry, "workers"), self.at(job, HELPERS), 8)
-        self.put(self.index(1), self.at(job, LEFT), 8)
+        self.put(1, self.at(job, LEFT), 8)
         for place in (ENTERED, PENDING):
-            self.put(nothing, self.at(job, place), 8)
+            self.put(0, self.at(job, place), 8)
         share = Callee(self.part(entry, "share", PTR), RUN)
         first, bell = self.part(entry, "first", PTR), self.part(entry, "bell")
 
@@ -258,19 +255,19 @@ class Attend(Reader):
             state = self.python("PyEval_SaveThread", PTR)
             self.call(share, [job, first, bell])
             self.python("PyEval_RestoreThread", ir.VoidType(), state)
-            return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), nothing)
+            return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), 0)
 
         with self.repeat(lambda go: go, [slice_of_time()]) as again:
-            raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), self.index(0, I32))
+            raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), 0)
             with self.when(raised):  # no thread starts a further task, and all are awaited: they write to the output
-                self.put(self.index(1), self.raised, 8)
-                self.put(self.index(PAST), counter, 8)
+                self.put(1, self.raised, 8)
+                self.put(PAST, counter, 8)
             again.carry(slice_of_time())
 
     def release(self, entry, drop: list) -> None:
         """The entry is free again; if a signal handler raised, the call does."""
-        self.put(self.index(0), self.at(entry, 8 * ENTRY.index("busy")), 8)
-        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), self.index(0))):
+        self.put(0, self.at(entry, 8 * ENTRY.index("busy")), 8)
+        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
 
@@ -278,7 +275,7 @@ class Attend(Reader):
         """`launch(addresses)`: None if it ran the kernel; anything else: the call is missed."""
         for place, address in enumerate(addresses):
             self.put(address, self.at(self.arguments, 8 * place), 8)
-        size = self.index(8 * len(addresses))
+        size = 8 * len(addresses)
         packed = self.python("PyBytes_FromStringAndSize", PTR, self.arguments, size)
         self._failed(packed, [out])
         self.python("Py_IncRef", ir.VoidType(), launch)
@@ -294,6 +291,6 @@ class Attend(Reader):
 
     def _failed(self, found, drop: list) -> None:
         """If a function raised, the call raises the same."""
-        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), self.index(0))):
+        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))

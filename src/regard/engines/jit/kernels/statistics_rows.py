@@ -73,7 +73,7 @@ class _RowsKernel(Sweep):
         code, arg = self.code, self.arg
         self.set_head(code.sdiv(number, arg["tiles"]))
         place = code.add(code.mul(self.group, arg["tiles"]), code.srem(number, arg["tiles"]))
-        which = code.sext(code.get(code.at(arg.address("order"), code.mul(place, code.index(4))), I32, 4), I64)
+        which = code.sext(code.get(code.at(arg.address("order"), place, 4), I32, 4), I64)
         self.enter(which)
         self.sets.open(self.b, self.h, self.position)
         self.queries = [self.positions(number) for number in range(self.tile.vectors)]
@@ -86,7 +86,7 @@ class _RowsKernel(Sweep):
     def entry(self, place) -> PartialSums:
         """An entry of the stack of partial sums."""
         code = self.code
-        memory = code.at(self.tile.memory["stack"], code.mul(place, code.index(self.entry_bytes)))
+        memory = code.at(self.tile.memory["stack"], place, self.entry_bytes)
         return PartialSums(self.tile, memory, self.sums, self.real, self.run.exponent)
 
     def begin(self, place) -> None:
@@ -98,7 +98,7 @@ class _RowsKernel(Sweep):
 
     def merge(self, place) -> None:
         """Merges entry place + 1 of the stack into entry place."""
-        self.entry(place).merge(self.entry(self.code.add(place, self.code.index(1))))
+        self.entry(place).merge(self.entry(self.code.add(place, 1)))
 
     def positions(self, number: int):
         """The positions of the lanes of a vector, in float64."""
@@ -109,13 +109,13 @@ class _RowsKernel(Sweep):
     def store(self, which) -> None:
         """Stores the sums of the whole tile; entries past the last row are never read."""
         code, arg, tile = self.code, self.arg, self.tile
-        width = code.mul(arg["tiles"], code.index(tile.spec.rows))
+        width = code.mul(arg["tiles"], tile.spec.rows)
         rows = self.entry(code.index(0)).rows | self.exact
         for name, (count, dtype, _) in self.kept.items():
-            with code.loop(code.index(0), code.index(count)) as row:
-                line = code.mul(code.add(code.mul(self.pair, code.index(count)), row.index), width)
-                begin = code.add(line, code.mul(which, code.index(tile.spec.rows)))
-                target = code.at(arg.address(f"sum_{name}"), code.mul(begin, code.index(dtype.itemsize)))
+            with code.loop(0, count) as row:
+                line = code.mul(code.add(code.mul(self.pair, count), row.index), width)
+                begin = code.add(line, code.mul(which, tile.spec.rows))
+                target = code.at(arg.address(f"sum_{name}"), begin, dtype.itemsize)
                 for number in range(tile.vectors):
                     value = rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
@@ -139,7 +139,7 @@ class _RowsKernel(Sweep):
         names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
         # Each block is summed separately: short chains have smaller rounding errors.
         begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
-        with code.loop(code.index(0), count, 1, begin) as key:
+        with code.loop(0, count, 1, begin) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
             key.carry(
@@ -179,7 +179,7 @@ class _RowsKernel(Sweep):
         """Inserts the scores that are larger than the last of the best; most blocks have none."""
         code, tile = self.code, self.tile
         last = self.exact["best"].place(number, self.sums.best - 1)
-        with code.loop(code.index(0), count) as key:
+        with code.loop(0, count) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             beats = code.fcmp_ordered(">", s, code.get(last, tile.type, align=tile.size * tile.lanes))
             some = code.icmp_unsigned(
@@ -193,7 +193,7 @@ class _RowsKernel(Sweep):
         code, scores, keys = self.code, self.exact["best"], self.exact["best_keys"]
         lanes = self.tile.lanes
         none = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
-        with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), none]) as row:
+        with code.loop(0, self.sums.best, 1, [s, code.splat(position, lanes), none]) as row:
             moving, key, moves = row.carried
             here, here_key = scores.get(number, row.index), keys.get(number, row.index)
             moves = code.or_(moves, code.fcmp_ordered(">", moving, here))

@@ -69,7 +69,7 @@ class _Writer(Code):
 
     def spin(self, waiting: Callable, nanoseconds: int) -> None:
         """Polls while `waiting()` is true, for at most `nanoseconds`."""
-        deadline = self.add(self.sleep.now(), self.index(nanoseconds))
+        deadline = self.add(self.sleep.now(), nanoseconds)
         with self.repeat(lambda go: go, [waiting()]) as again:
             for _ in range(4):
                 self.rest()
@@ -84,7 +84,7 @@ class _Writer(Code):
 
     def scratch(self, job, place):
         """The working memory of one of the threads of a job."""
-        return self.at(self.get(self.at(job, SCRATCH), PTR, 8), self.mul(place, self.get(self.at(job, STRIDE), I64, 8)))
+        return self.at(self.get(self.at(job, SCRATCH), PTR, 8), place, self.get(self.at(job, STRIDE), I64, 8))
 
     def run(self, job, scratch, budget) -> None:
         kernel, arguments = (self.get(self.at(job, slot), PTR, 8) for slot in (KERNEL, ARGUMENTS))
@@ -126,11 +126,11 @@ def _work(code: _Writer) -> None:
 def _help(code: _Writer, job, post) -> None:
     """Runs a worker's share of a job in separate working memory; the last worker wakes a sleeping caller."""
     place = code.atomic_rmw("add", code.at(job, ENTERED), code.index(1), "seq_cst")
-    code.run(job, code.scratch(job, code.add(place, code.index(1))), code.index(ENDLESS))
+    code.run(job, code.scratch(job, code.add(place, 1)), code.index(ENDLESS))
     code.set(post, 0)
     pending = code.at(job, PENDING)
     before = code.atomic_rmw("sub", pending, code.index(1, I32), "seq_cst")
-    with code.when(code.icmp_signed("==", before, code.index(AWAITED | 1, I32))):
+    with code.when(code.icmp_signed("==", before, AWAITED | 1)):
         code.sleep.wake(pending)
 
 
@@ -152,23 +152,21 @@ def _post(code: _Writer, job, first) -> None:
     """Posts the job to empty mailboxes, one per helper, only once, and wakes sleeping workers."""
     helpers, pending = code.at(job, HELPERS), code.at(job, PENDING)
     wanted, address = code.get(helpers, I64, 8), code.ptrtoint(job, I64)
-    code.put(code.index(0), helpers, 8)
+    code.put(0, helpers, 8)
 
     def continues(mailbox, wanted):
-        return code.and_(
-            code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, code.index(0))
-        )
+        return code.and_(code.icmp_signed("!=", mailbox, ir.Constant(PTR, None)), code.icmp_signed(">", wanted, 0))
 
     with code.repeat(continues, [first, wanted]) as mailboxes:
         mailbox, wanted = mailboxes.carried
         post, asleep = code.at(mailbox, POST), code.at(mailbox, ASLEEP)
         code.put(wanted, code.count, 8)
-        with code.when(code.icmp_signed("==", code.atomic_load(post), code.index(0))):
+        with code.when(code.icmp_signed("==", code.atomic_load(post), 0)):
             code.atomic_rmw("add", pending, code.index(1, I32), "seq_cst")
             with code.if_else(code.swap(post, code.index(0), address)) as (posted, lost):
                 with posted:
-                    code.put(code.sub(wanted, code.index(1)), code.count, 8)
-                    with code.when(code.icmp_signed("==", code.atomic_load(asleep, I32), code.index(1, I32))):
+                    code.put(code.sub(wanted, 1), code.count, 8)
+                    with code.when(code.icmp_signed("==", code.atomic_load(asleep, I32), 1)):
                         code.set(asleep, 0, I32)
                         code.sleep.wake(asleep)
                 with lost:
@@ -185,12 +183,12 @@ def _tasks(code: _Writer, job, scratch):
         return code.icmp_signed("<", code.atomic_load(counter), tasks)
 
     begun = code.sleep.now()
-    with code.repeat(lambda go, *_: go, [unfinished(), begun, code.index(1)]) as portion:
+    with code.repeat(lambda go, *_: go, [unfinished(), begun, 1]) as portion:
         _, before, size = portion.carried
         code.run(job, scratch, size)
         after = code.sleep.now()
-        short = code.icmp_signed("<", code.sub(after, before), code.index(SLICE // 8))
-        in_time = code.icmp_signed("<", code.sub(after, begun), code.index(SLICE))
+        short = code.icmp_signed("<", code.sub(after, before), SLICE // 8)
+        in_time = code.icmp_signed("<", code.sub(after, begun), SLICE)
         portion.carry(code.and_(unfinished(), in_time), after, code.select(short, code.add(size, size), size))
     return unfinished()
 
@@ -214,7 +212,7 @@ def _wait(code: _Writer, job):
 
     def busy(value=None):
         value = code.atomic_load(pending, I32) if value is None else value
-        return code.icmp_signed("!=", code.and_(value, code.index(AWAITED - 1, I32)), code.index(0, I32))
+        return code.icmp_signed("!=", code.and_(value, AWAITED - 1), 0)
 
     code.spin(busy, PATIENCE)
     with code.when(busy()):
@@ -243,7 +241,7 @@ def _member(code: _Writer) -> ir.Function:
 def _team(code: _Writer, member: ir.Function) -> None:
     """`team(job, GOMP_parallel, threads)`: runs a slice of a job on OpenMP's threads; `left` as in `share`."""
     job, parallel, threads = code.args
-    code.put(code.index(0), code.at(job, ENTERED), 8)
+    code.put(0, code.at(job, ENTERED), 8)
     code.call(_Callee(parallel, PARALLEL), [member, job, code.trunc(threads, I32), code.index(0, I32)])
     arguments = code.get(code.at(job, ARGUMENTS), PTR, 8)
     unfinished = code.icmp_signed(

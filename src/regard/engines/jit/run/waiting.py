@@ -31,7 +31,7 @@ class _Posix:
         code = self.code
         code.external("clock_gettime", I32, code.index(time.CLOCK_MONOTONIC, I32), self.time)
         seconds, rest = (code.get(code.at(self.time, offset), I64, 8) for offset in (0, 8))
-        return code.add(code.mul(seconds, code.index(10**9)), rest)
+        return code.add(code.mul(seconds, 10**9), rest)
 
 
 class Futex(_Posix):
@@ -49,7 +49,7 @@ class Futex(_Posix):
         if nanoseconds is not None:
             timeout = self.room
             for at, value in enumerate(divmod(nanoseconds, 10**9)):
-                self.code.put(self.code.index(value), self.code.at(timeout, 8 * at), 8)
+                self.code.put(value, self.code.at(timeout, 8 * at), 8)
         self._call(place, 0, expected, timeout)
 
     def wake(self, place) -> None:
@@ -75,7 +75,7 @@ class Condition(_Posix):
             else:
                 code.external("clock_gettime", I32, code.index(time.CLOCK_REALTIME, I32), self.room)
                 at = code.at(self.room, 8)
-                total = code.add(code.get(at, I64, 8), code.index(nanoseconds))
+                total = code.add(code.get(at, I64, 8), nanoseconds)
                 second = code.index(10**9)
                 code.put(code.add(code.get(self.room, I64, 8), code.sdiv(total, second)), self.room, 8)
                 code.put(code.srem(total, second), at, 8)

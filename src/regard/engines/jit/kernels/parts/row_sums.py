@@ -81,7 +81,7 @@ class Lanes(NamedTuple):
         base = self.code.at(self.memory, step * number)
         if isinstance(row, int):
             return self.code.at(base, step * self.vectors * row)
-        return self.code.at(base, self.code.mul(row, self.code.index(step * self.vectors)))
+        return self.code.at(base, row, step * self.vectors)
 
     def get(self, number: int, row=0):
         return self.code.get(self.place(number, row), self.type, align=min(64, self.type.count * self.size))
@@ -91,7 +91,7 @@ class Lanes(NamedTuple):
 
     def fill(self, value: float, rows: int) -> None:
         """Sets the first `rows` rows to a number."""
-        with self.code.loop(self.code.index(0), self.code.index(rows)) as row:
+        with self.code.loop(0, rows) as row:
             for number in range(self.vectors):
                 self.put(self.code.number(value, self.type), number, row.index)
 
@@ -179,11 +179,11 @@ def merge_complete(code: Code, levels, this, following, merge: Callable):
     top of the others. merge(place): merges entry place + 1 into entry place. Returns `levels` with the new entry; the
     number of entries is the number of its bits.
     """
-    one, subtree = code.index(1), _subtree(code, this, following)
-    below = code.sub(subtree, one)
+    subtree = _subtree(code, this, following)
+    below = code.sub(subtree, 1)
     depth = code.intrinsic("ctpop", levels)
-    with code.loop(code.index(0), code.intrinsic("ctpop", code.and_(levels, below))) as loop:
-        merge(code.sub(code.sub(depth, one), loop.index))
+    with code.loop(0, code.intrinsic("ctpop", code.and_(levels, below))) as loop:
+        merge(code.sub(code.sub(depth, 1), loop.index))
     return code.or_(code.and_(levels, code.not_(below)), subtree)
 
 
@@ -192,15 +192,15 @@ def merge_all(code: Code, count, merge: Callable) -> None:
 
     merge(left, right): merges the subtree that begins with block `right` into the one that begins with block `left`.
     """
-    last, one = code.sub(count, code.index(1)), code.index(1)
-    with code.loop(code.index(0), count) as block:
+    last = code.sub(count, 1)
+    with code.loop(0, count) as block:
         this = block.index
-        following = code.select(code.icmp_signed("==", this, last), code.index(END), code.add(this, one))
-        below = code.sub(_subtree(code, this, following), one)
+        following = code.select(code.icmp_signed("==", this, last), END, code.add(this, 1))
+        below = code.sub(_subtree(code, this, following), 1)
         # Without gaps there is a waiting subtree for each bit that `this` has, and it begins where that bit ends.
-        with code.loop(code.index(0), code.intrinsic("ctpop", code.and_(this, below)), 1, [this]) as loop:
+        with code.loop(0, code.intrinsic("ctpop", code.and_(this, below)), 1, [this]) as loop:
             right = loop.carried[0]
-            left = code.and_(right, code.sub(right, one))
+            left = code.and_(right, code.sub(right, 1))
             merge(left, right)
             loop.carry(left)
 
@@ -210,6 +210,6 @@ def _subtree(code: Code, this, following):
 
     Blocks are counted from -END here, so that negative ones differ from others in a bit that is below that of END.
     """
-    differ = code.xor(*(code.add(block, code.index(END)) for block in (this, following)))
+    differ = code.xor(*(code.add(block, END) for block in (this, following)))
     leading = code.intrinsic("ctlz", differ, ir.Constant(I1, 1))
-    return code.shl(code.index(1), code.sub(code.index(63), leading))
+    return code.shl(1, code.sub(63, leading))

@@ -24,7 +24,7 @@ def begun(name: str) -> tuple[ir.Module, Code, tuple]:
 def going_on(code: Code, arg: Block):
     """Whether the call is not to end: an interrupt sets the counter to PAST. For loops over many keys in a task."""
     counter = code.load_atomic(arg.address("next"), "monotonic", 8, typ=I64)
-    return code.icmp_signed("<", counter, code.index(PAST))
+    return code.icmp_signed("<", counter, PAST)
 
 
 @contextmanager
@@ -34,14 +34,14 @@ def each_task(code: Code, arg: Block, budget):
 
     def take(left):
         # No task is taken without budget, because a task that is taken must be computed.
-        one = code.select(code.icmp_signed(">", left, code.index(0)), code.index(1), code.index(0))
+        one = code.select(code.icmp_signed(">", left, 0), 1, 0)
         return code.atomic_rmw("add", counter, one, "monotonic")
 
     def continues(number, left):
-        return code.and_(code.icmp_signed("<", number, arg["tasks"]), code.icmp_signed(">", left, code.index(0)))
+        return code.and_(code.icmp_signed("<", number, arg["tasks"]), code.icmp_signed(">", left, 0))
 
     with code.repeat(continues, [take(budget), budget]) as taken:
         number, left = taken.carried
         yield number
-        left = code.sub(left, code.index(1))
+        left = code.sub(left, 1)
         taken.carry(take(left), left)
