@@ -19,7 +19,7 @@ import numpy as np
 
 from ..common.dtypes import FLOATS
 from .jit.code.target import Target, host
-from .jit.run.threads import count
+from .jit.threads import count
 
 STEPS = 4_000_000  # of the multiply-add loop: some 20 to 50 ms
 BYTES = 512 << 20  # read by all threads together: far larger than any cache

@@ -56,6 +56,13 @@ class Word(NamedTuple):
     offset: int
 
 
+class Callee:
+    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
+
+    def __init__(self, pointer, function_type: ir.FunctionType):
+        self.get_reference, self.function_type = pointer.get_reference, function_type
+
+
 class Loop:
     """A running loop: its index, the loop-carried values and, after it, their last values."""
 

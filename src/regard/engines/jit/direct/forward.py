@@ -1,16 +1,15 @@
-"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (code.py)."""
+"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (library.py)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from llvmlite import ir
 
 from ..code.arguments import FIXED
-from ..code.ir import I32, I64, PTR
-from ..run.pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
-from .tensors import CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
-
-PAST = 2**62  # a counter beyond every task
-RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
+from ..code.ir import I32, I64, PTR, Callee
+from ..pool import ENDLESS, ENTERED, HELPERS, LEFT, PAST, PENDING, RUN
+from .tensors import AXES, CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Reader
 
 
 class Describe(Reader):
@@ -22,7 +21,7 @@ class Describe(Reader):
         self.external("memcpy", PTR, both, self.key, 8 * KEY)
         self.let_grow()
         self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, 8 * KEY)
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, both, 2 * 8 * KEY))
+        self.ret(self.external("PyBytes_FromStringAndSize", PTR, both, 2 * 8 * KEY))
         self.finish()
 
 
@@ -36,7 +35,7 @@ class Layout(Reader):
         for number in range(TENSORS):
             layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
             self.put(self.layout(self.given(number), layout), self.at(words, 8 * number), 8)
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
+        self.ret(self.external("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
         self.finish()
 
 
@@ -74,9 +73,9 @@ class Attend(Reader):
             thing, name, expected = (self.word(condition, number, PTR) for number in range(len(CONDITION)))
             with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), 0)) as (calls, reads):
                 with calls:
-                    called, when_called = self.python("PyObject_CallNoArgs", PTR, thing), self.block
+                    called, when_called = self.external("PyObject_CallNoArgs", PTR, thing), self.block
                 with reads:
-                    read, when_read = self.python("PyObject_GetAttr", PTR, thing, name), self.block
+                    read, when_read = self.external("PyObject_GetAttr", PTR, thing, name), self.block
             found = self.phi(PTR)
             found.add_incoming(called, when_called)
             found.add_incoming(read, when_read)
@@ -85,18 +84,29 @@ class Attend(Reader):
     def _found(self):
         """The entry with this key: the search begins after the latest, because models repeat their calls in order."""
         count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
-        size = 8 * (KEY + len(ENTRY))
+
+        def place(number):
+            number = self.urem(self.add(self.add(latest, number), 1), count)
+            return number, self.inttoptr(self.add(entries, self.mul(number, 8 * (KEY + len(ENTRY)))), PTR)
+
+        number, entry = self.search(count, place, self.has_key)
+        self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
+        return self.at(entry, 8 * KEY)
+
+    def search(self, count, place: Callable, fits: Callable):
+        """(number, entry) of the first of so many entries that fits, as `place` gives them; missed if none does."""
         found = self.append_basic_block("found")
         with self.loop(0, count) as each:
-            number = self.urem(self.add(self.add(latest, each.index), 1), count)
-            entry = self.inttoptr(self.add(entries, self.mul(number, size)), PTR)
+            number, entry = place(each.index)
             after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self.compared(entry), 0), found, after)
+            self.cbranch(fits(entry), found, after)
             self.position_at_end(after)
         self.branch(self.missed)
         self.position_at_end(found)
-        self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
-        return self.at(entry, 8 * KEY)
+        return number, entry
+
+    def has_key(self, entry):
+        return self.icmp_signed("==", self.compared(entry), 0)
 
     def compared(self, entry):
         """0 if the entry has this key."""
@@ -114,13 +124,13 @@ class Attend(Reader):
         with self.when(self.is_tensor(self.score)):
             self._ask(self.score, found)
         with self.when(self._marked(found)):
-            enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
+            enabled = self.dropped(self.external("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
             with self.when(self.same(enabled, self.known("false"))):
                 self.put(0, found, 8)
         return self._marked(found)
 
     def _ask(self, tensor, found) -> None:
-        wanted = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
+        wanted = self.dropped(self.external("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
         with self.when(self.not_(self.same(wanted, self.known("false")))):
             self.put(1, found, 8)
 
@@ -131,10 +141,10 @@ class Attend(Reader):
         """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
         differentiate = self.part(entry, "differentiate", PTR)
         self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), 0))
-        self.python("Py_IncRef", ir.VoidType(), differentiate)
+        self.external("Py_IncRef", ir.VoidType(), differentiate)
         nothing = ir.Constant(PTR, None)
-        out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
-        self.python("Py_DecRef", ir.VoidType(), differentiate)
+        out = self.external("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
+        self.external("Py_DecRef", ir.VoidType(), differentiate)
         self.ret(out)
 
     def _run(self, entry) -> None:
@@ -160,15 +170,15 @@ class Attend(Reader):
 
     def called(self, shape, count: int, names, drop: list):
         """A new tensor for the arguments; the shape among them is held meanwhile."""
-        self.python("Py_IncRef", ir.VoidType(), shape)
-        found = self.python("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, count, names)
-        self.python("Py_DecRef", ir.VoidType(), shape)
+        self.external("Py_IncRef", ir.VoidType(), shape)
+        found = self.external("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, count, names)
+        self.external("Py_DecRef", ir.VoidType(), shape)
         self._failed(found, drop)
         return found
 
     def drop(self, objects: list) -> None:
         for each in objects:
-            self.python("Py_DecRef", ir.VoidType(), each)
+            self.external("Py_DecRef", ir.VoidType(), each)
 
     def dropping(self, condition, objects: list) -> None:
         """The call is missed if the condition is true, and the objects are released."""
@@ -236,7 +246,7 @@ class Attend(Reader):
     def claim(self, entry, drop: list) -> None:
         """What the entry points to is one call's: another thread that makes the same call meanwhile is missed."""
         busy = self.at(entry, 8 * ENTRY.index("busy"))
-        threads = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
+        threads = self.dropped(self.external("PyObject_CallNoArgs", PTR, self.known("get_threads")))
         unlike = self.not_(self.same(threads, self.part(entry, "threads", PTR)))
         self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), 0)), drop)
         self.put(1, busy, 8)
@@ -252,13 +262,13 @@ class Attend(Reader):
         first, bell = self.part(entry, "first", PTR), self.part(entry, "bell")
 
         def slice_of_time():
-            state = self.python("PyEval_SaveThread", PTR)
+            state = self.external("PyEval_SaveThread", PTR)
             self.call(share, [job, first, bell])
-            self.python("PyEval_RestoreThread", ir.VoidType(), state)
+            self.external("PyEval_RestoreThread", ir.VoidType(), state)
             return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), 0)
 
         with self.repeat(lambda go: go, [slice_of_time()]) as again:
-            raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), 0)
+            raised = self.icmp_signed("!=", self.external("PyErr_CheckSignals", I32), 0)
             with self.when(raised):  # no thread starts a further task, and all are awaited: they write to the output
                 self.put(1, self.raised, 8)
                 self.put(PAST, counter, 8)
@@ -276,17 +286,17 @@ class Attend(Reader):
         for place, address in enumerate(addresses):
             self.put(address, self.at(self.arguments, 8 * place), 8)
         size = 8 * len(addresses)
-        packed = self.python("PyBytes_FromStringAndSize", PTR, self.arguments, size)
+        packed = self.external("PyBytes_FromStringAndSize", PTR, self.arguments, size)
         self._failed(packed, [out])
-        self.python("Py_IncRef", ir.VoidType(), launch)
-        answer = self.python("PyObject_CallOneArg", PTR, launch, packed)
-        self.python("Py_DecRef", ir.VoidType(), launch)
-        self.python("Py_DecRef", ir.VoidType(), packed)
+        self.external("Py_IncRef", ir.VoidType(), launch)
+        answer = self.external("PyObject_CallOneArg", PTR, launch, packed)
+        self.external("Py_DecRef", ir.VoidType(), launch)
+        self.external("Py_DecRef", ir.VoidType(), packed)
         self._failed(answer, [out])
-        self.python("Py_DecRef", ir.VoidType(), answer)
+        self.external("Py_DecRef", ir.VoidType(), answer)
         with self.when(self.same(answer, self.known("none"))):
             self.ret(out)
-        self.python("Py_DecRef", ir.VoidType(), out)
+        self.external("Py_DecRef", ir.VoidType(), out)
         self.branch(self.missed)
 
     def _failed(self, found, drop: list) -> None:
@@ -294,3 +304,55 @@ class Attend(Reader):
         with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
+
+
+# ---- NumPy's arrays, read as C extensions read them: their structure is public ---------------------------------------
+
+DATA, NUMBER_OF_AXES, SHAPE, STRIDES, DTYPE = 16, 24, 32, 40, 56  # in a PyArrayObject
+BYTE_ORDER, NUMBER = 26, 28  # in a PyArray_Descr: a character, and the number of the dtype
+
+
+class Arrays(Reader):
+    """Arrays in the place of tensors. In layouts, strides are in bytes."""
+
+    def layout(self, array, into):
+        """The address of the first element; writes the layout."""
+        self.unless(self.not_(self.is_tensor(array)))
+        axes = self.zext(self.get(self.at(array, NUMBER_OF_AXES), I32, 4), I64)
+        self.unless(self.icmp_unsigned(">", axes, AXES))
+        dtype = self._dtype(array)
+        order = self.zext(self.get(self.at(dtype, BYTE_ORDER), ir.IntType(8), 1), I64)
+        number = self.zext(self.get(self.at(dtype, NUMBER), I32, 4), I64)
+        kind = self.or_(self.shl(number, 40), self.shl(order, 32))
+        self.put(self.or_(kind, axes), into, 8)
+        shape, strides = (self.get(self.at(array, place), PTR, 8) for place in (SHAPE, STRIDES))
+        with self.loop(0, axes) as each:
+            place = self.at(into, self.add(each.index, 1), 8)
+            self.put(self.word(shape, each.index), place, 8)
+            self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
+        return self.get(self.at(array, DATA), I64, 8)
+
+    def _dtype(self, array):
+        return self.get(self.at(array, DTYPE), PTR, 8)
+
+
+class DescribeArrays(Arrays, Describe):
+    """`describe_arrays`."""
+
+
+class AttendArrays(Arrays, Attend):
+    """`attend_arrays`."""
+
+    def gradients_wanted(self):
+        return ir.Constant(ir.IntType(1), 0)
+
+    def made(self, shape, drop: list, dtype=None):
+        """A new array of a shape, in the dtype of q; if that raises, the call does."""
+        assert dtype is None
+        self.put(shape, self.arguments, 8)
+        self.put(self._dtype(self.given(self.first)), self.at(self.arguments, 8), 8)
+        return self.called(shape, 2, ir.Constant(PTR, None), drop)
+
+    def address_of(self, array, drop: list):
+        """The address of a new array's first element."""
+        return self.get(self.at(array, DATA), I64, 8)

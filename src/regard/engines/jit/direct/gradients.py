@@ -11,7 +11,8 @@ from llvmlite import ir
 from ..code.ir import I32, I64, PTR
 from ..kernels.backward_specification import ARRAYS, PHASES
 from ..kernels.backward_specification import FIXED as SLOTS
-from .forward import PAST, Attend
+from ..pool import PAST
+from .forward import Attend
 from .tensors import ENTRY, KEY, LAYOUT, OTHERS, TENSORS
 
 BACK_KEY = 1 + TENSORS * LAYOUT  # words: the kind, and the layouts of the tensors
@@ -55,30 +56,26 @@ class Keep(Attend):
             self.put(self.address_of(lost, drop), self.extent, 8)
         self.compute(entry, (*addresses, self.get(self.extent, I64, 8)), drop)
         size = self.select(narrow, 3, 2)
-        answer = self.python("PyTuple_New", PTR, size)
+        answer = self.external("PyTuple_New", PTR, size)
         self._failed(answer, drop)
         for place, each in enumerate((out, sums)):
-            self.python("PyTuple_SetItem", I32, answer, place, each)
+            self.external("PyTuple_SetItem", I32, answer, place, each)
         with self.when(narrow):
-            self.python("PyTuple_SetItem", I32, answer, 2, lost)
+            self.external("PyTuple_SetItem", I32, answer, 2, lost)
         self.ret(answer)
         self.finish()
 
     def _of_kind(self):
         """The entry of this kind: likely the latest, because `attend` has found it just now."""
         count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
-        size, found = 8 * (KEY + len(ENTRY)), self.append_basic_block("found")
         kind = self.ptrtoint(self.given(0), I64)
-        with self.loop(0, count) as each:
-            number = self.urem(self.add(latest, each.index), count)
-            offset = self.add(self.mul(number, size), 8 * KEY)
-            entry = self.inttoptr(self.add(entries, offset), PTR)
-            after = self.append_basic_block("after")
-            self.cbranch(self.icmp_unsigned("==", self.part(entry, "kind"), kind), found, after)
-            self.position_at_end(after)
-        self.branch(self.missed)
-        self.position_at_end(found)
-        return entry
+
+        def place(number):
+            number = self.urem(self.add(latest, number), count)
+            offset = self.add(self.mul(number, 8 * (KEY + len(ENTRY))), 8 * KEY)
+            return number, self.inttoptr(self.add(entries, offset), PTR)
+
+        return self.search(count, place, lambda entry: self.icmp_unsigned("==", self.part(entry, "kind"), kind))[1]
 
 
 class PullBack(Attend):
@@ -125,10 +122,10 @@ class PullBack(Attend):
                     self.run_alone(entry)
         with self.when(shared):
             self.release(entry, gradients)
-        answer = self.python("PyTuple_New", PTR, 3)
+        answer = self.external("PyTuple_New", PTR, 3)
         self._failed(answer, gradients)
         for place, each in enumerate(gradients):
-            self.python("PyTuple_SetItem", I32, answer, place, each)
+            self.external("PyTuple_SetItem", I32, answer, place, each)
         self.ret(answer)
         self.finish()
 
@@ -136,16 +133,12 @@ class PullBack(Attend):
         return self.word(entry, BACK.index(name), type)
 
     def _known_layout(self):
-        count, entries = self.known("back_count", I64), self.known("backs", I64)
-        size, found = 8 * (BACK_KEY + len(BACK)), self.append_basic_block("found")
-        with self.loop(0, count) as each:
-            entry = self.inttoptr(self.add(entries, self.mul(each.index, size)), PTR)
-            after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self.compared(entry), 0), found, after)
-            self.position_at_end(after)
-        self.branch(self.missed)
-        self.position_at_end(found)
-        return self.at(entry, 8 * BACK_KEY)
+        count, entries, size = self.known("back_count", I64), self.known("backs", I64), 8 * (BACK_KEY + len(BACK))
+
+        def place(number):
+            return number, self.inttoptr(self.add(entries, self.mul(number, size)), PTR)
+
+        return self.at(self.search(count, place, self.has_key)[1], 8 * BACK_KEY)
 
     def _fill_back(self, entry, given: dict) -> None:
         """The arrays of the call in its argument block, and its working memory, which is zero at first."""

@@ -36,7 +36,7 @@ class Least(Reader):
         for row in FLOATS.values():
             dtype = row.kind | row.bits << 8 | 1 << 16
             with self.when(self.icmp_unsigned("==", self.lshr(kind, 32), dtype)):
-                self.ret(self.python("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
+                self.ret(self.external("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
         self.branch(self.missed)
         self.finish()
 

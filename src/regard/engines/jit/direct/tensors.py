@@ -9,7 +9,7 @@ import functools
 
 from llvmlite import ir
 
-from ..code.ir import F64, I32, I64, PTR, Code
+from ..code.ir import F64, I32, I64, PTR, Callee, Code
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
@@ -76,11 +76,7 @@ class Reader(Code):
         self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
         self.data, self.extent = self.alloca(I64, READ), self.alloca(I64)
         self.growth, self.grows = self.alloca(I64, len(GROWTH)), self.alloca(I64)
-        self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
-
-    def python(self, name: str, gives, *args):
-        """A call of Python's C interface."""
-        return self.external(name, gives, *args)
+        self.table = self.external("PyLong_AsVoidPtr", PTR, self.args[0])
 
     def word(self, pointer, number, type=I64):
         """A word of a block of memory."""
@@ -107,7 +103,7 @@ class Reader(Code):
     def dropped(self, value):
         """An object that is only compared: its reference is released. Without an object the call is missed."""
         self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), 0))
-        self.python("Py_DecRef", ir.VoidType(), value)
+        self.external("Py_DecRef", ir.VoidType(), value)
         return value
 
     def describe(self) -> None:
@@ -177,7 +173,7 @@ class Reader(Code):
         is_float = self.same(self.get(self.at(value, TYPE), PTR, 8), self.known("float"))
         with self.if_else(is_float) as (yes, no):
             with yes:
-                bits = self.bitcast(self.python("PyFloat_AsDouble", F64, value), I64)
+                bits = self.bitcast(self.external("PyFloat_AsDouble", F64, value), I64)
                 self.put(bits, place, 8)
                 which = self.at(self.key, 8 * OTHERS)
                 self.put(self.or_(self.get(which, I64, 8), 1 << number), which, 8)
@@ -189,7 +185,7 @@ class Reader(Code):
         memory as they are, and all of them: FSDP frees the storage of tensors.
         """
         self.unless(self.not_(self.is_tensor(tensor)))
-        negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
+        negative = self.dropped(self.external("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
         self.unless(self.not_(self.same(negative, self.known("false"))))
         self.unless(self.read(tensor))
         self.unless(self.icmp_signed("!=", self.field(DEVICE), CPU))
@@ -228,14 +224,14 @@ class Reader(Code):
 
     def _in_memory(self, tensor, kind, data) -> None:
         """The storage has all elements of the tensor."""
-        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
+        offset = self.external("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
         self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), 0))
-        start = self.python("PyLong_AsLongLong", I64, offset)
-        self.python("Py_DecRef", ir.VoidType(), offset)
-        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
+        start = self.external("PyLong_AsLongLong", I64, offset)
+        self.external("Py_DecRef", ir.VoidType(), offset)
+        storage = self.external("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
         self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), 0))
-        held = self.python("PyObject_Size", I64, storage)
-        self.python("Py_DecRef", ir.VoidType(), storage)
+        held = self.external("PyObject_Size", I64, storage)
+        self.external("Py_DecRef", ir.VoidType(), storage)
         bits = self.and_(self.lshr(kind, 40), 255)
         elements = self.add(start, self.get(self.extent, I64, 8))
         self.unless(self.icmp_signed("<", held, self.mul(elements, self.lshr(bits, 3))))
@@ -244,14 +240,7 @@ class Reader(Code):
     def finish(self) -> None:
         """None, without an exception."""
         self.position_at_end(self.missed)
-        self.python("PyErr_Clear", ir.VoidType())
+        self.external("PyErr_Clear", ir.VoidType())
         none = self.known("none")
-        self.python("Py_IncRef", ir.VoidType(), none)
+        self.external("Py_IncRef", ir.VoidType(), none)
         self.ret(none)
-
-
-class Callee:
-    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
-
-    def __init__(self, pointer, function_type: ir.FunctionType):
-        self.get_reference, self.function_type = pointer.get_reference, function_type

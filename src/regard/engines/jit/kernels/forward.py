@@ -10,8 +10,8 @@ A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][l
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
 Keys are summed in pieces of PIECE, each starting from zero, and the pieces are merged in a binary tree over their
-positions (tree.py). In a call with few rows and many keys every piece is a separate task ("split"), and the thread that
-finishes the last piece of a tile merges them: the same tree, so decoding is bit-identical to a prefill of the full
+positions (tasks.py). In a call with few rows and many keys every piece is a separate task ("split"), and the thread
+that finishes the last piece of a tile merges them: the same tree, so decoding is bit-identical to a prefill of the full
 sequence. Blocks begin at multiples of BLOCK keys, and a row sums the keys of a piece sequentially, so its result does
 not depend on other rows, the batch, or the number of threads.
 
@@ -33,10 +33,9 @@ from .parts import few_rows
 from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
-from .parts.row_sums import END, merge_all, merge_complete, stack_entries
 from .parts.rules import Rules
 from .parts.softmax import Running, merged
-from .parts.tasks import begun, each_task, going_on
+from .parts.tasks import END, begun, each_task, going_on, merge_all, merge_complete, stack_entries
 from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
 
 # Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.

@@ -15,9 +15,8 @@ from ..code.arguments import Block
 from ..code.formats import Format
 from ..code.ir import Code, vector
 from ..code.target import Target
-from .parts.row_sums import merge_all
 from .parts.softmax import Running, merged
-from .parts.tasks import begun, each_task
+from .parts.tasks import begun, each_task, merge_all
 
 SLOTS = (
     "next", "tasks", "parts", "rows", "room", "E", "maximum", "total", "values", "exponent",

@@ -18,10 +18,9 @@ from ..code.target import Target
 from .forward import PIECE
 from .parts.panels import Keys
 from .parts.plan_by_key import visited_keys
-from .parts.row_sums import END, merge_complete
 from .parts.rules import Rules
 from .parts.softmax import Running
-from .parts.tasks import begun, each_task, going_on
+from .parts.tasks import END, begun, each_task, going_on, merge_complete
 from .parts.tile import BLOCK, Memory, Specification, Tile
 
 
@@ -83,7 +82,7 @@ class Sweep:
         self.rules.scores(self.keys, self.run, first, count, mixed)
 
     def each_piece(self, which, begin: Callable, block: Callable, merge: Callable) -> None:
-        """Sums over the keys that a tile visits, as a tree of pieces of PIECE keys (tree.py); the result is entry 0 of
+        """Sums over the keys that a tile visits, as a tree of pieces of PIECE keys (tasks.py); the result is entry 0 of
         the stack of partial sums.
 
         begin(place): begins an empty sum as an entry of the stack. block(first, count, mixed): adds keys to it, in one

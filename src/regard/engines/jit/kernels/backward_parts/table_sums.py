@@ -15,7 +15,7 @@ from llvmlite import ir
 from ...code.arguments import Block
 from ...code.ir import F64, I32, I64, Code
 from ...code.target import Target
-from ..parts.row_sums import END, merge_complete
+from ..parts.tasks import END, merge_complete
 from .products import UNROLL, Matrix, Multiplier
 
 DONE = 2**62  # the progress of a finished task

@@ -19,13 +19,13 @@ from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import ACCUMULATORS, TALL, Target
 from . import table_tiles
 from .dropout import room
-from .eight_bits import SCALES
 
 # Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
 LINE = 64  # bytes: regions of working memory begin on a cache line
 
 ARRAYS = ("q", "k", "v", "out")
+SCALES = {"k": "k_scales", "v": "v_scales"}  # the arguments with the float32 scales of rows in 8 bits
 
 
 @dataclass(frozen=True)
