@@ -41,7 +41,7 @@ with requires_extra("bench.card", "torch"):
     from torch.nn.functional import scaled_dot_product_attention
 
     from regard.engines import gpu
-    from regard.engines.gpu.choose import ENGINES
+    from regard.engines.gpu.entry import ENGINES
     from regard.engines.gpu.flex import block_mask, rules
 
 __all__ = ["main", "planning", "right", "speed"]

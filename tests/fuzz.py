@@ -19,9 +19,9 @@ from hypothesis.stateful import run_state_machine_as_test
 import regard as rg
 from regard.api.backward import learned
 from regard.engines import dispatch as engines
+from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.forward import PIECE
-from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.language import analysis as readings
 from regard.language.problem import Problem

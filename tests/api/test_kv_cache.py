@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import regard as rg
 from regard import Refused
 from regard.api.kv_cache.pages import PAGE
+from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
-from regard.engines.jit.run import threads
 from tests import ROOT
 from tests.api.caches import D, E, G, H, filled, kv, kvq, same_arrays
 from tests.support.engines import engines, normal, same_bits

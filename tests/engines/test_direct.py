@@ -13,9 +13,9 @@ import pytest
 import regard as rg
 from regard.common.arrays import as_tensor, read_array
 from regard.engines import direct, fast_path
+from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.direct import table
-from regard.engines.jit.run import threads
 from tests.support.direct_calls import NOTHING, RULES, SIZES, in_a_child, watching, wrong_at_once
 from tests.support.engines import DTYPES
 from tests.support.kernels import fresh

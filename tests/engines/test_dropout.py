@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.engines.jit import threads
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host, limited
-from regard.engines.jit.run import threads
 from regard.engines.reference import attention as reference
 from regard.engines.reference import scalar
 from regard.language.dropout import Dropout, philox

@@ -7,8 +7,8 @@ import torch
 import regard as rg
 from regard.common.caching import Memo
 from regard.engines import fast_path
+from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
-from regard.engines.jit.run import threads
 from regard.language.checks.arguments import Arguments
 
 RULES = {

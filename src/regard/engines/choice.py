@@ -1,4 +1,4 @@
-"""Engine selection on the CPU, and the errors of an invalid choice; gpu/choose.py does the same for other devices."""
+"""Engine selection on the CPU, and the errors of an invalid choice; gpu/entry.py does the same for other devices."""
 
 from __future__ import annotations
 

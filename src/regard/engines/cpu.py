@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import ctypes
 import math
 import sys
+import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,8 +20,8 @@ from ..language.measures import Request, checked_request
 from ..language.problem import Gradients, Problem, Tangents
 from . import array_rules, fast_path
 from .choice import Explained, choose, why_not
-from .interruptible import interruptible
 
+T = TypeVar("T")
 LONG = 1 << 25  # pairs, or numbers of keys and values, with which the reference takes a tenth of a second
 TILE = (64, 32)  # rows and keys of a tile where the engine has none of its own
 
@@ -188,9 +191,9 @@ def pull_back(
 
 def push_forward(problem: Problem, tangents: Tangents) -> tuple[np.ndarray, np.ndarray]:
     """How out and lse change in a direction, by the reference engine: float64."""
-    from .reference import tangent
+    from .reference import attention as reference
 
-    return interruptible(_is_long(problem), tangent.push_forward, problem, tangents)
+    return interruptible(_is_long(problem), reference.push_forward, problem, tangents)
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -257,3 +260,45 @@ def leading(problem: Problem) -> tuple[int, ...]:
     B, H = problem.q.shape[:2]
     assert math.prod(problem.lead) == B * H
     return problem.lead
+
+
+# ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+class _Abandoned(BaseException):
+    """Ends a computation whose caller was interrupted."""
+
+
+def interruptible(long: bool, compute: Callable[..., T], *given: Any) -> T:
+    """compute(*given), which Ctrl-C ends at once: Python handles signals only between two calls of NumPy.
+
+    It is computed in a thread of its own if it is long and the caller is the main thread, which handles signals.
+
+    An exception of a signal handler leaves this function at once; the computation ends after its current call of NumPy.
+    """
+    if not long or threading.current_thread() is not threading.main_thread():
+        return compute(*given)
+    results: list[T] = []
+    errors: list[BaseException] = []
+    running = threading.Lock()  # an interrupt inside of `Event.wait` can end as RuntimeError("release unlocked lock")
+    running.acquire()
+
+    def run() -> None:
+        try:
+            results.append(compute(*given))
+        except BaseException as error:  # which the caller raises
+            errors.append(error)
+        finally:
+            running.release()
+
+    worker = threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True, name="regard-law")
+    worker.start()
+    try:
+        while not running.acquire(timeout=0.05):  # with a limit, because a wait may hide signals
+            pass
+    except BaseException:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(_Abandoned))
+        raise
+    if errors:
+        raise errors.pop()
+    return results.pop()

@@ -7,19 +7,22 @@ so that an engine is compared with a measurement and not with a data sheet.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
 
 from ..common.dtypes import FLOATS
+from .jit.code import build
+from .jit.code.ir import F32, I32, I64, PTR, Code, vector
 from .jit.code.target import Target, host
-from .jit.run.threads import count
+from .jit.threads import count
 
 STEPS = 4_000_000  # of the multiply-add loop: some 20 to 50 ms
 BYTES = 512 << 20  # read by all threads together: far larger than any cache
@@ -103,116 +106,54 @@ def shape(target: Target) -> tuple[int, int]:
 
 
 class Loops(NamedTuple):
-    """The loops as functions: fma(steps), read(address, floats) and, if the CPU has the instruction, dot(steps).
-
-    owner: the LLVM engine, which must outlive them.
-    """
+    """The loops as functions: fma(steps), read(address, floats) and, if the CPU has the instruction, dot(steps)."""
 
     fma: Callable[..., float]
     read: Callable[..., float]
     dot: Callable[..., float] | None
-    owner: Any
 
 
-@cache
+@functools.cache
 def loops(target: Target) -> Loops:
     """The loops, compiled for the target."""
-    from llvmlite import binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(module_text(target)), machine(target))
-    engine.finalize_object()
+    address = build.compiled("peak", target, lambda: write(target), "fma").engine.get_function_address
     steps = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64)
-    fma = steps(engine.get_function_address("fma"))
-    dot = steps(engine.get_function_address("dot")) if target.tile.pairs else None
-    read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("read"))
-    return Loops(fma, read, dot, engine)
+    read = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(address("read"))
+    return Loops(steps(address("fma")), read, steps(address("dot")) if target.tile.pairs else None)
 
 
-def machine(target: Target):
-    """LLVM's code generator for the target."""
-    from llvmlite import binding
+def write(target: Target) -> ir.Module:
+    """The module with the loops, each of several independent chains of sums.
 
-    return binding.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3
-    )
-
-
-def module_text(target: Target) -> str:
-    """All loops, as LLVM's assembly."""
+    fma(steps): x ← x · 0.5 + 0.5, each step waiting for the one before it in its own chain only. dot(steps): x ← x +
+    0.5 · 0.5 + 0.5 · 0.5, of pairs of bfloat16. read(address, floats): the sum of an array.
+    """
     lanes, chains = shape(target)
-    return fma_text(lanes, chains) + read_text(lanes) + (dot_text(lanes, chains) if target.tile.pairs else "")
+    module = ir.Module("regard")
+    halves = ir.Constant(ir.VectorType(I32, lanes), [0x3F003F00] * lanes)  # two of bfloat16 in a word
+    starts = [float(chain) for chain in range(chains)]  # different, so that no two chains can be merged
+
+    def add_numbers(code: Code, x, place):
+        return code.fadd(x, code.get(code.at(code.function.args[0], place, 4), x.type, 4))
+
+    _loop(module, "fma", [I64], lanes, 1, starts, lambda code, x, _: code.fma(x, code.number(0.5, x), 0.5))
+    _loop(module, "read", [PTR, I64], lanes, 8 * lanes, [0.0] * 8, add_numbers)
+    if target.tile.pairs:
+        _loop(module, "dot", [I64], lanes, 1, starts, lambda code, x, _: code.dot_pairs(halves, halves, x))
+    return module
 
 
-WIDE = '{ "prefer-vector-width"="512" "min-legal-vector-width"="512" }'  # some targets would halve 512-bit vectors
+def _loop(
+    module: ir.Module, name: str, parameters: list, lanes: int, step: int, starts: list[float], following: Callable
+) -> None:
+    """A function with a counted loop over chains, which are all added at the end, so that none of them can be left out.
 
-
-def fma_text(lanes: int, chains: int) -> str:
-    """x ← x · 0.5 + 0.5 in every chain, each step waiting for the one before it in its own chain only."""
-    vector = f"<{lanes} x float>"
-    half = f"<{', '.join(['float 5.0e-1'] * lanes)}>"
-    phis = [f"%x{c} = phi {vector} [ {start(lanes, c)}, %entry ], [ %y{c}, %loop ]" for c in range(chains)]
-    work = [
-        f"%y{c} = call {vector} @llvm.fmuladd({vector} %x{c}, {vector} {half}, {vector} {half})" for c in range(chains)
-    ]
-    body = loop("%steps", 1, phis, work, [f"%y{c}" for c in range(chains)], vector)
-    intrinsic = f"@llvm.fmuladd.v{lanes}f32"
-    text = (
-        f"define float @fma(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {vector}, {vector})\n"
-    )
-    return text.replace("@llvm.fmuladd(", f"{intrinsic}(") + f"attributes #0 = {WIDE}\n"
-
-
-def dot_text(lanes: int, chains: int) -> str:
-    """x ← x + 0.5 · 0.5 + 0.5 · 0.5 in every chain: pairs of bfloat16 multiplied and added to a float32."""
-    vector, pairs = f"<{lanes} x float>", f"<{2 * lanes} x bfloat>"
-    half = f"{pairs} <{', '.join(['bfloat 0xR3F00'] * 2 * lanes)}>"
-    intrinsic = f"@llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-    phis = [f"%x{c} = phi {vector} [ {start(lanes, c)}, %entry ], [ %y{c}, %loop ]" for c in range(chains)]
-    work = [f"%y{c} = call {vector} {intrinsic}({vector} %x{c}, {half}, {half})" for c in range(chains)]
-    body = loop("%steps", 1, phis, work, [f"%y{c}" for c in range(chains)], vector)
-    return f"define float @dot(i64 %steps) #0 {{\n{body}}}\ndeclare {vector} {intrinsic}({vector}, {pairs}, {pairs})\n"
-
-
-def read_text(lanes: int) -> str:
-    """The sum of an array, with eight independent vector accumulators."""
-    vector = f"<{lanes} x float>"
-    phis = [f"%x{c} = phi {vector} [ {start(lanes, 0)}, %entry ], [ %y{c}, %loop ]" for c in range(8)]
-    work = []
-    for c in range(8):
-        work += [
-            f"%at{c} = add i64 %i, {c * lanes}",
-            f"%p{c} = getelementptr float, ptr %data, i64 %at{c}",
-            f"%v{c} = load {vector}, ptr %p{c}, align 4",
-            f"%y{c} = fadd {vector} %x{c}, %v{c}",
-        ]
-    body = loop("%count", 8 * lanes, phis, work, [f"%y{c}" for c in range(8)], vector)
-    return f"define float @read(ptr %data, i64 %count) #0 {{\n{body}}}\n"
-
-
-def start(lanes: int, chain: int) -> str:
-    """A different start per chain, so that no two chains can be merged."""
-    return f"<{', '.join([f'float {chain}.0'] * lanes)}>"
-
-
-def loop(count: str, step: int, phis: list[str], work: list[str], results: list[str], vector: str) -> str:
-    """One counted loop whose results are all used at the end, so that none of them can be left out."""
-    sums = [f"%s0 = fadd {vector} {results[0]}, {results[0]}"]
-    sums += [f"%s{n} = fadd {vector} %s{n - 1}, {result}" for n, result in enumerate(results[1:], 1)]
-    lines = [
-        "entry:",
-        "br label %loop",
-        "loop:",
-        "%i = phi i64 [ 0, %entry ], [ %next, %loop ]",
-        *phis,
-        *work,
-        f"%next = add i64 %i, {step}",
-        f"%more = icmp slt i64 %next, {count}",
-        "br i1 %more, label %loop, label %done",
-        "done:",
-        *sums,
-        f"%result = extractelement {vector} %s{len(results) - 1}, i32 0",
-        "ret float %result",
-    ]
-    return "\n".join(lines) + "\n"
+    following(code, x, place): the next value of a chain, whose own lanes begin `place` after the first number.
+    """
+    function = ir.Function(module, ir.FunctionType(F32, parameters), name)
+    code = Code(function.append_basic_block("entry"))
+    first = [code.number(start, vector(F32, lanes)) for start in starts]
+    with code.loop(0, function.args[-1], step, first) as loop:
+        places = [code.add(loop.index, chain * lanes) for chain in range(len(starts))]
+        loop.carry(*(following(code, x, place) for x, place in zip(loop.carried, places, strict=True)))
+    code.ret(code.lane(functools.reduce(code.fadd, loop.result), 0))

@@ -291,7 +291,7 @@ def _bandwidth(memory: int, cache: int) -> float:
 
     from ..engines import peak
     from ..engines.jit.code.target import host
-    from ..engines.jit.run.threads import count
+    from ..engines.jit.threads import count
 
     size = min(max(COPIED, 4 * cache), memory // 16)
     one, other = torch.ones(2, size // 4)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import regard as rg
 from regard.common.arrays import as_tensor
 from regard.engines import gpu
-from regard.engines.gpu import dropout, tiles
+from regard.engines.gpu import tiles
 from regard.engines.gpu.statistics import statistics, weights
 from regard.engines.reference import attention as reference
 from regard.language.checks.arguments import Arguments
@@ -109,7 +109,7 @@ def test_the_same_pairs_fall_out(seed):
     """Law 9: torch's 64-bit integers count what NumPy's count, bit for bit."""
     falling = Dropout(0.3, seed)
     places = np.ix_([0, 7], [0, 3, 2**31], np.arange(-9, 40), np.arange(-5, 60))
-    found = dropout.factors(falling, torch.float64, *(torch.from_numpy(part) for part in places))
+    found = tiles.dropout_factors(falling, torch.float64, *(torch.from_numpy(part) for part in places))
     np.testing.assert_array_equal(found, falling.factors(*places))
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.common.caching import Memo
-from regard.engines.jit import gradients
+from regard.engines.jit import gradients, threads
 from regard.engines.jit.gradient_sums import merged
-from regard.engines.jit.kernels.parts.row_sums import stack_entries
-from regard.engines.jit.run import threads
+from regard.engines.jit.kernels.parts.tasks import stack_entries
 from regard.engines.reference import attention as reference
 from regard.language.problem import Problem
 from tests.engines.jit.test_backward import same

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import regard as rg
+from regard.engines.jit import launch
 from regard.engines.jit.code.target import ISAS, limited
-from regard.engines.jit.run import launch
 from tests.engines.jit.usual import parts, same_results, slopes
 from tests.support.engines import DTYPES, normal, qkv
 from tests.support.kernels import guarded

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.engines.jit import threads
 from regard.engines.jit.code import build
 from regard.engines.jit.kernels.forward import PIECE
-from regard.engines.jit.run import threads
 from regard.engines.jit.statistics import RowSums, Runner
 from regard.engines.jit.tiling import NARROW, tiling
 from regard.language.measures import checked_request

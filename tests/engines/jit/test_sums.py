@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import regard as rg
+from regard.engines.jit import threads
 from regard.engines.jit.code.target import limited
 from regard.engines.jit.kernels.forward import PIECE
-from regard.engines.jit.run import threads
 from tests.engines.jit.usual import rules_with_gaps, same_results
 from tests.support.engines import DTYPES, DTYPES_IN_CI, qkv, same_bits
 from tests.support.lanes import SWEEP

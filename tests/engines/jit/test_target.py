@@ -237,9 +237,7 @@ def loops_of(target) -> str:
     """Assembly of the loops that measure the peak of a target."""
     from regard.engines.jit.code import build
 
-    build.initialize()
-    module = machine.llvm.parse_assembly(peak.module_text(target))
-    return peak.machine(target).emit_assembly(module)
+    return build.assembly(peak.write(target), target)
 
 
 # ---- where it is shown -----------------------------------------------------------------------------------------------

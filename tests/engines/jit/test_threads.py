@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
+from regard.engines.jit import launch, pool, threads
 from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host
-from regard.engines.jit.run import launch, pool, threads, waiting
 from tests.engines.jit.usual import fresh
 from tests.support.lanes import sweep
 
@@ -94,7 +94,7 @@ def test_callers_share_the_workers():
 
 
 @pytest.mark.parametrize("way", ["futex", "condition"])
-@pytest.mark.skipif(waiting.waiting_here() != "futex", reason="this machine has one way to wait")
+@pytest.mark.skipif(pool.waiting_here() != "futex", reason="this machine has one way to wait")
 def test_both_ways_to_wait(way, monkeypatch):
     """Linux waits by futex, other systems by condition: both wake for work, from a spin and from a sleep, and end
     every call.
@@ -120,7 +120,7 @@ def test_torch_lends_its_threads():
     """
     script = """
         import os, threading, numpy as np, torch, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         torch.set_num_threads(3)
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         with threads.limit(1):
@@ -174,7 +174,7 @@ def test_an_interrupted_call_leaves_the_next_one_alone():
     """Ctrl-C ends a call with KeyboardInterrupt, and what is computed afterwards is right."""
     script = """
         import signal, numpy as np, regard as rg
-        from regard.engines.jit.run import launch, threads
+        from regard.engines.jit import launch, threads
         rng = np.random.default_rng(0)
         long = [rng.standard_normal((2, rows, 64), dtype=np.float32) for rows in (64, 400_000, 400_000)]
         short = [rng.standard_normal((8, 300, 64), dtype=np.float32) for _ in range(3)]
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_a_long_call_soon(workers, before):
     script = f"""
         {before}
         import os, signal, threading, time, numpy as np, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         short = np.random.default_rng(0).standard_normal((8, 300, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((8, 60_000, 64), dtype=np.float32)
         sent = []
@@ -247,7 +247,7 @@ def test_ctrl_c_ends_long_tasks_soon(before):
     script = f"""
         {before}
         import os, signal, threading, time, numpy as np, regard as rg
-        from regard.engines.jit.run import launch, threads
+        from regard.engines.jit import launch, threads
         rng = np.random.default_rng(0)
         short = rng.standard_normal((8, 300, 64), dtype=np.float32)
         q = rng.standard_normal((1, 1024, 64), dtype=np.float32)
@@ -296,7 +296,7 @@ def test_a_handler_may_call_attention():
     """A handler of signals that runs in the middle of a call may make calls of its own: both are right."""
     script = """
         import signal, numpy as np, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         short = np.random.default_rng(0).standard_normal((8, 300, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((4, 6_000, 64), dtype=np.float32)
         with threads.limit(2):
@@ -319,7 +319,7 @@ def test_a_forked_child_computes():
     """After a fork the child has no worker threads, and makes its own."""
     script = """
         import os, numpy as np, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         with threads.limit(3):
             expected = rg.attention(q, q, q, engine="jit")
@@ -340,7 +340,7 @@ def test_a_fork_while_another_thread_computes():
     """Children forked in the middle of calls, compilations and plans of other threads compute, compile and plan."""
     script = """
         import os, threading, numpy as np, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         q = np.random.default_rng(0).standard_normal((4, 400, 64), dtype=np.float32)
         expected = rg.attention(q, q, q, mask=rg.window(30))
         done = threading.Event()
@@ -381,7 +381,7 @@ def test_the_process_ends_whatever_workers_do(moment, before):
     script = f"""
         {before}
         import os, sys, threading, time, numpy as np, regard as rg
-        from regard.engines.jit.run import threads
+        from regard.engines.jit import threads
         q = np.random.default_rng(0).standard_normal((8, 400, 64), dtype=np.float32)
         long = np.random.default_rng(0).standard_normal((8, 60_000, 64), dtype=np.float32)
         with threads.limit(4):

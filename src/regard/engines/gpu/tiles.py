@@ -10,11 +10,11 @@ from torch.autograd.function import once_differentiable
 
 from ...common.errors import refuse
 from ...language.analysis import adjoints
+from ...language.dropout import MULTIPLIERS, ROUNDS, STEPS, Dropout
 from ...language.expr import Read, Table
 from ...language.expr import score as the_score
 from ..plan import plan
 from .device_call import DeviceCall, capturing
-from .dropout import factors
 from .lowering import lower, mask_of, score_of, whole_of
 
 ROWS, KEYS = 256, 256  # of a tile of the plan
@@ -22,6 +22,7 @@ WIDE = 2048  # keys of a run per step
 ROOM = 1 << 26  # scores in memory at a time, unless a single row has more
 
 INFINITY = float("inf")
+WORD = 0xFFFFFFFF
 
 
 class Rules:
@@ -185,7 +186,30 @@ def shares(s: torch.Tensor, below: Denominator) -> torch.Tensor:
 def left_over(rules: Rules, variables: tuple) -> torch.Tensor | float:
     """The dropout factors of the weights."""
     dropout = rules.call.problem.dropout
-    return 1.0 if dropout is None else factors(dropout, rules.call.real, *variables[1:])
+    return 1.0 if dropout is None else dropout_factors(dropout, rules.call.real, *variables[1:])
+
+
+def dropout_factors(dropout: Dropout, real: torch.dtype, batch, head, query, key) -> torch.Tensor:
+    """The dropout factors of these pairs, 0 or 1 / (1 - rate), as `regard.language.dropout` draws them; the positions
+    broadcast, batch and head from 0.
+
+    Words are stored as int64: the product of two wraps around and is bit-identical to the unsigned product.
+
+    >>> zero = torch.zeros(1, dtype=torch.int64)
+    >>> dropout_factors(Dropout(0.5, seed=5), torch.float32, zero, zero, zero, torch.arange(8)).tolist()
+    [2.0, 0.0, 2.0, 2.0, 0.0, 0.0, 2.0, 0.0]
+    """
+    four = torch.div(key, 4, rounding_mode="floor")
+    head, batch = head.to(torch.int64) + dropout.head_start, batch.to(torch.int64) + dropout.batch_start
+    a, b, c, d = (word.to(torch.int64) & WORD for word in (four, query, head, batch))
+    for number in range(ROUNDS):
+        halves = zip((dropout.seed & WORD, dropout.seed >> 32), STEPS, strict=True)
+        low, high = ((half + number * step) & WORD for half, step in halves)
+        first, third = (word * by for word, by in zip((a, c), MULTIPLIERS, strict=True))
+        a, b, c, d = ((third >> 32) & WORD) ^ b ^ low, third & WORD, ((first >> 32) & WORD) ^ d ^ high, first & WORD
+    place = torch.remainder(key, 4)
+    numbers = torch.where(place < 2, torch.where(place == 0, a, b), torch.where(place == 2, c, d))
+    return (numbers >= dropout.threshold).to(real) * dropout.scale
 
 
 def some_number(top: torch.Tensor) -> torch.Tensor:

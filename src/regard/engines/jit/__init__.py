@@ -4,19 +4,20 @@ engine      forward pass                                 gradients   backward pa
 statistics  statistics of the weights                    decode      decoding over paged keys and values
 tiling      query rows and lanes of a task; tiles without weights
 gradient_sums  order of the sums of a backward pass, and gradients of arrays that a score reads
+launch      a call: its tasks, working memory and lifetimes
+threads     number and choice of threads                 pool        worker threads that wait in machine code
 
 kernels/    the loop nests, and the parts that they are composed of
 direct/     known calls of torch, from their tensors to a kernel in machine code
 code/       expressions and loops as machine code
-run/        running a kernel on several threads
 """
 
+from . import threads
 from .code.target import description, host
 from .engine import LARGEST, Recipe, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
 from .gradients import backward_table_places, kept, pull_back
 from .gradients import recipe_of as backward_recipe
 from .gradients import run as pull_back_again
-from .run import threads
 
 __all__ = [
     "LARGEST",

@@ -15,6 +15,7 @@ import numpy as np
 from ...common.arrays import address
 from ...language.problem import Problem
 from ..plan import Plan, plan
+from . import threads
 from .code import build
 from .code.arguments import FIXED, NO_RUNS, factors, pack
 from .code.emit import signature
@@ -22,9 +23,8 @@ from .code.target import host
 from .engine import SMALL, aligned, rules, specify, work
 from .kernels import forward
 from .kernels.forward import PIECE
+from .launch import is_slow, launch
 from .partial import State
-from .run import threads
-from .run.launch import is_slow, launch
 from .tiling import PLAN_KEYS, splits, tiling
 
 PLACE = {name: number for number, name in enumerate(FIXED)}

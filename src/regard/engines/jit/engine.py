@@ -15,7 +15,8 @@ from ...language.intervals import Interval
 from ...language.operators import OPERATORS
 from ...language.problem import Problem
 from ..plan import Plan, Summaries, plan, plan_step
-from .code import build, system
+from . import threads
+from .code import build
 from .code.arguments import FIXED, pack, plain, slot
 from .code.emit import signature
 from .code.formats import Format
@@ -25,8 +26,7 @@ from .kernels.forward import PIECE
 from .kernels.parts import dropout, few_rows
 from .kernels.parts.table_tiles import element_bytes
 from .kernels.parts.tile import Specification
-from .run import threads
-from .run.launch import is_slow, launch
+from .launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, as_planned, splits, tiling, visited
 
 FEW = 16  # up to this many rows, a call is likely a decoding step, and the next call the same with one more key
@@ -90,8 +90,8 @@ _SUMS = slice(FIXED.index("lse"), FIXED.index("total") + 1)  # lse, top and tota
 def why_not(problem: Problem) -> list[str]:
     """Every reason why the compiled engine cannot solve the problem; empty if it can."""
     against = too_large(problem)
-    if system.unavailable():
-        against.append(system.unavailable())
+    if build.unavailable():
+        against.append(build.unavailable())
     if 0 in (problem.q.shape[3], problem.v.shape[3]):
         against.append("the compiled engine has no kernels for arrays of depth 0")
     return against

@@ -14,6 +14,7 @@ from ...common.caching import Memo
 from ...language.expr import Table
 from ...language.problem import Gradients, Problem
 from ..plan import Plan, plan
+from . import threads
 from .code import build
 from .code.arguments import factors, leaves, slot
 from .code.emit import signature
@@ -37,8 +38,7 @@ from .kernels.backward_specification import (
 from .kernels.parts import dropout
 from .kernels.parts.plan_by_key import tile_ranges
 from .kernels.parts.table_tiles import element_bytes
-from .run import threads
-from .run.launch import launch
+from .launch import launch
 from .tiling import PLAN_KEYS, as_planned
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ...language.problem import Problem
+from . import threads
 from .code import build
 from .code.arguments import factors, slot
 from .code.special import LOG2E
 from .code.target import host
 from .engine import Saved, fill
 from .kernels import merge
-from .run import threads
-from .run.launch import launch
+from .launch import launch
 
 SMALL = 1 << 16  # numbers to merge below which a single thread is faster
 

@@ -30,20 +30,19 @@ from ...language.measures import (
 )
 from ...language.problem import Problem
 from ..plan import Plan, plan
-from . import engine
+from . import engine, threads
 from .code import build
 from .code.arguments import factors, leaves, pack, plain
 from .code.emit import signature
 from .code.target import host
 from .kernels.forward import PIECE
 from .kernels.parts.plan_by_key import tile_ranges
-from .kernels.parts.row_sums import Sums, stack_entries
+from .kernels.parts.tasks import stack_entries
 from .kernels.parts.tile import BLOCK, Memory
 from .kernels.score_sweep import Frame
 from .kernels.statistics_keys import SLOTS, keys_kernel, keys_memory
-from .kernels.statistics_rows import rows_kernel, rows_memory
-from .run import threads
-from .run.launch import is_slow, launch
+from .kernels.statistics_rows import Sums, rows_kernel, rows_memory
+from .launch import is_slow, launch
 from .tiling import PLAN_KEYS, Tiling, tiling, visited
 
 _frames: Memo[Frame] = Memo(64)

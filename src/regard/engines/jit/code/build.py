@@ -9,6 +9,7 @@ import ctypes
 import functools
 import hashlib
 import mmap
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ....common.caching import lock
-from . import disk, system
+from . import disk, special
 from .target import Target
 
 ROOM = 64 << 20  # bytes that LLVM may need besides those of a kernel
@@ -25,6 +26,47 @@ EACH = 32  # bytes per character of a kernel's IR: twice what is measured
 
 _lock = lock()
 _kernels: dict[str, Kernel] = {}
+
+
+# C functions that machine code may call, which systems with POSIX have in the process itself.
+C = ("memcmp", "memcpy", "memset", *special.LIBRARY, *(f"{name}f" for name in special.LIBRARY))
+# For threads that wait (pool.py), and that let others run (kernels/backward_parts/table_sums.py).
+POSIX = (
+    "clock_gettime",
+    "pthread_cond_broadcast",
+    "pthread_cond_timedwait",
+    "pthread_cond_wait",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "sched_yield",
+    "syscall",
+)
+
+
+@functools.cache
+def c_functions() -> dict[str, int]:
+    """The addresses of these functions by name; a function that this system does not have is left out.
+
+    Raises:
+        TypeError, OSError: a system without a library of the process itself.
+    """
+    found = {name: _address(ctypes.CDLL(None), name) for name in (*POSIX, *C)}
+    return {name: address for name, address in found.items() if address}
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 if hasattr(library, name) else 0
+
+
+@functools.cache
+def unavailable() -> str:
+    """Why this system cannot run kernels; empty if it can."""
+    system = platform.system() or "this system"
+    try:
+        c_functions()
+    except (TypeError, OSError):
+        return f"compiled kernels call functions of POSIX, which {system} does not have"
+    return ""
 
 
 class Kernel:
@@ -51,7 +93,7 @@ def initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
-    for name, address in system.functions().items():
+    for name, address in c_functions().items():
         llvm.add_symbol(name, address)
 
 

@@ -19,7 +19,7 @@ from ....language.expr import Const, Expr, Op, Read, Table, Var, walk
 from ....language.expr import score as the_score
 from . import formats, special
 from .arguments import Block
-from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, vector
+from .ir import BYTE, F32, F64, I1, I32, I64, Code, element, is_vector, lane_count, vector
 
 TABLE_TYPES = {
     "bool": BYTE,
@@ -116,8 +116,7 @@ class Emitter:
 
     def _apply(self, node: Op, args: list):
         code = self.code
-        counts = [value.type.count for value in args if is_vector(value)]
-        count = max(counts, default=1)
+        count = max(map(lane_count, args), default=1)
         kinds = [arg.kind for arg in node.args]
         floats = node.kind == "float" or (node.kind == "bool" and "float" in kinds)
         real = self._real(node)
@@ -128,14 +127,14 @@ class Emitter:
             condition = node.name == "where" and number == 0
             if kind == "bool" and not condition and node.name not in LOGIC:
                 value, kind = (
-                    code.zext(value, vector(self.whole, value.type.count) if is_vector(value) else self.whole),
+                    code.zext(value, vector(self.whole, lane_count(value))),
                     "int",
                 )
             if kind == "int" and floats:
-                value = code.sitofp(value, vector(real, value.type.count) if is_vector(value) else real)
+                value = code.sitofp(value, vector(real, lane_count(value)))
             elif kind == "float" and floats and element(value) != real:
                 convert = code.fpext if real == F64 else code.fptrunc
-                value = convert(value, vector(real, value.type.count) if is_vector(value) else real)
+                value = convert(value, vector(real, lane_count(value)))
             converted.append(value)
         by_constant = node.name == "div" and real == F32 and is_vector(args[0]) and _invertible(node.args[1])
         if by_constant and any(part is the_score for part in walk(node.args[0])):
@@ -159,7 +158,7 @@ class Emitter:
     def _read(self, node: Read, index: list):
         code, dtype = self.code, node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
-        count = max((value.type.count for value in index if is_vector(value)), default=1)
+        count = max(map(lane_count, index), default=1)
         pointer, sizes, strides = self._table(node)
         offset = self._offset(index, sizes, strides)
         found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
@@ -168,7 +167,7 @@ class Emitter:
     def _offset(self, index: list, sizes: list, strides: list):
         """The byte offset of an index of the first axes, which is clamped."""
         code = self.code
-        count = max((value.type.count for value in index if is_vector(value)), default=1)
+        count = max(map(lane_count, index), default=1)
         offset: Any = ir.Constant(I64, 0)
         for value, size, stride in zip(index, sizes, strides, strict=False):
             narrow = element(value)
@@ -177,10 +176,9 @@ class Emitter:
             if narrow != I64:
                 top = code.smaller_int(top, ir.Constant(I64, 2**31 - 1))
                 top = code.trunc(top, narrow)
-            lanes = value.type.count if is_vector(value) else 1
+            lanes = lane_count(value)
             top = code.splat(top, lanes)
-            zero = code.whole(0, value)
-            value = code.smaller_int(code.larger_int(value, zero), top)
+            value = code.smaller_int(code.larger_int(value, 0), top)
             wide = code.sext(value, vector(I64, lanes)) if narrow != I64 else value
             part = code.mul(wide, code.splat(stride, lanes))
             offset = code.add(code.splat(offset, count), code.splat(part, count))
@@ -192,7 +190,7 @@ class Emitter:
     def _converted(self, found, dtype: np.dtype, real, count: int):
         code = self.code
         if dtype.kind == "b":
-            return code.icmp_unsigned("!=", found, code.whole(0, found))
+            return code.icmp_unsigned("!=", found, 0)
         if dtype.kind in "iu":
             target = vector(self.whole, count)
             width, wanted = dtype.itemsize * 8, self.whole.width
@@ -258,8 +256,7 @@ def _function(name: str):
 def _sigmoid(e: Emitter, x):
     if element(x) == F32:
         return special.sigmoid(e.code, x)
-    one = e.code.number(1.0, x)
-    return e.code.fdiv(one, e.code.fadd(one, special.library(e.code, "exp", e.code.fneg(x))))
+    return e.code.fdiv(1.0, e.code.fadd(1.0, special.library(e.code, "exp", e.code.fneg(x))))
 
 
 def _rounding(intrinsic: str):
@@ -276,7 +273,7 @@ def _neg(e: Emitter, x):
 def _abs(e: Emitter, x):
     if _is_float(x):
         return e.code.intrinsic("fabs", x)
-    return e.code.select(e.code.icmp_signed("<", x, e.code.whole(0, x)), e.code.neg(x), x)
+    return e.code.select(e.code.icmp_signed("<", x, 0), e.code.neg(x), x)
 
 
 def _sign(e: Emitter, x):
@@ -285,8 +282,8 @@ def _sign(e: Emitter, x):
         signed = code.select(code.fcmp_ordered(">", x, zero), code.number(1.0, x), code.number(-1.0, x))
         # Zero and NaN pass.
         return code.select(code.fcmp_ordered("!=", x, zero), signed, x)
-    positive = code.select(code.icmp_signed(">", x, zero), code.whole(1, x), zero)
-    return code.select(code.icmp_signed("<", x, zero), code.whole(-1, x), positive)
+    positive = code.select(code.icmp_signed(">", x, zero), 1, zero)
+    return code.select(code.icmp_signed("<", x, zero), -1, positive)
 
 
 def _where(e: Emitter, condition, x, y):
@@ -300,8 +297,8 @@ def _whole_quotient(e: Emitter, x, y):
     integer; wider ones are divided lane by lane.
     """
     code = e.code
-    nought = code.icmp_signed("==", y, code.whole(0, y))
-    safe = code.select(nought, code.whole(1, y), y)
+    nought = code.icmp_signed("==", y, 0)
+    safe = code.select(nought, 1, y)
     if element(x) == I32 and is_vector(x):
         wide = vector(F64, x.type.count)
         quotient = code.fptosi(
@@ -309,18 +306,17 @@ def _whole_quotient(e: Emitter, x, y):
         )
     else:
         # The one quotient that overflows, least / -1, is computed as least / 1: bounds exclude such values.
-        least = code.icmp_signed("==", x, code.whole(-(2 ** (element(x).width - 1)), x))
-        minus = code.icmp_signed("==", safe, code.whole(-1, y))
-        safe = code.select(code.and_(least, minus), code.whole(1, y), safe)
+        least = code.icmp_signed("==", x, -(2 ** (element(x).width - 1)))
+        minus = code.icmp_signed("==", safe, -1)
+        safe = code.select(code.and_(least, minus), 1, safe)
         toward_zero = code.sdiv(x, safe)
         rest = code.sub(x, code.mul(toward_zero, safe))
         crosses = code.and_(
-            code.icmp_signed("!=", rest, code.whole(0, x)),
-            code.icmp_signed("<", code.xor(rest, safe), code.whole(0, x)),
+            code.icmp_signed("!=", rest, 0),
+            code.icmp_signed("<", code.xor(rest, safe), 0),
         )
-        quotient = code.sub(toward_zero, code.select(crosses, code.whole(1, x), code.whole(0, x)))
-    zero = code.whole(0, x)
-    return code.select(nought, zero, quotient), code.select(nought, zero, code.sub(x, code.mul(quotient, safe)))
+        quotient = code.sub(toward_zero, code.select(crosses, code.number(1, x), code.number(0, x)))
+    return code.select(nought, 0, quotient), code.select(nought, 0, code.sub(x, code.mul(quotient, safe)))
 
 
 def _floordiv(e: Emitter, x, y):
@@ -333,17 +329,17 @@ def _mod(e: Emitter, x, y):
     """The remainder with the sign of the divisor, as in Python and NumPy."""
     if not _is_float(x):
         return _whole_quotient(e, x, y)[1]
-    code, zero = e.code, e.code.number(0.0, x)
+    code = e.code
     rest = special.library(code, "fmod", x, y)
-    signs_differ = code.xor(code.fcmp_ordered("<", rest, zero), code.fcmp_ordered("<", y, zero))
-    return code.select(code.and_(code.fcmp_unordered("!=", rest, zero), signs_differ), code.fadd(rest, y), rest)
+    signs_differ = code.xor(code.fcmp_ordered("<", rest, 0.0), code.fcmp_ordered("<", y, 0.0))
+    return code.select(code.and_(code.fcmp_unordered("!=", rest, 0.0), signs_differ), code.fadd(rest, y), rest)
 
 
 def _to_int(e: Emitter, x):
     if not _is_float(x):
         return x
-    narrow = e.code.intrinsic("fptosi.sat", x, gives=vector(I32, x.type.count) if is_vector(x) else I32)
-    return narrow if e.whole == I32 else e.code.sext(narrow, vector(I64, x.type.count) if is_vector(x) else I64)
+    narrow = e.code.intrinsic("fptosi.sat", x, gives=vector(I32, lane_count(x)))
+    return narrow if e.whole == I32 else e.code.sext(narrow, vector(I64, lane_count(x)))
 
 
 EMIT: dict[str, Callable] = {

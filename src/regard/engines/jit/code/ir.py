@@ -40,6 +40,11 @@ def is_vector(value) -> bool:
     return isinstance(value.type, ir.VectorType)
 
 
+def lane_count(value) -> int:
+    """The lanes of a value; 1 for a scalar."""
+    return value.type.count if is_vector(value) else 1
+
+
 def element(value):
     return value.type.element if is_vector(value) else value.type
 
@@ -49,6 +54,13 @@ class Word(NamedTuple):
 
     address: ir.Value
     offset: int
+
+
+class Callee:
+    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
+
+    def __init__(self, pointer, function_type: ir.FunctionType):
+        self.get_reference, self.function_type = pointer.get_reference, function_type
 
 
 class Loop:
@@ -64,10 +76,16 @@ class Loop:
 
 
 class Code(ir.IRBuilder):
-    """A builder for one function."""
+    """A builder for one function. One operand of an operation may be a number: it gets the type of the other one."""
 
     def index(self, value: int, type=I64):
         return ir.Constant(type, value)
+
+    def like(self, value, other=I64):
+        """A number as a constant of the type of `other`, which is I64 if that is a number too; a value unchanged."""
+        if not isinstance(value, int | float):
+            return value
+        return self.number(value, I64 if isinstance(other, int) else other)
 
     def number(self, value: float, like):
         """A float constant of the type of `like`, in every lane."""
@@ -76,22 +94,20 @@ class Code(ir.IRBuilder):
             return ir.Constant(kind, [value] * kind.count)
         return ir.Constant(kind, value)
 
-    def whole(self, value: int, like):
-        """An integer constant of the type of `like`, in every lane."""
-        return self.number(value, like)
-
     # memory -----------------------------------------------------------------------------------------------------------
 
-    def at(self, pointer, offset):
-        """The address plus `offset` bytes."""
-        return self.gep(pointer, [self.index(offset) if isinstance(offset, int) else offset], source_etype=BYTE)
+    def at(self, pointer, number, size=1):
+        """The address of entry `number`, each of so many bytes, after a pointer."""
+        if isinstance(number, int) and isinstance(size, int):
+            number, size = self.index(number * size), 1
+        return self.gep(pointer, [number if size == 1 else self.mul(number, size)], source_etype=BYTE)
 
     def get(self, pointer, type, align: int = 1):
         """A load. The caller's arrays may be unaligned, so no alignment is assumed unless it is specified."""
         return self.load(pointer, align=align, typ=type)
 
     def put(self, value, pointer, align: int = 1):
-        self.store(value, pointer, align=align)
+        self.store(self.like(value), pointer, align=align)
 
     def prefetch(self, pointer):
         """Prefetches a cache line into the second-level cache; an invalid address is harmless."""
@@ -209,6 +225,7 @@ class Code(ir.IRBuilder):
 
     def external(self, name: str, gives, *args):
         """A call of a function outside the module."""
+        args = tuple(self.like(arg) for arg in args)
         known = self.module.globals.get(name)
         if known is None:
             known = ir.Function(self.module, ir.FunctionType(gives, [arg.type for arg in args]), name)
@@ -218,7 +235,7 @@ class Code(ir.IRBuilder):
         """a·b + c: one instruction and one rounding if the machine has it (always or never, so results are
         reproducible).
         """
-        return self.intrinsic("fmuladd", a, b, c)
+        return self.intrinsic("fmuladd", a, self.like(b, a), self.like(c, a))
 
     def dot_pairs(self, a, b, c):
         """c + a₀·b₀ + a₁·b₁ in every lane: the 32-bit words of a and b are two bfloat16 each; a may be in memory."""
@@ -248,7 +265,7 @@ class Code(ir.IRBuilder):
         """c0 + x·(c1 + x·(c2 + …)), with one rounding per step."""
         out = self.number(coefficients[-1], x)
         for coefficient in reversed(coefficients[:-1]):
-            out = self.fma(out, x, self.number(coefficient, x))
+            out = self.fma(out, x, coefficient)
         return out
 
     def larger(self, a, b):
@@ -261,13 +278,14 @@ class Code(ir.IRBuilder):
     def as_bits(self, x):
         """The bit pattern of a float, as an integer of the same width."""
         inner = I32 if element(x) == F32 else I64
-        return self.bitcast(x, vector(inner, x.type.count) if is_vector(x) else inner)
+        return self.bitcast(x, vector(inner, lane_count(x)))
 
     # control ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def loop(self, start, stop, step: int = 1, carry: tuple[Any, ...] | list[Any] = ()):
         """`for index in range(start, stop, step)`, tested before the first iteration."""
+        start, stop, *carry = (self.like(value) for value in (start, stop, *carry))
         before = self.block
         head, body, after = (self.append_basic_block(name) for name in ("loop", "round", "done"))
         self.branch(head)
@@ -289,6 +307,7 @@ class Code(ir.IRBuilder):
     @contextmanager
     def repeat(self, condition, carry: list[Any]):
         """`while condition(*carried)`: a loop with an unknown number of iterations."""
+        carry = [self.like(value) for value in carry]
         before = self.block
         head, body, after = (self.append_basic_block(name) for name in ("while", "round", "done"))
         self.branch(head)
@@ -318,3 +337,22 @@ class Code(ir.IRBuilder):
 
     def larger_int(self, a, b):
         return self.select(self.icmp_signed(">", a, b), a, b)
+
+
+def _accept_numbers(name: str) -> None:
+    """Lets one of the last two operands of an operation be a number."""
+    build = getattr(ir.IRBuilder, name)
+
+    def operation(code: Code, *operands, name: str = ""):
+        *first, a, b = operands
+        return build(code, *first, code.like(a, b), code.like(b, a), name=name)
+
+    setattr(Code, name, operation)
+
+
+for name in (
+    "add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr",
+    "fadd", "fsub", "fmul", "fdiv",
+    "icmp_signed", "icmp_unsigned", "fcmp_ordered", "fcmp_unordered", "select",
+):  # fmt: skip
+    _accept_numbers(name)

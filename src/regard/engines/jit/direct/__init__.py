@@ -1,8 +1,7 @@
 """Known calls, from their arrays to a kernel in machine code.
 
-table     the calls, as the machine code reads them      code       the functions
-tensors   reading tensors, and the keys of calls         forward    attention
+table     the calls, as the machine code reads them      library    torch and NumPy: the functions of each
+tensors   reading tensors, and the keys of calls         forward    attention of tensors and of arrays
 gradients   what the forward pass keeps, and the backward pass
-least     the least number of a tensor              arrays     the same for NumPy's arrays
-library   what is known of torch and of NumPy
+least     the least number of a tensor
 """

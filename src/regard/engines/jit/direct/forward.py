@@ -1,16 +1,15 @@
-"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (code.py)."""
+"""Direct calls as machine code, the forward pass: `attend`, and what describes calls and tensors (library.py)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from llvmlite import ir
 
 from ..code.arguments import FIXED
-from ..code.ir import I32, I64, PTR
-from ..run.pool import ENDLESS, ENTERED, HELPERS, LEFT, PENDING
-from .tensors import CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Callee, Reader
-
-PAST = 2**62  # a counter beyond every task
-RUN = ir.FunctionType(ir.VoidType(), [PTR, PTR, I64])
+from ..code.ir import I32, I64, PTR, Callee
+from ..pool import ENDLESS, ENTERED, HELPERS, LEFT, PAST, PENDING, RUN
+from .tensors import AXES, CONDITION, ENTRY, GROWTH, KEY, LAYOUT, TABLE, TENSORS, Reader
 
 
 class Describe(Reader):
@@ -19,10 +18,10 @@ class Describe(Reader):
     def write(self) -> None:
         self.describe()
         both = self.alloca(I64, 2 * KEY)
-        self.external("memcpy", PTR, both, self.key, self.index(8 * KEY))
+        self.external("memcpy", PTR, both, self.key, 8 * KEY)
         self.let_grow()
-        self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, self.index(8 * KEY))
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, both, self.index(2 * 8 * KEY)))
+        self.external("memcpy", PTR, self.at(both, 8 * KEY), self.key, 8 * KEY)
+        self.ret(self.external("PyBytes_FromStringAndSize", PTR, both, 2 * 8 * KEY))
         self.finish()
 
 
@@ -30,13 +29,13 @@ class Layout(Reader):
     """`layout`."""
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(TENSORS)))
+        self.unless(self.icmp_signed("!=", self.args[2], TENSORS))
         words = self.alloca(I64, TENSORS * (1 + LAYOUT))
         self.clear(words, TENSORS * (1 + LAYOUT))
         for number in range(TENSORS):
             layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
             self.put(self.layout(self.given(number), layout), self.at(words, 8 * number), 8)
-        self.ret(self.python("PyBytes_FromStringAndSize", PTR, words, self.index(8 * TENSORS * (1 + LAYOUT))))
+        self.ret(self.external("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
         self.finish()
 
 
@@ -49,10 +48,10 @@ class Attend(Reader):
     def __init__(self, function: ir.Function):
         super().__init__(function)
         self.arguments, self.raised = self.alloca(PTR, 4), self.alloca(I64)
-        self.put(self.index(0), self.grows, 8)
+        self.put(0, self.grows, 8)
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("==", self.known("count", I64), self.index(0)))
+        self.unless(self.icmp_signed("==", self.known("count", I64), 0))
         self.conditions()
         self.describe()
         wanted = self.gradients_wanted()
@@ -69,14 +68,14 @@ class Attend(Reader):
         object that it has to be.
         """
         first = self.known("first")
-        with self.loop(self.index(0), self.known("conditions", I64)) as each:
-            condition = self.at(first, self.mul(each.index, self.index(8 * len(CONDITION))))
+        with self.loop(0, self.known("conditions", I64)) as each:
+            condition = self.at(first, each.index, 8 * len(CONDITION))
             thing, name, expected = (self.word(condition, number, PTR) for number in range(len(CONDITION)))
-            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), self.index(0))) as (calls, reads):
+            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), 0)) as (calls, reads):
                 with calls:
-                    called, when_called = self.python("PyObject_CallNoArgs", PTR, thing), self.block
+                    called, when_called = self.external("PyObject_CallNoArgs", PTR, thing), self.block
                 with reads:
-                    read, when_read = self.python("PyObject_GetAttr", PTR, thing, name), self.block
+                    read, when_read = self.external("PyObject_GetAttr", PTR, thing, name), self.block
             found = self.phi(PTR)
             found.add_incoming(called, when_called)
             found.add_incoming(read, when_read)
@@ -85,22 +84,33 @@ class Attend(Reader):
     def _found(self):
         """The entry with this key: the search begins after the latest, because models repeat their calls in order."""
         count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
-        size = 8 * (KEY + len(ENTRY))
-        found = self.append_basic_block("found")
-        with self.loop(self.index(0), count) as each:
-            number = self.urem(self.add(self.add(latest, each.index), self.index(1)), count)
-            entry = self.inttoptr(self.add(entries, self.mul(number, self.index(size))), PTR)
-            after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self.compared(entry), self.index(0, I32)), found, after)
-            self.position_at_end(after)
-        self.branch(self.missed)
-        self.position_at_end(found)
+
+        def place(number):
+            number = self.urem(self.add(self.add(latest, number), 1), count)
+            return number, self.inttoptr(self.add(entries, self.mul(number, 8 * (KEY + len(ENTRY)))), PTR)
+
+        number, entry = self.search(count, place, self.has_key)
         self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
         return self.at(entry, 8 * KEY)
 
+    def search(self, count, place: Callable, fits: Callable):
+        """(number, entry) of the first of so many entries that fits, as `place` gives them; missed if none does."""
+        found = self.append_basic_block("found")
+        with self.loop(0, count) as each:
+            number, entry = place(each.index)
+            after = self.append_basic_block("after")
+            self.cbranch(fits(entry), found, after)
+            self.position_at_end(after)
+        self.branch(self.missed)
+        self.position_at_end(found)
+        return number, entry
+
+    def has_key(self, entry):
+        return self.icmp_signed("==", self.compared(entry), 0)
+
     def compared(self, entry):
         """0 if the entry has this key."""
-        return self.external("memcmp", I32, entry, self.key, self.index(8 * self.key_size))
+        return self.external("memcmp", I32, entry, self.key, 8 * self.key_size)
 
     def part(self, entry, name: str, type=I64):
         return self.word(entry, ENTRY.index(name), type)
@@ -108,33 +118,33 @@ class Attend(Reader):
     def gradients_wanted(self):
         """Whether a tensor requires them, and torch records."""
         found = self.alloca(I64)
-        self.put(self.index(0), found, 8)
+        self.put(0, found, 8)
         for number in range(3):
             self._ask(self.given(number), found)
         with self.when(self.is_tensor(self.score)):
             self._ask(self.score, found)
         with self.when(self._marked(found)):
-            enabled = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
+            enabled = self.dropped(self.external("PyObject_CallNoArgs", PTR, self.known("grad_enabled")))
             with self.when(self.same(enabled, self.known("false"))):
-                self.put(self.index(0), found, 8)
+                self.put(0, found, 8)
         return self._marked(found)
 
     def _ask(self, tensor, found) -> None:
-        wanted = self.dropped(self.python("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
+        wanted = self.dropped(self.external("PyObject_GetAttr", PTR, tensor, self.known("requires_grad")))
         with self.when(self.not_(self.same(wanted, self.known("false")))):
-            self.put(self.index(1), found, 8)
+            self.put(1, found, 8)
 
     def _marked(self, place):
-        return self.icmp_signed("!=", self.get(place, I64, 8), self.index(0))
+        return self.icmp_signed("!=", self.get(place, I64, 8), 0)
 
     def _differentiate(self, entry) -> None:
         """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
         differentiate = self.part(entry, "differentiate", PTR)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), self.index(0)))
-        self.python("Py_IncRef", ir.VoidType(), differentiate)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), 0))
+        self.external("Py_IncRef", ir.VoidType(), differentiate)
         nothing = ir.Constant(PTR, None)
-        out = self.python("PyObject_Vectorcall", PTR, differentiate, self.args[1], self.index(3), nothing)
-        self.python("Py_DecRef", ir.VoidType(), differentiate)
+        out = self.external("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
+        self.external("Py_DecRef", ir.VoidType(), differentiate)
         self.ret(out)
 
     def _run(self, entry) -> None:
@@ -143,9 +153,9 @@ class Attend(Reader):
         self._unchanged(entry, [out])
         addresses = [*(self.word(self.data, number) for number in range(3)), self.address_of(out, [out])]
         launch = self.part(entry, "launch", PTR)
-        with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), self.index(0))):
+        with self.when(self.icmp_unsigned("!=", self.ptrtoint(launch, I64), 0)):
             self._launch(launch, addresses, out)
-        self.compute(entry, (*addresses, self.part(entry, "sums"), self.index(0)), [out])
+        self.compute(entry, (*addresses, self.part(entry, "sums"), 0), [out])
         self.ret(out)
 
     def made(self, shape, drop: list, dtype=None):
@@ -160,15 +170,15 @@ class Attend(Reader):
 
     def called(self, shape, count: int, names, drop: list):
         """A new tensor for the arguments; the shape among them is held meanwhile."""
-        self.python("Py_IncRef", ir.VoidType(), shape)
-        found = self.python("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, self.index(count), names)
-        self.python("Py_DecRef", ir.VoidType(), shape)
+        self.external("Py_IncRef", ir.VoidType(), shape)
+        found = self.external("PyObject_Vectorcall", PTR, self.known("empty"), self.arguments, count, names)
+        self.external("Py_DecRef", ir.VoidType(), shape)
         self._failed(found, drop)
         return found
 
     def drop(self, objects: list) -> None:
         for each in objects:
-            self.python("Py_DecRef", ir.VoidType(), each)
+            self.external("Py_DecRef", ir.VoidType(), each)
 
     def dropping(self, condition, objects: list) -> None:
         """The call is missed if the condition is true, and the objects are released."""
@@ -183,14 +193,12 @@ class Attend(Reader):
 
     def _unchanged(self, entry, drop: list) -> None:
         """Making an object may run the garbage collector, and so anything, that enters another call in this place."""
-        self.dropping(
-            self.icmp_signed("!=", self.compared(self.at(entry, -8 * self.key_size)), self.index(0, I32)), drop
-        )
+        self.dropping(self.icmp_signed("!=", self.compared(self.at(entry, -8 * self.key_size)), 0), drop)
 
     def compute(self, entry, addresses: tuple, drop: list) -> None:
         """Runs the kernel. addresses: of q, k, v, out, sums and lost."""
         job = self.part(entry, "job", PTR)
-        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), self.index(0))) as (alone, together):
+        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), 0)) as (alone, together):
             with alone:
                 self._fill(entry, addresses)
                 self.run_alone(entry)
@@ -209,8 +217,8 @@ class Attend(Reader):
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
             self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
         table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
-        with self.when(self.icmp_signed("!=", table, self.index(0))):
-            self.put(self.word(self.data, 3), self.at(block, self.mul(table, self.index(8))), 8)
+        with self.when(self.icmp_signed("!=", table, 0)):
+            self.put(self.word(self.data, 3), self.at(block, table, 8), 8)
         with self.when(self._marked(self.grows)):
             self._fill_growth(entry, block, table)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
@@ -224,8 +232,8 @@ class Attend(Reader):
         size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
         for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
             self.put(self.mul(stride, size), self.at(block, 8 * FIXED.index(name)), 8)
-        with self.when(self.icmp_signed("!=", table, self.index(0))):
-            axes = self.at(block, self.mul(self.add(table, self.index(1)), self.index(8)))
+        with self.when(self.icmp_signed("!=", table, 0)):
+            axes = self.at(block, self.add(table, 1), 8)
             self.put(keys, self.at(axes, 8 * 2 * 3), 8)
             for axis, stride in enumerate(strides[4:]):
                 self.put(self.mul(stride, of_score), self.at(axes, 8 * (2 * axis + 1)), 8)
@@ -238,39 +246,38 @@ class Attend(Reader):
     def claim(self, entry, drop: list) -> None:
         """What the entry points to is one call's: another thread that makes the same call meanwhile is missed."""
         busy = self.at(entry, 8 * ENTRY.index("busy"))
-        threads = self.dropped(self.python("PyObject_CallNoArgs", PTR, self.known("get_threads")))
+        threads = self.dropped(self.external("PyObject_CallNoArgs", PTR, self.known("get_threads")))
         unlike = self.not_(self.same(threads, self.part(entry, "threads", PTR)))
-        self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), self.index(0))), drop)
-        self.put(self.index(1), busy, 8)
-        self.put(self.index(0), self.raised, 8)
+        self.dropping(self.or_(unlike, self.icmp_unsigned("!=", self.get(busy, I64, 8), 0)), drop)
+        self.put(1, busy, 8)
+        self.put(0, self.raised, 8)
 
     def run_together(self, entry, job, counter) -> None:
         """Runs the kernel on several threads, without Python's lock; signals are handled between slices of time."""
-        nothing = self.index(0)
         self.put(self.part(entry, "workers"), self.at(job, HELPERS), 8)
-        self.put(self.index(1), self.at(job, LEFT), 8)
+        self.put(1, self.at(job, LEFT), 8)
         for place in (ENTERED, PENDING):
-            self.put(nothing, self.at(job, place), 8)
+            self.put(0, self.at(job, place), 8)
         share = Callee(self.part(entry, "share", PTR), RUN)
         first, bell = self.part(entry, "first", PTR), self.part(entry, "bell")
 
         def slice_of_time():
-            state = self.python("PyEval_SaveThread", PTR)
+            state = self.external("PyEval_SaveThread", PTR)
             self.call(share, [job, first, bell])
-            self.python("PyEval_RestoreThread", ir.VoidType(), state)
-            return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), nothing)
+            self.external("PyEval_RestoreThread", ir.VoidType(), state)
+            return self.icmp_signed("!=", self.get(self.at(job, LEFT), I64, 8), 0)
 
         with self.repeat(lambda go: go, [slice_of_time()]) as again:
-            raised = self.icmp_signed("!=", self.python("PyErr_CheckSignals", I32), self.index(0, I32))
+            raised = self.icmp_signed("!=", self.external("PyErr_CheckSignals", I32), 0)
             with self.when(raised):  # no thread starts a further task, and all are awaited: they write to the output
-                self.put(self.index(1), self.raised, 8)
-                self.put(self.index(PAST), counter, 8)
+                self.put(1, self.raised, 8)
+                self.put(PAST, counter, 8)
             again.carry(slice_of_time())
 
     def release(self, entry, drop: list) -> None:
         """The entry is free again; if a signal handler raised, the call does."""
-        self.put(self.index(0), self.at(entry, 8 * ENTRY.index("busy")), 8)
-        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), self.index(0))):
+        self.put(0, self.at(entry, 8 * ENTRY.index("busy")), 8)
+        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
 
@@ -278,22 +285,74 @@ class Attend(Reader):
         """`launch(addresses)`: None if it ran the kernel; anything else: the call is missed."""
         for place, address in enumerate(addresses):
             self.put(address, self.at(self.arguments, 8 * place), 8)
-        size = self.index(8 * len(addresses))
-        packed = self.python("PyBytes_FromStringAndSize", PTR, self.arguments, size)
+        size = 8 * len(addresses)
+        packed = self.external("PyBytes_FromStringAndSize", PTR, self.arguments, size)
         self._failed(packed, [out])
-        self.python("Py_IncRef", ir.VoidType(), launch)
-        answer = self.python("PyObject_CallOneArg", PTR, launch, packed)
-        self.python("Py_DecRef", ir.VoidType(), launch)
-        self.python("Py_DecRef", ir.VoidType(), packed)
+        self.external("Py_IncRef", ir.VoidType(), launch)
+        answer = self.external("PyObject_CallOneArg", PTR, launch, packed)
+        self.external("Py_DecRef", ir.VoidType(), launch)
+        self.external("Py_DecRef", ir.VoidType(), packed)
         self._failed(answer, [out])
-        self.python("Py_DecRef", ir.VoidType(), answer)
+        self.external("Py_DecRef", ir.VoidType(), answer)
         with self.when(self.same(answer, self.known("none"))):
             self.ret(out)
-        self.python("Py_DecRef", ir.VoidType(), out)
+        self.external("Py_DecRef", ir.VoidType(), out)
         self.branch(self.missed)
 
     def _failed(self, found, drop: list) -> None:
         """If a function raised, the call raises the same."""
-        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), self.index(0))):
+        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
+
+
+# ---- NumPy's arrays, read as C extensions read them: their structure is public ---------------------------------------
+
+DATA, NUMBER_OF_AXES, SHAPE, STRIDES, DTYPE = 16, 24, 32, 40, 56  # in a PyArrayObject
+BYTE_ORDER, NUMBER = 26, 28  # in a PyArray_Descr: a character, and the number of the dtype
+
+
+class Arrays(Reader):
+    """Arrays in the place of tensors. In layouts, strides are in bytes."""
+
+    def layout(self, array, into):
+        """The address of the first element; writes the layout."""
+        self.unless(self.not_(self.is_tensor(array)))
+        axes = self.zext(self.get(self.at(array, NUMBER_OF_AXES), I32, 4), I64)
+        self.unless(self.icmp_unsigned(">", axes, AXES))
+        dtype = self._dtype(array)
+        order = self.zext(self.get(self.at(dtype, BYTE_ORDER), ir.IntType(8), 1), I64)
+        number = self.zext(self.get(self.at(dtype, NUMBER), I32, 4), I64)
+        kind = self.or_(self.shl(number, 40), self.shl(order, 32))
+        self.put(self.or_(kind, axes), into, 8)
+        shape, strides = (self.get(self.at(array, place), PTR, 8) for place in (SHAPE, STRIDES))
+        with self.loop(0, axes) as each:
+            place = self.at(into, self.add(each.index, 1), 8)
+            self.put(self.word(shape, each.index), place, 8)
+            self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
+        return self.get(self.at(array, DATA), I64, 8)
+
+    def _dtype(self, array):
+        return self.get(self.at(array, DTYPE), PTR, 8)
+
+
+class DescribeArrays(Arrays, Describe):
+    """`describe_arrays`."""
+
+
+class AttendArrays(Arrays, Attend):
+    """`attend_arrays`."""
+
+    def gradients_wanted(self):
+        return ir.Constant(ir.IntType(1), 0)
+
+    def made(self, shape, drop: list, dtype=None):
+        """A new array of a shape, in the dtype of q; if that raises, the call does."""
+        assert dtype is None
+        self.put(shape, self.arguments, 8)
+        self.put(self._dtype(self.given(self.first)), self.at(self.arguments, 8), 8)
+        return self.called(shape, 2, ir.Constant(PTR, None), drop)
+
+    def address_of(self, array, drop: list):
+        """The address of a new array's first element."""
+        return self.get(self.at(array, DATA), I64, 8)

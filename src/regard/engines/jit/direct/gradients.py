@@ -11,7 +11,8 @@ from llvmlite import ir
 from ..code.ir import I32, I64, PTR
 from ..kernels.backward_specification import ARRAYS, PHASES
 from ..kernels.backward_specification import FIXED as SLOTS
-from .forward import PAST, Attend
+from ..pool import PAST
+from .forward import Attend
 from .tensors import ENTRY, KEY, LAYOUT, OTHERS, TENSORS
 
 BACK_KEY = 1 + TENSORS * LAYOUT  # words: the kind, and the layouts of the tensors
@@ -25,17 +26,17 @@ class Keep(Attend):
     first = 1
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(4)))
+        self.unless(self.icmp_signed("!=", self.args[2], 4))
         self.clear(self.key, KEY)
         for number in range(3):
             layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
             self.put(self.layout(self.given(1 + number), layout), self.at(self.data, 8 * number), 8)
         entry = self._of_kind()
-        self.unless(self.icmp_unsigned("!=", self.ptrtoint(self.part(entry, "launch", PTR), I64), self.index(0)))
+        self.unless(self.icmp_unsigned("!=", self.ptrtoint(self.part(entry, "launch", PTR), I64), 0))
         # The rest of the key is that of the entry, so that `compared` compares all of it.
-        self.external("memcpy", PTR, self.key, self.at(entry, -8 * KEY), self.index(8 * (OTHERS + 1)))
-        self.unless(self.icmp_signed("!=", self.compared(self.at(entry, -8 * KEY)), self.index(0, I32)))
-        narrow = self.icmp_unsigned("!=", self.part(entry, "narrow"), self.index(0))
+        self.external("memcpy", PTR, self.key, self.at(entry, -8 * KEY), 8 * (OTHERS + 1))
+        self.unless(self.icmp_signed("!=", self.compared(self.at(entry, -8 * KEY)), 0))
+        narrow = self.icmp_unsigned("!=", self.part(entry, "narrow"), 0)
         shape, nothing = self.part(entry, "shape", PTR), ir.Constant(PTR, None)
         out = self.made(shape, [])
         sums = self.made(self.part(entry, "sums_shape", PTR), [out], self.part(entry, "real", PTR))
@@ -50,35 +51,31 @@ class Keep(Attend):
         self._unchanged(entry, drop)
         addresses = [*(self.word(self.data, number) for number in range(3))]
         addresses += [self.address_of(out, drop), self.address_of(sums, drop)]
-        self.put(self.index(0), self.extent, 8)
+        self.put(0, self.extent, 8)
         with self.when(narrow):
             self.put(self.address_of(lost, drop), self.extent, 8)
         self.compute(entry, (*addresses, self.get(self.extent, I64, 8)), drop)
-        size = self.select(narrow, self.index(3), self.index(2))
-        answer = self.python("PyTuple_New", PTR, size)
+        size = self.select(narrow, 3, 2)
+        answer = self.external("PyTuple_New", PTR, size)
         self._failed(answer, drop)
         for place, each in enumerate((out, sums)):
-            self.python("PyTuple_SetItem", I32, answer, self.index(place), each)
+            self.external("PyTuple_SetItem", I32, answer, place, each)
         with self.when(narrow):
-            self.python("PyTuple_SetItem", I32, answer, self.index(2), lost)
+            self.external("PyTuple_SetItem", I32, answer, 2, lost)
         self.ret(answer)
         self.finish()
 
     def _of_kind(self):
         """The entry of this kind: likely the latest, because `attend` has found it just now."""
         count, latest, entries = (self.known(name, I64) for name in ("count", "latest", "entries"))
-        size, found = 8 * (KEY + len(ENTRY)), self.append_basic_block("found")
         kind = self.ptrtoint(self.given(0), I64)
-        with self.loop(self.index(0), count) as each:
-            number = self.urem(self.add(latest, each.index), count)
-            offset = self.add(self.mul(number, self.index(size)), self.index(8 * KEY))
-            entry = self.inttoptr(self.add(entries, offset), PTR)
-            after = self.append_basic_block("after")
-            self.cbranch(self.icmp_unsigned("==", self.part(entry, "kind"), kind), found, after)
-            self.position_at_end(after)
-        self.branch(self.missed)
-        self.position_at_end(found)
-        return entry
+
+        def place(number):
+            number = self.urem(self.add(latest, number), count)
+            offset = self.add(self.mul(number, 8 * (KEY + len(ENTRY))), 8 * KEY)
+            return number, self.inttoptr(self.add(entries, offset), PTR)
+
+        return self.search(count, place, lambda entry: self.icmp_unsigned("==", self.part(entry, "kind"), kind))[1]
 
 
 class PullBack(Attend):
@@ -88,12 +85,12 @@ class PullBack(Attend):
 
     def __init__(self, function: ir.Function):
         super().__init__(function)
-        self.put(self.index(0), self.raised, 8)
+        self.put(0, self.raised, 8)
         self.key, self.data = self.alloca(I64, BACK_KEY), self.alloca(I64, TENSORS)
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(1 + TENSORS)))
-        self.unless(self.icmp_signed("==", self.known("back_count", I64), self.index(0)))
+        self.unless(self.icmp_signed("!=", self.args[2], 1 + TENSORS))
+        self.unless(self.icmp_signed("==", self.known("back_count", I64), 0))
         self.conditions()
         self.clear(self.key, BACK_KEY)
         self.put(self.ptrtoint(self.given(0), I64), self.key, 8)
@@ -107,12 +104,12 @@ class PullBack(Attend):
         self._unchanged(entry, gradients)
         q, k, v, out, sums, lost, dout = (self.word(self.data, number) for number in range(TENSORS))
         step = self.part(entry, "step")
-        lost = self.select(self.icmp_unsigned("!=", self.part(entry, "narrow"), self.index(0)), lost, self.index(0))
+        lost = self.select(self.icmp_unsigned("!=", self.part(entry, "narrow"), 0), lost, 0)
         new = [self.address_of(each, gradients) for each in gradients]
         given = dict(zip(ARRAYS, (q, k, v, out, dout, *new), strict=True))
         given |= {"top": self.add(sums, step), "total": self.add(sums, self.add(step, step)), "lost": lost}
         job = self.part(entry, "job", PTR)
-        shared = self.icmp_unsigned("!=", self.ptrtoint(job, I64), self.index(0))
+        shared = self.icmp_unsigned("!=", self.ptrtoint(job, I64), 0)
         with self.when(shared):
             self.claim(entry, gradients)
         self._fill_back(entry, given)
@@ -125,10 +122,10 @@ class PullBack(Attend):
                     self.run_alone(entry)
         with self.when(shared):
             self.release(entry, gradients)
-        answer = self.python("PyTuple_New", PTR, self.index(3))
+        answer = self.external("PyTuple_New", PTR, 3)
         self._failed(answer, gradients)
         for place, each in enumerate(gradients):
-            self.python("PyTuple_SetItem", I32, answer, self.index(place), each)
+            self.external("PyTuple_SetItem", I32, answer, place, each)
         self.ret(answer)
         self.finish()
 
@@ -136,16 +133,12 @@ class PullBack(Attend):
         return self.word(entry, BACK.index(name), type)
 
     def _known_layout(self):
-        count, entries = self.known("back_count", I64), self.known("backs", I64)
-        size, found = 8 * (BACK_KEY + len(BACK)), self.append_basic_block("found")
-        with self.loop(self.index(0), count) as each:
-            entry = self.inttoptr(self.add(entries, self.mul(each.index, self.index(size))), PTR)
-            after = self.append_basic_block("after")
-            self.cbranch(self.icmp_signed("==", self.compared(entry), self.index(0, I32)), found, after)
-            self.position_at_end(after)
-        self.branch(self.missed)
-        self.position_at_end(found)
-        return self.at(entry, 8 * BACK_KEY)
+        count, entries, size = self.known("back_count", I64), self.known("backs", I64), 8 * (BACK_KEY + len(BACK))
+
+        def place(number):
+            return number, self.inttoptr(self.add(entries, self.mul(number, size)), PTR)
+
+        return self.at(self.search(count, place, self.has_key)[1], 8 * BACK_KEY)
 
     def _fill_back(self, entry, given: dict) -> None:
         """The arrays of the call in its argument block, and its working memory, which is zero at first."""
@@ -161,7 +154,7 @@ class PullBack(Attend):
         counter = self.at(self.part(entry, "counters", PTR), 8 * number)
         self.put(self.ptrtoint(counter, I64), self.at(block, 8 * SLOTS.index("next")), 8)
         self.put(self.back(entry, f"{phase}_tasks"), self.at(block, 8 * SLOTS.index("tasks")), 8)
-        self.put(self.index(number), self.at(block, 8 * SLOTS.index("phase")), 8)
-        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), self.index(0))):
-            self.put(self.index(PAST), counter, 8)
+        self.put(number, self.at(block, 8 * SLOTS.index("phase")), 8)
+        with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), 0)):
+            self.put(PAST, counter, 8)
         return counter

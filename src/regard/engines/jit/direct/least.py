@@ -22,33 +22,33 @@ class Least(Reader):
     """`least`."""
 
     def write(self) -> None:
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(1)))
+        self.unless(self.icmp_signed("!=", self.args[2], 1))
         layout = self.alloca(I64, LAYOUT)
         self.clear(layout, LAYOUT)
         data = self.inttoptr(self.layout(self.given(0), layout), PTR)
-        kind, count = self.word(layout, 0), self.index(1)
+        kind, count = self.word(layout, 0), 1
         for axis in range(AXES):
-            exists = self.icmp_unsigned(">", self.and_(kind, self.index(2**32 - 1)), self.index(axis))
-            size = self.select(exists, self.word(layout, 1 + axis), self.index(1))
+            exists = self.icmp_unsigned(">", self.and_(kind, 2**32 - 1), axis)
+            size = self.select(exists, self.word(layout, 1 + axis), 1)
             count = self.mul(count, size)
         self.unless(self.icmp_signed("!=", count, self.get(self.extent, I64, 8)))
-        self.unless(self.icmp_unsigned(">", self.sub(count, self.index(LANES)), self.index(MOST - LANES)))
+        self.unless(self.icmp_unsigned(">", self.sub(count, LANES), MOST - LANES))
         for row in FLOATS.values():
             dtype = row.kind | row.bits << 8 | 1 << 16
-            with self.when(self.icmp_unsigned("==", self.lshr(kind, self.index(32)), self.index(dtype))):
-                self.ret(self.python("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
+            with self.when(self.icmp_unsigned("==", self.lshr(kind, 32), dtype)):
+                self.ret(self.external("PyFloat_FromDouble", PTR, self._least(row.name, data, count)))
         self.branch(self.missed)
         self.finish()
 
     def _least(self, name: str, data, count):
         """Of at least LANES contiguous numbers; the last ones may be read twice."""
         form = Format(name, host())
-        end = self.sub(count, self.index(LANES))
+        end = self.sub(count, LANES)
 
         def numbers(first):
-            return form.load(self, self.at(data, self.mul(first, self.index(form.itemsize))), LANES)
+            return form.load(self, self.at(data, first, form.itemsize), LANES)
 
-        with self.loop(self.index(0), end, LANES, carry=[numbers(end)]) as each:
+        with self.loop(0, end, LANES, carry=[numbers(end)]) as each:
             each.carry(self._less(numbers(each.index), each.carried[0]))
         (found,) = each.result
         least = self.number(math.inf, form.real)

@@ -1,4 +1,18 @@
-"""What direct calls know of the two libraries whose arrays they read: torch and NumPy."""
+"""Direct calls of the two libraries, torch and NumPy: their functions, a module of machine code for each, and what
+these know of the library whose arrays they read.
+
+    attend(q, k, v, rule and numbers …)               the output, or None: no call like this one is in the table
+    describe(q, k, v, rule and numbers …)             the key of such a call as bytes, or None: it goes through Python
+    layout(tensors …)                                 addresses and layouts of seven tensors as bytes, or None likewise
+    keep(kind, q, k, v)                               the output and what the backward pass needs, or None
+    pull_back(kind, q, k, v, out, sums, lost, dout)   the gradients of q, k and v, or None
+    least(tensor)                                     the least number of a small tensor of floats, or None
+
+    attend_arrays, describe_arrays                    the same of NumPy's arrays
+
+They are functions of Python's C interface (METH_FASTCALL), and hold its lock. Their `self` is the address of the table
+(table.py), an integer.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +21,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 
 from ....common import thread_count
 from ....common.call_hooks import watchers
 from ....common.dtypes import FLOATS
+from .. import threads
 from ..code import target
-from ..run import threads
-from . import code
+from ..code.ir import I64, PTR
+from .forward import Attend, AttendArrays, Describe, DescribeArrays, Layout
+from .gradients import Keep, PullBack
+from .least import Least
 from .tensors import Reader
 
 # Nothing else looks at calls, and nothing limits them: an object, an attribute of it or None, and the value that this,
@@ -25,10 +43,32 @@ CONDITIONS = (
 )
 
 
+OF_TENSORS = {
+    "attend": Attend,
+    "describe": Describe,
+    "layout": Layout,
+    "keep": Keep,
+    "pull_back": PullBack,
+    "least": Least,
+}
+OF_ARRAYS = {
+    "attend_arrays": AttendArrays,
+    "describe_arrays": DescribeArrays,
+}
+
+
+def write(functions: dict[str, type[Reader]]) -> ir.Module:
+    """The module with these functions."""
+    module = ir.Module("regard")
+    for name, writer in functions.items():
+        writer(ir.Function(module, ir.FunctionType(PTR, [PTR, PTR, I64]), name)).write()
+    return module
+
+
 class Library(NamedTuple):
-    """functions: of code.py; describe: the one that gives keys. objects: words of the table. conditions: of a direct
-    call. read: the address of the function that reads a tensor. strides_in_bytes: rather than in elements. dtype: by
-    name.
+    """functions: their writers by name; describe: the one that gives keys. objects: words of the table. conditions: of
+    a direct call. read: the address of the function that reads a tensor. strides_in_bytes: rather than in elements.
+    dtype: by name.
     """
 
     functions: dict[str, type[Reader]]
@@ -68,7 +108,7 @@ def of_torch(torch) -> Library | None:
         "int16": torch.int16,
         "get_threads": threads.count,
     }
-    return Library(code.OF_TENSORS, "describe", objects, conditions, read, False, lambda name: FLOATS[name].torch)
+    return Library(OF_TENSORS, "describe", objects, conditions, read, False, lambda name: FLOATS[name].torch)
 
 
 def of_numpy() -> Library:
@@ -79,7 +119,7 @@ def of_numpy() -> Library:
         "empty": np.empty,
         "get_threads": threads.count,
     }
-    return Library(code.OF_ARRAYS, "describe_arrays", objects, CONDITIONS, 0, True, np.dtype)
+    return Library(OF_ARRAYS, "describe_arrays", objects, CONDITIONS, 0, True, np.dtype)
 
 
 def _reader(exchange) -> int:

@@ -14,16 +14,14 @@ import numpy as np
 
 from ....common.arrays import address
 from ....common.caching import lock
-from .. import engine, gradients
+from .. import engine, gradients, threads
 from ..code import build, target
 from ..code.arguments import FIXED
 from ..kernels.backward_specification import PHASES
-from ..run import threads
-from ..run.launch import Arena
-from ..run.threads import crew
-from . import code
+from ..launch import Arena
+from ..threads import crew
 from .gradients import BACK, BACK_KEY
-from .library import Library
+from .library import Library, write
 from .tensors import ENTRY, KEY, PYTHON, SCORE, TABLE
 
 CALLS = 128  # in the table, of each pass: two for each kind (fast_path); another one takes the place of the oldest
@@ -72,8 +70,9 @@ class Table:
         self.words = np.array([words.get(name, 0) for name in TABLE], np.int64)
         build.python_functions(PYTHON)
         names = list(library.functions)
-        write = functools.partial(code.write, library.functions)
-        self.machine_code = build.compiled(f"direct calls: {names}", target.host(), write, names[0])
+        self.machine_code = build.compiled(
+            f"direct calls: {names}", target.host(), lambda: write(library.functions), names[0]
+        )
         self.methods: list[_Method] = []
         self.functions = {name: self._function(name) for name in names}
         self.describe = self.functions[library.describe]

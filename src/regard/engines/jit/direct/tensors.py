@@ -9,7 +9,7 @@ import functools
 
 from llvmlite import ir
 
-from ..code.ir import F64, I32, I64, PTR, Code
+from ..code.ir import F64, I32, I64, PTR, Callee, Code
 
 # Functions of Python's C interface that the code calls.
 PYTHON = (
@@ -76,15 +76,11 @@ class Reader(Code):
         self.key, self.tensor = self.alloca(I64, KEY), self.alloca(I64, TENSOR // 8)
         self.data, self.extent = self.alloca(I64, READ), self.alloca(I64)
         self.growth, self.grows = self.alloca(I64, len(GROWTH)), self.alloca(I64)
-        self.table = self.python("PyLong_AsVoidPtr", PTR, self.args[0])
-
-    def python(self, name: str, gives, *args):
-        """A call of Python's C interface."""
-        return self.external(name, gives, *args)
+        self.table = self.external("PyLong_AsVoidPtr", PTR, self.args[0])
 
     def word(self, pointer, number, type=I64):
         """A word of a block of memory."""
-        offset = 8 * number if isinstance(number, int) else self.mul(number, self.index(8))
+        offset = 8 * number if isinstance(number, int) else self.mul(number, 8)
         return self.get(self.at(pointer, offset), type, 8)
 
     def known(self, name: str, type=PTR):
@@ -106,20 +102,20 @@ class Reader(Code):
 
     def dropped(self, value):
         """An object that is only compared: its reference is released. Without an object the call is missed."""
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), self.index(0)))
-        self.python("Py_DecRef", ir.VoidType(), value)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), 0))
+        self.external("Py_DecRef", ir.VoidType(), value)
         return value
 
     def describe(self) -> None:
         """Writes the key, and the addresses of the data of q, k, v and a score that is a tensor."""
-        self.unless(self.icmp_signed("!=", self.args[2], self.index(GIVEN)))
+        self.unless(self.icmp_signed("!=", self.args[2], GIVEN))
         self.clear(self.key, KEY)
         for number in range(OTHERS):
             self._argument(number)
         for number in range(3):
             self._read(number, self.given(number))
         with self.when(self.is_tensor(self.score)):
-            self.put(self.index(IS_TENSOR), self.at(self.key, 8 * SCORE), 8)
+            self.put(IS_TENSOR, self.at(self.key, 8 * SCORE), 8)
             self._read(3, self.score)
 
     @property
@@ -142,14 +138,14 @@ class Reader(Code):
         one_row = functools.reduce(self.and_, row, self.same_word(self.at(self.key, 8 * SCORE), IS_TENSOR))
         fits = [self.same_word(each("axes"), 4) for each in (q, k, v)]
         fits.append(self.icmp_signed("==", self.word(self.key, 0), self.ptrtoint(self.known("none"), I64)))
-        fits.append(self.icmp_signed("<=", self.get(q("shape", 2), I64, 8), self.index(FEW)))
+        fits.append(self.icmp_signed("<=", self.get(q("shape", 2), I64, 8), FEW))
         fits.append(self.icmp_signed("==", self.get(v("shape", 2), I64, 8), keys))
-        fits.append(self.icmp_signed(">", keys, self.index(1)))  # a score of one key is one number for all keys
-        self.put(self.index(0), self.grows, 8)
+        fits.append(self.icmp_signed(">", keys, 1))  # a score of one key is one number for all keys
+        self.put(0, self.grows, 8)
         with self.when(functools.reduce(self.and_, fits, self.or_(alone, one_row))):
-            self.put(self.index(1), self.grows, 8)
+            self.put(1, self.grows, 8)
             self.put(keys, self.growth, 8)
-            rounded = self.mul(self.sdiv(self.add(keys, self.index(STEP - 1)), self.index(STEP)), self.index(STEP))
+            rounded = self.mul(self.sdiv(self.add(keys, STEP - 1), STEP), STEP)
             for place in (k("shape", 2), v("shape", 2)):
                 self.put(rounded, place, 8)
             with self.when(one_row):
@@ -157,7 +153,7 @@ class Reader(Code):
             strides = [each("strides", axis) for each in (k, v) for axis in range(2)]
             for number, place in enumerate(strides + [score("strides", axis) for axis in range(3)]):
                 self.put(self.get(place, I64, 8), self.at(self.growth, 8 * (1 + number)), 8)
-                self.put(self.index(0), place, 8)
+                self.put(0, place, 8)
 
     def _in_layout(self, number: int, name: str, axis: int = 0):
         """The place of a word in the layout of a tensor."""
@@ -166,21 +162,21 @@ class Reader(Code):
 
     def same_word(self, place, number: int):
         """Whether a word, or the number of axes in it, is this number."""
-        return self.icmp_signed("==", self.and_(self.get(place, I64, 8), self.index(2**32 - 1)), self.index(number))
+        return self.icmp_signed("==", self.and_(self.get(place, I64, 8), 2**32 - 1), number)
 
     def clear(self, words, count: int) -> None:
         for place in range(count):
-            self.put(self.index(0), self.at(words, 8 * place), 8)
+            self.put(0, self.at(words, 8 * place), 8)
 
     def _argument(self, number: int) -> None:
         value, place = self.given(3 + number), self.at(self.key, 8 * number)
         is_float = self.same(self.get(self.at(value, TYPE), PTR, 8), self.known("float"))
         with self.if_else(is_float) as (yes, no):
             with yes:
-                bits = self.bitcast(self.python("PyFloat_AsDouble", F64, value), I64)
+                bits = self.bitcast(self.external("PyFloat_AsDouble", F64, value), I64)
                 self.put(bits, place, 8)
                 which = self.at(self.key, 8 * OTHERS)
-                self.put(self.or_(self.get(which, I64, 8), self.index(1 << number)), which, 8)
+                self.put(self.or_(self.get(which, I64, 8), 1 << number), which, 8)
             with no:
                 self.put(self.ptrtoint(value, I64), place, 8)
 
@@ -189,22 +185,22 @@ class Reader(Code):
         memory as they are, and all of them: FSDP frees the storage of tensors.
         """
         self.unless(self.not_(self.is_tensor(tensor)))
-        negative = self.dropped(self.python("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
+        negative = self.dropped(self.external("PyObject_CallOneArg", PTR, self.known("is_neg"), tensor))
         self.unless(self.not_(self.same(negative, self.known("false"))))
         self.unless(self.read(tensor))
-        self.unless(self.icmp_signed("!=", self.field(DEVICE), self.index(CPU)))
+        self.unless(self.icmp_signed("!=", self.field(DEVICE), CPU))
         kind, data = self.field(KIND), self.data_of_tensor()
         self.put(kind, into, 8)
-        axes = self.and_(kind, self.index(2**32 - 1))
-        self.unless(self.icmp_unsigned(">", axes, self.index(AXES)))
+        axes = self.and_(kind, 2**32 - 1)
+        self.unless(self.icmp_unsigned(">", axes, AXES))
         shape, strides = (self.field(place, PTR) for place in (SHAPE, STRIDES))
-        self.put(self.index(1), self.extent, 8)
-        with self.loop(self.index(0), axes) as each:
+        self.put(1, self.extent, 8)
+        with self.loop(0, axes) as each:
             size, stride = self.word(shape, each.index), self.word(strides, each.index)
-            place = self.at(into, self.mul(self.add(each.index, self.index(1)), self.index(8)))
+            place = self.at(into, self.add(each.index, 1), 8)
             self.put(size, place, 8)
             self.put(stride, self.at(place, 8 * AXES), 8)
-            last = self.mul(self.sub(size, self.index(1)), stride)
+            last = self.mul(self.sub(size, 1), stride)
             self.put(self.add(self.get(self.extent, I64, 8), last), self.extent, 8)
         self._in_memory(tensor, kind, data)
         return data
@@ -224,34 +220,27 @@ class Reader(Code):
     def read(self, tensor):
         """Reads a tensor; whether that failed."""
         reader = Callee(self.known("read"), ir.FunctionType(I32, [PTR, PTR]))
-        return self.icmp_signed("!=", self.call(reader, [tensor, self.tensor]), self.index(0, I32))
+        return self.icmp_signed("!=", self.call(reader, [tensor, self.tensor]), 0)
 
     def _in_memory(self, tensor, kind, data) -> None:
         """The storage has all elements of the tensor."""
-        offset = self.python("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), self.index(0)))
-        start = self.python("PyLong_AsLongLong", I64, offset)
-        self.python("Py_DecRef", ir.VoidType(), offset)
-        storage = self.python("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), self.index(0)))
-        held = self.python("PyObject_Size", I64, storage)
-        self.python("Py_DecRef", ir.VoidType(), storage)
-        bits = self.and_(self.lshr(kind, self.index(40)), self.index(255))
+        offset = self.external("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), 0))
+        start = self.external("PyLong_AsLongLong", I64, offset)
+        self.external("Py_DecRef", ir.VoidType(), offset)
+        storage = self.external("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
+        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), 0))
+        held = self.external("PyObject_Size", I64, storage)
+        self.external("Py_DecRef", ir.VoidType(), storage)
+        bits = self.and_(self.lshr(kind, 40), 255)
         elements = self.add(start, self.get(self.extent, I64, 8))
-        self.unless(self.icmp_signed("<", held, self.mul(elements, self.lshr(bits, self.index(3)))))
-        self.unless(self.icmp_unsigned("==", data, self.index(0)))
+        self.unless(self.icmp_signed("<", held, self.mul(elements, self.lshr(bits, 3))))
+        self.unless(self.icmp_unsigned("==", data, 0))
 
     def finish(self) -> None:
         """None, without an exception."""
         self.position_at_end(self.missed)
-        self.python("PyErr_Clear", ir.VoidType())
+        self.external("PyErr_Clear", ir.VoidType())
         none = self.known("none")
-        self.python("Py_IncRef", ir.VoidType(), none)
+        self.external("Py_IncRef", ir.VoidType(), none)
         self.ret(none)
-
-
-class Callee:
-    """A function pointer with its type: LLVM pointers are opaque, but a call needs the type."""
-
-    def __init__(self, pointer, function_type: ir.FunctionType):
-        self.get_reference, self.function_type = pointer.get_reference, function_type

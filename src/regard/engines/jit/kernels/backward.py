@@ -121,32 +121,32 @@ class _Backward:
     def task(self, number) -> None:
         """One task of the current phase."""
         for at, name in enumerate(PHASES):
-            with self.code.when(self.code.icmp_signed("==", self.arg["phase"], self.code.index(at))):
+            with self.code.when(self.code.icmp_signed("==", self.arg["phase"], at)):
                 getattr(self, name)(number)
 
     # places -----------------------------------------------------------------------------------------------------------
 
     def _row(self, name: str, b, head, row):
         """The address of a row of one of the caller's arrays."""
-        code, offset = self.code, self.code.index(0)
+        code, offset = self.code, 0
         for part, number in (("_batch", b), ("_head", head), ("_row", row)):
             offset = code.add(offset, code.mul(number, self.arg[name + part]))
         return code.at(self.arg.address(name), offset)
 
     def _place(self, name: str, number, count: int):
         """The address of entry `number` in an array of `count` elements per entry."""
-        return self.code.at(self.arg.address(name), self.code.mul(number, self.code.index(count * self.size)))
+        return self.code.at(self.arg.address(name), number, count * self.size)
 
     def _of_entry(self, name: str, b):
         """The number of a batch entry in an array of int64."""
-        return self.code.get(self.code.at(self.arg.address(name), self.code.mul(b, self.code.index(8))), I64, 8)
+        return self.code.get(self.code.at(self.arg.address(name), b, 8), I64, 8)
 
     def _tile(self, b, h, tile) -> RowTile:
         """A tile of rows of a head."""
-        code, arg, W = self.code, self.arg, self.code.index(self.spec.rows)
+        code, arg, W = self.code, self.arg, self.spec.rows
         number = code.add(code.mul(code.add(code.mul(b, arg["H"]), h), arg["tiles"]), tile)
         first = code.sub(code.mul(tile, W), self._of_entry("lead", b))
-        begin = code.larger_int(code.neg(first), code.index(0))
+        begin = code.larger_int(code.neg(first), 0)
         return RowTile(b, h, number, first, (begin, code.smaller_int(code.sub(arg["Q"], first), W)))
 
     def _tile_of(self, number) -> RowTile:
@@ -165,29 +165,28 @@ class _Backward:
         parts = self.room["out"], self.room["dv"]
         for name, into in zip(("out", "dout"), parts, strict=True):
             at = self._row(name, b, h, first)
-            staging.load(name, at, exist, depth=spec.E, into=into, rows=code.index(spec.rows), padded=self.E)
+            staging.load(name, at, exist, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         if not self.form.wide:
-            with code.when(code.icmp_signed("!=", arg["lost"], code.index(0))):
-                at = code.at(arg.address("lost"), code.mul(before, code.index(spec.E * LOST)))
+            with code.when(code.icmp_signed("!=", arg["lost"], 0)):
+                at = code.at(arg.address("lost"), before, spec.E * LOST)
                 staging.add_lost(at, exist, spec.E, parts[0])
         found = self._place("softmax", number, 3 * spec.rows)
-        zero, one = code.number(0.0, self.real), code.number(1.0, self.real)
-        with code.loop(code.index(0), code.index(spec.rows)) as row:
+        with code.loop(0, spec.rows) as row:
             exists = code.and_(code.icmp_signed(">=", row.index, exist[0]), code.icmp_signed("<", row.index, exist[1]))
-            at = code.select(exists, code.add(before, row.index), code.index(0))
+            at = code.select(exists, code.add(before, row.index), 0)
             top, total, dlse = (
                 code.get(self._place(name, at, 1), self.real, self.size) for name in ("top", "total", "dlse")
             )
-            nothing = code.fcmp_ordered("==", top, code.number(float("-inf"), top))
-            empty = code.or_(code.fcmp_ordered("==", total, zero), code.not_(exists))
+            nothing = code.fcmp_ordered("==", top, float("-inf"))
+            empty = code.or_(code.fcmp_ordered("==", total, 0.0), code.not_(exists))
             rest = code.fsub(dlse, staging.dot(*parts, row.index, self.E))
             values = (
-                code.select(nothing, zero, top),
-                code.select(empty, zero, code.fdiv(one, total)),
-                code.select(exists, rest, zero),
+                code.select(nothing, 0.0, top),
+                code.select(empty, 0.0, code.fdiv(1.0, total)),
+                code.select(exists, rest, 0.0),
             )
             for step, value in enumerate(values):
-                place = code.mul(code.add(row.index, code.index(step * spec.rows)), code.index(self.size))
+                place = code.mul(code.add(row.index, step * spec.rows), self.size)
                 code.put(value, code.at(found, place), self.size)
             with code.when(exists):
                 code.put(rest, self._place("rest", at, 1), self.size)
@@ -206,16 +205,16 @@ class _Backward:
         code, arg, spec, staging = self.code, self.arg, self.spec, self.staging
         unit, pair = self._task_place(number)
         b, g = code.sdiv(pair, arg["G"]), code.srem(pair, arg["G"])
-        first = code.mul(unit, code.index(KEYS))
-        exist = code.index(0), code.smaller_int(code.sub(arg["K"], first), code.index(KEYS))
-        some = code.and_(code.add(exist[1], code.index(GRAIN - 1)), code.index(-GRAIN))  # rows of the tile in use
+        first = code.mul(unit, KEYS)
+        exist = 0, code.smaller_int(code.sub(arg["K"], first), KEYS)
+        some = code.and_(code.add(exist[1], GRAIN - 1), -GRAIN)  # rows of the tile in use
         whole = []
         for name, depth, width in (("k", spec.D, self.D), ("v", spec.E, self.E)):
             at, room = self._row(name, b, g, first), self.room[name]
             staging.load(name, at, exist, depth=depth, into=room, rows=some, padded=width, narrow=self.form.pairs)
             whole.append(staging.finite(self.room[name], some, width // self.step))
         if self.form.pairs:
-            staging.pair_up(self.room["k"], self.room["kp"], code.index(0), some, self.D)
+            staging.pair_up(self.room["k"], self.room["kp"], 0, some, self.D)
         self.finite_keys = code.and_(*whole)
         self._set_gradients(number)
         self.adds.enter(unit, pair)
@@ -252,16 +251,16 @@ class _Backward:
         code, arg, W = self.code, self.arg, self.spec.rows
         plan = code.add(code.mul(b, arg["plan_batch"]), code.mul(code.mul(g, arg["group"]), arg["plan_head"]))
         begin, end = self._tile_range(plan, unit)
-        last_key = code.smaller_int(code.add(base, code.index(KEYS)), arg["K"])
+        last_key = code.smaller_int(code.add(base, KEYS), arg["K"])
         # Tiles are counted from that of the first row, of which this is the number counted from position 0.
         origin = code.sub(self._of_entry("start", b), self._of_entry("lead", b))
-        origin = code.ashr(origin, code.index(W.bit_length() - 1))
-        tiles = code.index(BLOCK // W)
-        shift = code.index((BLOCK // W).bit_length() - 1)
+        origin = code.ashr(origin, W.bit_length() - 1)
+        tiles = BLOCK // W
+        shift = (BLOCK // W).bit_length() - 1
         earliest = code.ashr(origin, shift)
         blocks = (
             code.ashr(code.add(origin, begin), shift),
-            code.add(code.ashr(code.add(origin, code.sub(end, code.index(1))), shift), code.index(1)),
+            code.add(code.ashr(code.add(origin, code.sub(end, 1)), shift), 1),
         )
         number = None
         if self.copies:  # the number of the first block in the sums of tables
@@ -274,8 +273,8 @@ class _Backward:
             def turn(head, tile, rounds=rounds, from_=from_):
                 return code.add(code.mul(code.add(rounds, head), tiles), code.sub(tile, from_))
 
-            with code.loop(code.index(0), arg["group"]) as head, code.loop(*span) as tile:
-                now = Turn(turn(head.index, tile.index), turn(code.sub(arg["group"], code.index(1)), tile.index))
+            with code.loop(0, arg["group"]) as head, code.loop(*span) as tile:
+                now = Turn(turn(head.index, tile.index), turn(code.sub(arg["group"], 1), tile.index))
                 self.adds.reach(now.own)
                 at = code.add(plan, code.mul(head.index, arg["plan_head"]))
                 keys = visited_keys(code, arg, at, tile.index, base, last_key)
@@ -291,9 +290,9 @@ class _Backward:
     def _tile_range(self, plan, unit):
         """The first tile of queries that visits a tile of keys, and one past the last, over all heads of a group."""
         code, arg = self.code, self.arg
-        with code.loop(code.index(0), arg["group"], 1, [arg["tiles"], code.index(0)]) as head:
+        with code.loop(0, arg["group"], 1, [arg["tiles"], 0]) as head:
             at = code.add(plan, code.mul(head.index, arg["plan_head"]))
-            place = code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), code.index(16))
+            place = code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), 16)
             found = code.at(arg.address("tile_ranges"), place)
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
@@ -304,20 +303,18 @@ class _Backward:
     def visit(self, rows: RowTile, base, keys: KeySpan, turn: Turn) -> None:
         """One tile of queries with those keys of the task's tile that it visits; base: the first key of that tile."""
         code, spec, room, multiply = self.code, self.spec, self.room, self.multiply
-        W, step, pairs, zero = spec.rows, self.step, self.form.pairs, code.index(0)
+        W, step, pairs = spec.rows, self.step, self.form.pairs
         finite = self.finite_keys
         for name, depth, width in (("q", spec.D, self.D), ("dout", spec.E, self.E)):
             at, into = self._row(name, rows.b, rows.h, rows.first), room[name]
-            self.staging.load(
-                name, at, rows.exist, depth=depth, into=into, rows=code.index(W), padded=width, narrow=pairs
-            )
+            self.staging.load(name, at, rows.exist, depth=depth, into=into, rows=W, padded=width, narrow=pairs)
             if not spec.few:
                 self.staging.transpose(room[name], room[f"{name}t"], W, width // step)
             if pairs:
-                self.staging.pair_up(room[name], room[f"{name}p"], zero, code.index(W), width)
-            finite = code.and_(finite, self.staging.finite(room[name], code.index(W), width // step))
+                self.staging.pair_up(room[name], room[f"{name}p"], 0, W, width)
+            finite = code.and_(finite, self.staging.finite(room[name], W, width // step))
         first, last = code.sub(keys.first, base), code.sub(keys.last, base)
-        end = code.and_(code.add(last, code.index(GRAIN - 1)), code.index(-GRAIN))
+        end = code.and_(code.add(last, GRAIN - 1), -GRAIN)
         # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
         chain = None if pairs else CHAIN
         few = FewRows(code, multiply, spec.few, rows.exist[0], room["room"].base) if spec.few else None
@@ -325,7 +322,7 @@ class _Backward:
             if few:
                 few.dots(room[out], room[one], room[other], (first, end), depth)
                 continue
-            terms, turned = (zero, code.index(depth // step)), room[f"{other}t"]
+            terms, turned = (0, depth // step), room[f"{other}t"]
             multiply(room[out], room[one], turned, W, (first, end), terms, overwrite=True, chain=chain)
         if any(direct for _, direct in spec.tables):
             self.adds.wait_for_heads(turn.last)
@@ -375,20 +372,20 @@ class _Backward:
         # The smallest tile is one chain, so that results do not depend on the number of rows of a tile; rows that do
         # not exist add nothing to it.
         chain, by_key, by_lane = 2 * self.lanes // step, "a" if careful else "", "b" if careful else ""
-        begin = code.and_(exist[0], code.index(-chain * step))
-        end = code.and_(code.add(exist[1], code.index(UNROLL * step - 1)), code.index(-UNROLL * step))
-        queries = tuple(code.ashr(edge, code.index(step - 1)) for edge in (begin, end))
+        begin = code.and_(exist[0], -chain * step)
+        end = code.and_(code.add(exist[1], UNROLL * step - 1), -UNROLL * step)
+        queries = tuple(code.ashr(edge, step - 1) for edge in (begin, end))
         dk, dv = self.sums.current()
         multiply(dv, p, room["doutp" if pairs else "dout"], self.E, keys, queries, chain=chain, marked=by_key)
         multiply(dk, ds, room["qp" if pairs else "q"], self.D, keys, queries, chain=chain, marked=by_key)
         self.adds.wait(turn.own)
-        terms = tuple(code.ashr(end, code.index(1)) for end in keys) if pairs else keys
+        terms = tuple(code.ashr(end, 1) for end in keys) if pairs else keys
         multiply(
             work,
             room["kp" if pairs else "k"],
             room["slopesp"] if pairs else ds,
             self.spec.rows,
-            (code.index(0), code.index(self.D)),
+            (0, self.D),
             terms,
             transposed=True,
             chain=None,

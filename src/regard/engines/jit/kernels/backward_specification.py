@@ -8,7 +8,7 @@ from ..code.formats import Format
 from .backward_parts.products import GRAIN
 from .backward_parts.table_sums import SPAN
 from .parts import table_tiles
-from .parts.row_sums import stack_entries
+from .parts.tasks import stack_entries
 
 LINE = 64  # bytes of a cache line
 KEYS = 128  # in a task's tile

@@ -10,8 +10,8 @@ A task is a tile of W query rows. Its queries are transposed once, Qᵀ[depth][l
     Oᵀ[depth][lane] = α Oᵀ + Vᵀ · P   products.py    one value element, broadcast, times vectors of probabilities
 
 Keys are summed in pieces of PIECE, each starting from zero, and the pieces are merged in a binary tree over their
-positions (tree.py). In a call with few rows and many keys every piece is a separate task ("split"), and the thread that
-finishes the last piece of a tile merges them: the same tree, so decoding is bit-identical to a prefill of the full
+positions (tasks.py). In a call with few rows and many keys every piece is a separate task ("split"), and the thread
+that finishes the last piece of a tile merges them: the same tree, so decoding is bit-identical to a prefill of the full
 sequence. Blocks begin at multiples of BLOCK keys, and a row sums the keys of a piece sequentially, so its result does
 not depend on other rows, the batch, or the number of threads.
 
@@ -33,10 +33,9 @@ from .parts import few_rows
 from .parts.dropout import Dropout
 from .parts.panels import Keys, Values
 from .parts.products import add_values, add_values_carefully
-from .parts.row_sums import END, merge_all, merge_complete, stack_entries
 from .parts.rules import Rules
 from .parts.softmax import Running, merged
-from .parts.tasks import begun, each_task, going_on
+from .parts.tasks import END, begun, each_task, going_on, merge_all, merge_complete, stack_entries
 from .parts.tile import BLOCK, Memory, Specification, Tile, regions, state_bytes
 
 # Keys per piece: enough to make merging cheap, few enough to distribute pieces over threads.
@@ -92,14 +91,14 @@ class _Forward:
         b, h = code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(h, arg["plan_head"]))
         tiles_before = code.mul(group, arg["tiles"])
-        order = code.at(arg.address("order"), code.mul(code.add(tiles_before, place), code.index(4)))
+        order = code.at(arg.address("order"), code.add(tiles_before, place), 4)
         which = code.sext(code.get(order, I32, 4), I64)
-        offsets = code.at(arg.address("offsets"), code.mul(code.add(tiles_before, which), code.index(8)))
+        offsets = code.at(arg.address("offsets"), code.add(tiles_before, which), 8)
         runs = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
-        row = code.mul(which, code.index(tile.spec.rows))
-        tile.enter(b, h, row, code.smaller_int(code.sub(arg["rows"], row), code.index(tile.spec.rows)))
+        row = code.mul(which, tile.spec.rows)
+        tile.enter(b, h, row, code.smaller_int(code.sub(arg["rows"], row), tile.spec.rows))
         tile.load_queries()
-        start = code.get(code.at(arg.address("start"), code.mul(b, code.index(8))), I64, 8)
+        start = code.get(code.at(arg.address("start"), b, 8), I64, 8)
         self.rules.open(b, h, start if tile.spec.folded else code.add(start, row))
         if self.dropout is not None:
             self.dropout.open(b, self.rules.heads, self.rules.queries)
@@ -115,32 +114,32 @@ class _Forward:
     def all_pieces(self, runs) -> None:
         """All pieces of a tile that have keys to visit, merged as soon as a subtree of them is complete."""
         code, arg, tile = self.code, self.arg, self.tile
-        stack, piece = tile.memory["stack"], code.index(PIECE)
+        stack = tile.memory["stack"]
 
         def exists(run):
             return code.icmp_signed("<", run, runs[1])
 
         def entry(place):
-            return code.at(stack, code.mul(place, code.index(tile.state_bytes)))
+            return code.at(stack, place, tile.state_bytes)
 
         def merge(place) -> None:
-            self.merge(entry(place), entry(code.add(place, code.index(1))))
+            self.merge(entry(place), entry(code.add(place, 1)))
 
         with code.when(code.not_(exists(runs[0]))):
             self.run.begin()
             tile.o = stack
             tile.clear(tile.o)
             self.keep_softmax()
-        first = self.read_run(code.select(exists(runs[0]), runs[0], code.index(0)))[0]
-        carry = [runs[0], code.sdiv(first, piece), code.index(0)]
+        first = self.read_run(code.select(exists(runs[0]), runs[0], 0))[0]
+        carry = [runs[0], code.sdiv(first, PIECE), 0]
         with code.repeat(lambda run, number, levels: code.and_(exists(run), going_on(code, arg)), carry) as loop:
             run, number, levels = loop.carried
             tile.o = entry(code.intrinsic("ctpop", levels))
-            run = self.piece((run, runs[1]), code.mul(number, piece))
+            run = self.piece((run, runs[1]), code.mul(number, PIECE))
             self.keep_softmax()
-            begins = code.sdiv(self.read_run(code.select(exists(run), run, code.index(0)))[0], piece)
-            begins = code.larger_int(begins, code.add(number, code.index(1)))
-            following = code.select(exists(run), begins, code.index(END))
+            begins = code.sdiv(self.read_run(code.select(exists(run), run, 0))[0], PIECE)
+            begins = code.larger_int(begins, code.add(number, 1))
+            following = code.select(exists(run), begins, END)
             loop.carry(run, following, merge_complete(code, levels, number, following, merge))
         self.finish(stack)
 
@@ -160,7 +159,7 @@ class _Forward:
             factors.append(both)
             for row, value in enumerate((maximum, total)):
                 tile.put(value, tile.state_row(left, row), number)
-        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+        with code.loop(0, tile.spec.E) as depth:
             place, other = tile.place(left, depth.index), tile.place(right, depth.index)
             for number, (a, b) in enumerate(factors):
                 before = code.fmul(tile.get(place, number), a)
@@ -169,18 +168,18 @@ class _Forward:
     def one_piece(self, number, part, runs) -> None:
         """A piece, in the shared memory of its tile; the thread that ends the last one merges all, as a tree."""
         code, arg, tile = self.code, self.arg, self.tile
-        begin = code.mul(code.mul(number, arg["pieces"]), code.index(tile.state_bytes))
+        begin = code.mul(code.mul(number, arg["pieces"]), tile.state_bytes)
         parts = code.at(arg.address("parts"), begin)
 
         def entry(place):
-            return code.at(parts, code.mul(place, code.index(tile.state_bytes)))
+            return code.at(parts, place, tile.state_bytes)
 
         tile.o = entry(part)
-        self.piece(runs, code.mul(code.add(arg["first_piece"], part), code.index(PIECE)))
+        self.piece(runs, code.mul(code.add(arg["first_piece"], part), PIECE))
         self.keep_softmax()
-        left = code.at(arg.address("left"), code.mul(number, code.index(8)))
+        left = code.at(arg.address("left"), number, 8)
         before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")
-        with code.when(code.icmp_signed("==", before, code.index(1))):
+        with code.when(code.icmp_signed("==", before, 1)):
             merge_all(code, arg["pieces"], lambda first, second: self.merge(entry(first), entry(second)))
             self.finish(parts)
 
@@ -190,22 +189,22 @@ class _Forward:
         Returns the run that the next piece begins with.
         """
         code = self.code
-        carry = [code.index(0), code.index(1), runs[0]]
+        carry = [0, 1, runs[0]]
         with code.repeat(lambda attempt, attempts, _: code.icmp_signed("<", attempt, attempts), carry) as tried:
             attempt = tried.carried[0]
-            self.careful = code.icmp_signed("==", attempt, code.index(1))
+            self.careful = code.icmp_signed("==", attempt, 1)
             self.run.begin()
             self.tile.clear(self.tile.o)
             reached = self.runs(runs[0], runs[1], begin)
-            again = code.and_(code.not_(self.finite()), code.icmp_signed("==", attempt, code.index(0)))
-            tried.carry(code.add(attempt, code.index(1)), code.select(again, code.index(2), code.index(1)), reached)
+            again = code.and_(code.not_(self.finite()), code.icmp_signed("==", attempt, 0))
+            tried.carry(code.add(attempt, 1), code.select(again, 2, 1), reached)
         return tried.result[2]
 
     def finite(self):
         """Whether Oᵀ is finite in every lane."""
         code, tile = self.code, self.tile
         zero = code.number(0.0, tile.type)
-        with code.loop(code.index(0), code.index(tile.spec.E), 1, [zero] * tile.vectors) as depth:
+        with code.loop(0, tile.spec.E, 1, [zero] * tile.vectors) as depth:
             place = tile.place(tile.o, depth.index)
             # 0, or NaN once a value is not finite
             depth.carry(*(code.fma(tile.get(place, number), zero, check) for number, check in enumerate(depth.carried)))
@@ -221,7 +220,7 @@ class _Forward:
 
     def read_run(self, run):
         code = self.code
-        at = code.at(self.arg.address("runs"), code.mul(run, code.index(12)))
+        at = code.at(self.arg.address("runs"), run, 12)
         return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
 
     def runs(self, first_run, last_run, begin):
@@ -230,18 +229,18 @@ class _Forward:
         Returns the first run that is not finished.
         """
         code = self.code
-        end = code.add(begin, code.index(PIECE))
+        end = code.add(begin, PIECE)
 
         def exists(run):
             return code.icmp_signed("<", run, last_run)
 
         def edge(run, part: int):
-            return self.read_run(code.select(exists(run), run, code.index(0)))[part]
+            return self.read_run(code.select(exists(run), run, 0))[part]
 
         with code.repeat(
             lambda run: code.and_(exists(run), code.icmp_signed("<=", edge(run, 1), begin)), [first_run]
         ) as skipped:
-            skipped.carry(code.add(skipped.carried[0], code.index(1)))
+            skipped.carry(code.add(skipped.carried[0], 1))
         carry = [skipped.result[0], begin]
 
         def continues(run, reached):
@@ -252,13 +251,13 @@ class _Forward:
             run, reached = taken.carried
             first, last, mixed = self.read_run(run)
             first = code.larger_int(first, reached)
-            border = code.mul(code.add(code.sdiv(first, code.index(BLOCK)), code.index(1)), code.index(BLOCK))
+            border = code.mul(code.add(code.sdiv(first, BLOCK), 1), BLOCK)
             run, last, mixed = self.joined(run, last, mixed, border, last_run)
             stop = code.smaller_int(last, border)
-            self.block(first, code.sub(stop, first), code.icmp_signed("!=", mixed, code.index(0)))
+            self.block(first, code.sub(stop, first), code.icmp_signed("!=", mixed, 0))
             # The rest of the run belongs to the next block.
             used_up = code.icmp_signed("<=", last, border)
-            taken.carry(code.select(used_up, code.add(run, code.index(1)), run), stop)
+            taken.carry(code.select(used_up, code.add(run, 1), run), stop)
         return taken.result[0]
 
     def joined(self, run, last, mixed, border, last_run):
@@ -267,19 +266,19 @@ class _Forward:
 
         def joins(run, last, mixed):
             """Whether this run ends before the border and the following one begins before it."""
-            following = code.add(run, code.index(1))
+            following = code.add(run, 1)
             exists = code.icmp_signed("<", following, last_run)
             begins = self.read_run(code.select(exists, following, run))[0]
             both = code.and_(code.icmp_signed("<", last, border), code.icmp_signed("<", begins, border))
             return code.and_(exists, both)
 
         with code.repeat(joins, [run, last, mixed]) as joined:
-            following = code.add(joined.carried[0], code.index(1))
+            following = code.add(joined.carried[0], 1)
             further = self.read_run(following)
             # The result is mixed unless both parts are full and adjacent.
             touch = code.icmp_signed("==", further[0], joined.carried[1])
             both = code.or_(joined.carried[2], further[2])
-            joined.carry(following, further[1], code.select(touch, both, code.index(1)))
+            joined.carry(following, further[1], code.select(touch, both, 1))
         return joined.result
 
     def block(self, first, count, mixed) -> None:
@@ -290,7 +289,7 @@ class _Forward:
         self.values.stage(count)
         if self.dropout is not None:
             self.dropout.draw(first, count)
-        steps = code.sdiv(code.add(count, code.index(1)), code.index(2)) if tile.form.pairs else count
+        steps = code.sdiv(code.add(count, 1), 2) if tile.form.pairs else count
         with code.if_else(self.careful) as (then, otherwise):
             usual = few_rows.add_values if tile.spec.few else add_values
             for branch, mark, add in ((then, True, add_values_carefully), (otherwise, False, usual)):
@@ -314,7 +313,7 @@ class _Forward:
             return
         run.add_sinks(self.sink, arg["sink_count"])
         normalizers = run.normalizers()
-        with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
+        with code.loop(0, tile.spec.E) as depth:
             place = tile.place(output, depth.index)
             for number, normalized in enumerate(normalizers):
                 tile.put(normalized(tile.get(place, number)), place, number)
@@ -325,7 +324,7 @@ class _Forward:
     def store_sums(self, *places: tuple[str, str]) -> None:
         """Stores rows of the softmax in the caller's arrays: pairs of a row and an array."""
         code, tile, arg = self.code, self.tile, self.arg
-        offset = code.mul(self.rows_before, code.index(tile.size))
+        offset = code.mul(self.rows_before, tile.size)
         for row, name in places:
             self.run.store(row, code.at(arg.address(name), offset), tile.count)
 
@@ -335,10 +334,10 @@ class _Forward:
 
         def of(head):
             place = code.add(code.mul(head, arg["sink_count"]), index)
-            return code.get(code.at(arg.address("sinks"), code.mul(place, code.index(tile.size))), tile.real, tile.size)
+            return code.get(code.at(arg.address("sinks"), place, tile.size), tile.real, tile.size)
 
         if not tile.spec.folded:
             return code.splat(of(self.head), tile.lanes)
-        last, first = code.sub(tile.count, code.index(1)), code.mul(self.head, arg["group"])
-        lanes = [code.smaller_int(code.index(number * tile.lanes + lane), last) for lane in range(tile.lanes)]
+        last, first = code.sub(tile.count, 1), code.mul(self.head, arg["group"])
+        lanes = [code.smaller_int(number * tile.lanes + lane, last) for lane in range(tile.lanes)]
         return code.gathered([of(code.add(first, code.sdiv(lane, arg["Q"]))) for lane in lanes])

@@ -15,9 +15,8 @@ from ..code.arguments import Block
 from ..code.formats import Format
 from ..code.ir import Code, vector
 from ..code.target import Target
-from .parts.row_sums import merge_all
 from .parts.softmax import Running, merged
-from .parts.tasks import begun, each_task
+from .parts.tasks import begun, each_task, merge_all
 
 SLOTS = (
     "next", "tasks", "parts", "rows", "room", "E", "maximum", "total", "values", "exponent",
@@ -62,23 +61,23 @@ class _Merge:
     def task(self, number) -> None:
         """The rows of a task: all parts merged, and divided if the caller has an array for the result."""
         code, arg = self.code, self.arg
-        self.first = code.mul(number, code.index(self.lanes))
-        self.count = code.smaller_int(code.sub(arg["rows"], self.first), code.index(self.lanes))
+        self.first = code.mul(number, self.lanes)
+        self.count = code.smaller_int(code.sub(arg["rows"], self.first), self.lanes)
         merge_all(code, arg["parts"], self.merge)
-        with code.when(code.icmp_signed("!=", arg["out"], code.index(0))):
+        with code.when(code.icmp_signed("!=", arg["out"], 0)):
             self.divide()
 
     def softmax(self, name: str, part):
         """The address of m or l of the rows, in a part."""
         code = self.code
         at = code.add(code.mul(part, self.arg["room"]), self.first)
-        return code.at(self.arg.address(name), code.mul(at, code.index(self.size)))
+        return code.at(self.arg.address(name), at, self.size)
 
     def values(self, part, row):
         """The address of a row of O."""
         code, arg = self.code, self.arg
         at = code.add(code.mul(part, arg["rows"]), code.add(self.first, row))
-        return code.at(arg.address("values"), code.mul(code.mul(at, arg["E"]), code.index(self.size)))
+        return code.at(arg.address("values"), code.mul(at, arg["E"]), self.size)
 
     def merge(self, left, right) -> None:
         """Merges two parts into the first."""
@@ -92,7 +91,7 @@ class _Merge:
         code.put(total, self.softmax("total", left), self.size)
         for row, factor in enumerate(factors):
             code.put(factor, code.at(self.factors, row * self.lanes * self.size), self.size)
-        with code.loop(code.index(0), self.count) as row:
+        with code.loop(0, self.count) as row:
             a, b = (self.number(self.factors, part, row.index) for part in range(2))
             here, there = self.values(left, row.index), self.values(right, row.index)
 
@@ -106,16 +105,16 @@ class _Merge:
     def number(self, base, row: int, lane):
         """A lane of a row of lanes in working memory."""
         code = self.code
-        offset = code.mul(code.add(code.index(row * self.lanes), lane), code.index(self.size))
+        offset = code.mul(code.add(row * self.lanes, lane), self.size)
         return code.get(code.at(base, offset), self.form.real, self.size)
 
     def each_depth(self, do) -> None:
         """do(offset in bytes, lanes) for every element of a row of O: vectors first, then single ones."""
         code, E = self.code, self.arg["E"]
-        whole = code.mul(code.sdiv(E, code.index(self.lanes)), code.index(self.lanes))
-        for begin, end, lanes in ((code.index(0), whole, self.lanes), (whole, E, 1)):
+        whole = code.mul(code.sdiv(E, self.lanes), self.lanes)
+        for begin, end, lanes in ((0, whole, self.lanes), (whole, E, 1)):
             with code.loop(begin, end, lanes) as depth:
-                do(code.mul(depth.index, code.index(self.size)), lanes)
+                do(code.mul(depth.index, self.size), lanes)
 
     def divide(self) -> None:
         """out and lse of the merged rows, in part 0."""
@@ -127,16 +126,16 @@ class _Merge:
             normalized = run.normalizer(row.index)
             source = self.values(zero, row.index)
             place = code.mul(code.add(self.first, row.index), arg["E"])
-            target = code.at(arg.address("out"), code.mul(place, code.index(self.form.itemsize)))
+            target = code.at(arg.address("out"), place, self.form.itemsize)
 
             def store(offset, lanes: int, normalized=normalized, source=source, target=target):
                 value = normalized(code.get(code.at(source, offset), vector(self.form.real, lanes)))
                 share = self.size // self.form.itemsize
-                self.form.store(code, value, code.at(target, code.sdiv(offset, code.index(share))))
+                self.form.store(code, value, code.at(target, code.sdiv(offset, share)))
 
             self.each_depth(store)
         run.finish()
-        at = code.mul(self.first, code.index(self.size))
+        at = code.mul(self.first, self.size)
         run.store("maximum", code.at(arg.address("lse"), at), self.count)
 
     def sink(self, index, _: int):
@@ -144,8 +143,8 @@ class _Merge:
         code, arg = self.code, self.arg
         found = []
         for lane in range(self.lanes):
-            row = code.add(self.first, code.smaller_int(code.index(lane), code.sub(self.count, code.index(1))))
+            row = code.add(self.first, code.smaller_int(lane, code.sub(self.count, 1)))
             head = code.srem(code.sdiv(row, arg["Q"]), arg["H"])
-            place = code.mul(code.add(code.mul(head, arg["sink_count"]), index), code.index(self.size))
+            place = code.mul(code.add(code.mul(head, arg["sink_count"]), index), self.size)
             found.append(code.get(code.at(arg.address("sinks"), place), self.form.real, self.size))
         return code.gathered(found)

@@ -18,10 +18,9 @@ from ..code.target import Target
 from .forward import PIECE
 from .parts.panels import Keys
 from .parts.plan_by_key import visited_keys
-from .parts.row_sums import END, merge_complete
 from .parts.rules import Rules
 from .parts.softmax import Running
-from .parts.tasks import begun, each_task, going_on
+from .parts.tasks import END, begun, each_task, going_on, merge_complete
 from .parts.tile import BLOCK, Memory, Specification, Tile
 
 
@@ -71,10 +70,10 @@ class Sweep:
     def enter(self, which) -> None:
         """Sets the tile of the head, and loads its queries into lanes."""
         code, arg, tile = self.code, self.arg, self.tile
-        row = code.mul(which, code.index(tile.spec.rows))
-        tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), code.index(tile.spec.rows)))
+        row = code.mul(which, tile.spec.rows)
+        tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), tile.spec.rows))
         tile.load_queries()
-        start = code.get(code.at(arg.address("start"), code.mul(self.b, code.index(8))), I64, 8)
+        start = code.get(code.at(arg.address("start"), self.b, 8), I64, 8)
         self.row, self.position = row, code.add(start, row)
         self.rules.open(self.b, self.h, self.position)
 
@@ -83,7 +82,7 @@ class Sweep:
         self.rules.scores(self.keys, self.run, first, count, mixed)
 
     def each_piece(self, which, begin: Callable, block: Callable, merge: Callable) -> None:
-        """Sums over the keys that a tile visits, as a tree of pieces of PIECE keys (tree.py); the result is entry 0 of
+        """Sums over the keys that a tile visits, as a tree of pieces of PIECE keys (tasks.py); the result is entry 0 of
         the stack of partial sums.
 
         begin(place): begins an empty sum as an entry of the stack. block(first, count, mixed): adds keys to it, in one
@@ -92,17 +91,17 @@ class Sweep:
         """
         code, arg = self.code, self.arg
         # A key of END means that there is none; END / PIECE is beyond every piece too.
-        place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), code.index(8))
+        place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), 8)
         offsets = code.at(arg.address("offsets"), place)
         first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
-        carry = [*self.visited(first_run, last_run, code.index(0)), code.index(0)]
+        carry = [*self.visited(first_run, last_run, 0), 0]
 
         def continues(run, key, levels):
-            return code.and_(code.icmp_signed("<", key, code.index(END)), going_on(code, arg))
+            return code.and_(code.icmp_signed("<", key, END), going_on(code, arg))
 
         with code.repeat(continues, carry) as pieces:
             run, key, levels = pieces.carried
-            piece, end = code.sdiv(key, code.index(PIECE)), self.border(key, PIECE)
+            piece, end = code.sdiv(key, PIECE), self.border(key, PIECE)
             begin(code.intrinsic("ctpop", levels))
             with code.repeat(lambda run, key: code.icmp_signed("<", key, end), [run, key]) as blocks:
                 run, key = blocks.carried
@@ -111,15 +110,15 @@ class Sweep:
                 block(first, code.sub(last, first), mixed)
                 blocks.carry(*self.visited(run, last_run, border))
             run, key = blocks.result
-            following = code.sdiv(key, code.index(PIECE))  # beyond every piece if no key follows
+            following = code.sdiv(key, PIECE)  # beyond every piece if no key follows
             pieces.carry(run, key, merge_complete(code, levels, piece, following, merge))
-        with code.when(code.icmp_signed("==", pieces.result[2], code.index(0))):  # no keys
+        with code.when(code.icmp_signed("==", pieces.result[2], 0)):  # no keys
             begin(code.index(0))
 
     def border(self, key, size: int):
         """The first multiple of `size` after a key."""
         code = self.code
-        return code.mul(code.add(code.sdiv(key, code.index(size)), code.index(1)), code.index(size))
+        return code.mul(code.add(code.sdiv(key, size), 1), size)
 
     def visited(self, run, last_run, reached) -> tuple:
         """The first key of the runs from `reached` on, and its run; the key is END if there is none."""
@@ -127,8 +126,8 @@ class Sweep:
 
         def edge(run, part: int):
             """The first key of a run (0), or one past its last (1); of the first run of the plan, if it is not one."""
-            safe = code.select(code.icmp_signed("<", run, last_run), run, code.index(0))
-            at = code.at(self.arg.address("runs"), code.add(code.mul(safe, code.index(12)), code.index(4 * part)))
+            safe = code.select(code.icmp_signed("<", run, last_run), run, 0)
+            at = code.at(self.arg.address("runs"), code.add(code.mul(safe, 12), 4 * part))
             return code.sext(code.get(at, I32, 4), I64)
 
         def over(run):
@@ -136,7 +135,7 @@ class Sweep:
             return code.and_(code.icmp_signed("<", run, last_run), code.icmp_signed("<=", edge(run, 1), reached))
 
         with code.repeat(over, [run]) as skipped:
-            skipped.carry(code.add(skipped.carried[0], code.index(1)))
+            skipped.carry(code.add(skipped.carried[0], 1))
         run = skipped.result[0]
         exists = code.icmp_signed("<", run, last_run)
-        return run, code.select(exists, code.larger_int(edge(run, 0), reached), code.index(END))
+        return run, code.select(exists, code.larger_int(edge(run, 0), reached), END)

@@ -65,10 +65,10 @@ class _KeysKernel(Sweep):
         """A range of keys, block by block."""
         code, arg = self.code, self.arg
         self.set_head(code.sdiv(number, arg["ranges"]))
-        border = code.at(arg.address("borders"), code.mul(code.srem(number, arg["ranges"]), code.index(8)))
+        border = code.at(arg.address("borders"), code.srem(number, arg["ranges"]), 8)
         begin, end = code.get(border, I64, 8), code.get(code.at(border, 8), I64, 8)
         with code.loop(begin, end, BLOCK) as block:
-            self.block(block.index, code.smaller_int(code.add(block.index, code.index(BLOCK)), end))
+            self.block(block.index, code.smaller_int(code.add(block.index, BLOCK), end))
 
     def block(self, first, last) -> None:
         """Every tile of queries that visits one of the keys first … last."""
@@ -97,11 +97,11 @@ class _KeysKernel(Sweep):
         keys.
         """
         code, arg = self.code, self.arg
-        units = code.sdiv(code.add(arg["K"], code.index(BLOCK - 1)), code.index(BLOCK))
+        units = code.sdiv(code.add(arg["K"], BLOCK - 1), BLOCK)
         ends = []
-        for key in (first, code.sub(last, code.index(1))):
-            unit = code.add(code.mul(self.group, units), code.sdiv(key, code.index(BLOCK)))
-            place = code.at(arg.address("tile_ranges"), code.mul(unit, code.index(16)))
+        for key in (first, code.sub(last, 1)):
+            unit = code.add(code.mul(self.group, units), code.sdiv(key, BLOCK))
+            place = code.at(arg.address("tile_ranges"), unit, 16)
             ends.append([code.get(code.at(place, 8 * part), I64, 8) for part in range(2)])
         (begin, end), (other_begin, other_end) = ends
         return code.smaller_int(begin, other_begin), code.larger_int(end, other_end)
@@ -109,9 +109,9 @@ class _KeysKernel(Sweep):
     def rows_of(self, which) -> None:
         """Loads top and peak of the tile's rows; lanes past the last row have peak 0."""
         code, arg, tile = self.code, self.arg, self.tile
-        width = code.mul(arg["tiles"], code.index(tile.spec.rows))
-        begin = code.add(code.mul(self.pair, width), code.mul(which, code.index(tile.spec.rows)))
-        offset = code.mul(begin, code.index(tile.size))
+        width = code.mul(arg["tiles"], tile.spec.rows)
+        begin = code.add(code.mul(self.pair, width), code.mul(which, tile.spec.rows))
+        offset = code.mul(begin, tile.size)
         self.top, self.peak = (
             [
                 code.get(code.at(place, tile.size * tile.lanes * number), tile.type, align=tile.size)
@@ -119,7 +119,7 @@ class _KeysKernel(Sweep):
             ]
             for place in (code.at(arg.address(name), offset) for name in ("row_top", "row_peak"))
         )
-        self.live = [code.fcmp_unordered("!=", peak, code.number(0.0, peak)) for peak in self.peak]
+        self.live = [code.fcmp_unordered("!=", peak, 0.0) for peak in self.peak]
 
     def weights(self, key) -> list:
         """p of a row of Sᵀ: exactly 0 for a masked key and for a fully masked row."""
@@ -128,24 +128,22 @@ class _KeysKernel(Sweep):
         for number in range(tile.vectors):
             s = tile.get(tile.place(tile.s, key), number)
             p = code.fmul(special.softmax_exp2(code, code.fsub(s, self.top[number]), *run.exponent), self.peak[number])
-            attended = code.and_(self.live[number], code.fcmp_unordered("!=", s, code.number(-math.inf, s)))
-            found.append(code.select(attended, p, code.number(0.0, p)))
+            attended = code.and_(self.live[number], code.fcmp_unordered("!=", s, -math.inf))
+            found.append(code.select(attended, p, 0.0))
         return found
 
     def add(self, first, found, stop) -> None:
         """Adds the weights of the tile's lanes on the keys found … stop; first: the first key of the block."""
         code, tile = self.code, self.tile
         if not self.pooled:
-            with code.loop(code.index(0), code.sub(stop, found)) as key:
+            with code.loop(0, code.sub(stop, found)) as key:
                 self.collect(code.add(code.sub(found, first), key.index), self.weights(key.index))
             return
         column = self.cell(found, "map_width", "map_columns")
         nothing = [code.number(0.0, tile.type)] * (2 * tile.vectors)
         with code.repeat(lambda begin, _: code.icmp_signed("<", begin, stop), [found, column]) as cell:
             begin, column = cell.carried
-            border = code.sdiv(
-                code.mul(code.add(column, code.index(1)), self.arg["map_width"]), self.arg["map_columns"]
-            )
+            border = code.sdiv(code.mul(code.add(column, 1), self.arg["map_width"]), self.arg["map_columns"])
             end = code.smaller_int(border, stop)
             with code.loop(code.sub(begin, found), code.sub(end, found), 1, nothing) as key:
                 p = self.weights(key.index)
@@ -154,19 +152,17 @@ class _KeysKernel(Sweep):
                 totals, most = key.carried[: tile.vectors], key.carried[tile.vectors :]
                 key.carry(*map(code.fadd, totals, p), *map(code.larger, most, p))
             self.pool(column, key.result)
-            cell.carry(end, code.add(column, code.index(1)))
+            cell.carry(end, code.add(column, 1))
 
     # received ---------------------------------------------------------------------------------------------------------
 
     def column(self, key):
         """The address of the sums of a key."""
-        return self.code.at(
-            self.tile.memory["columns"], self.code.mul(key, self.code.index(self.tile.size * self.tile.lanes))
-        )
+        return self.code.at(self.tile.memory["columns"], key, self.tile.size * self.tile.lanes)
 
     def clear(self, count) -> None:
         code, tile = self.code, self.tile
-        with code.loop(code.index(0), count) as key:
+        with code.loop(0, count) as key:
             code.put(code.number(0.0, tile.type), self.column(key.index), align=tile.size * tile.lanes)
 
     def collect(self, key, p: list) -> None:
@@ -180,7 +176,7 @@ class _KeysKernel(Sweep):
     def add_received(self, first, count) -> None:
         """Adds the sums over lanes, in float64, to the caller's array, and clears them."""
         code, arg, tile = self.code, self.arg, self.tile
-        with code.loop(code.index(0), count) as key:
+        with code.loop(0, count) as key:
             sums = code.get(self.column(key.index), tile.type, align=tile.size * tile.lanes)
             code.put(code.number(0.0, sums), self.column(key.index), align=tile.size * tile.lanes)
             lanes = [code.lane(sums, lane) for lane in range(tile.lanes)]
@@ -188,7 +184,7 @@ class _KeysKernel(Sweep):
             while len(lanes) > 1:
                 lanes = [code.fadd(*lanes[at : at + 2]) for at in range(0, len(lanes), 2)]
             number = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
-            place = code.at(arg.address("received"), code.mul(number, code.index(8)))
+            place = code.at(arg.address("received"), number, 8)
             code.put(code.fadd(code.get(place, F64, 8), lanes[0]), place, align=8)
 
     # a map ------------------------------------------------------------------------------------------------------------
@@ -196,8 +192,8 @@ class _KeysKernel(Sweep):
     def cell(self, number, size: str, cells: str):
         """The cell of a row or key: the last whose first index, ⌊cell · size / cells⌋, is not after it."""
         code, arg = self.code, self.arg
-        after = code.mul(code.add(number, code.index(1)), arg[cells])
-        return code.sdiv(code.sub(after, code.index(1)), arg[size])
+        after = code.mul(code.add(number, 1), arg[cells])
+        return code.sdiv(code.sub(after, 1), arg[size])
 
     def pool(self, column, found: list) -> None:
         """Merges the sums and maxima of the lanes into the cells of their rows in one column of the map."""
@@ -208,22 +204,22 @@ class _KeysKernel(Sweep):
         row = self.row
         with code.repeat(
             lambda lane, _: code.icmp_signed("<", lane, tile.count),
-            [code.index(0), self.cell(row, "map_height", "map_rows")],
+            [0, self.cell(row, "map_height", "map_rows")],
         ) as cell_rows:
             lane, which = cell_rows.carried
-            border = code.sdiv(code.mul(code.add(which, code.index(1)), arg["map_height"]), arg["map_rows"])
+            border = code.sdiv(code.mul(code.add(which, 1), arg["map_height"]), arg["map_rows"])
             stop = code.smaller_int(code.sub(border, row), tile.count)
             place = code.add(
                 code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column
             )
-            total_at = code.at(arg.address("cell_total"), code.mul(place, code.index(8)))
-            most_at = code.at(arg.address("cell_most"), code.mul(place, code.index(tile.size)))
+            total_at = code.at(arg.address("cell_total"), place, 8)
+            most_at = code.at(arg.address("cell_most"), place, tile.size)
             before = [code.get(total_at, F64, 8), code.get(most_at, tile.real, tile.size)]
             with code.loop(lane, stop, 1, before) as each:
-                at = code.at(cells, code.mul(each.index, code.index(tile.size)))
+                at = code.at(cells, each.index, tile.size)
                 p, most = (code.get(code.at(at, part * tile.row_bytes), tile.real, tile.size) for part in range(2))
                 p = p if tile.real == F64 else code.fpext(p, F64)
                 each.carry(code.fadd(each.carried[0], p), code.larger(each.carried[1], most))
             code.put(each.result[0], total_at, align=8)
             code.put(each.result[1], most_at, align=tile.size)
-            cell_rows.carry(stop, code.add(which, code.index(1)))
+            cell_rows.carry(stop, code.add(which, 1))

@@ -1,15 +1,30 @@
 """The kernel of statistics per row: one pass over the keys, like the forward kernel, with other sums instead of values.
 
 The keys that a tile of rows visits are summed in pieces, each from nothing, and the pieces are merged in a tree
-(score_sweep.py). row_sums.py has the sums. Moments are float64, and all three use the same p, so mean and variance are
-those of slightly perturbed weights, without cancellation, however distant the keys are. The kernel stores the sums of
-all keys; `statistics.py` computes the results from them.
+(score_sweep.py). Moments are float64, and all three use the same p, so mean and variance are those of slightly
+perturbed weights, without cancellation, however distant the keys are. The kernel stores the sums of all keys;
+`statistics.py` computes the results from them.
+
+With d = s - m ≤ 0 and p = 2**(exponent · d), every lane accumulates those requested of
+
+    total     Σ p                 surprise  Σ p · d   they give the entropy
+    moments   Σ p, Σ p·x, Σ p·x²  x = query − key, in float64
+    sets      Σ p over each set of keys
+    best      the largest scores, in descending order, and their keys
+    least, most   of the scores     counted   keys attended, NaN, +inf
+
+The first four depend on m and are rounded, so they are partial sums on the stack of a tree (tasks.py). The others are
+exact in any order, and every row has one of each. When m grows by δ, d of earlier keys decreases by δ:
+Σ p (d - δ) = Σ p d - δ Σ p, and all sums are multiplied by α = 2**(-exponent · δ). To merge two partial sums, both are
+rescaled to the larger m and added. An empty one (m = -inf, sums 0) has α = 0 and the other one 1, which is exact.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -17,10 +32,145 @@ from llvmlite import ir
 from ....common.dtypes import FLOATS
 from ..code import special
 from ..code.emit import Emitter
-from ..code.ir import F64, I1, I32, I64, Code, vector
-from .parts.row_sums import PartialSums, Sums, lanes_of
-from .parts.tile import Memory, regions
+from ..code.ir import F32, F64, I1, I32, I64, Code, vector
+from .parts.softmax import merged, some_number
+from .parts.tile import Memory, Tile, regions
 from .score_sweep import Frame, Sweep
+
+ROUNDED = ("maximum", "total", "surprise", "moments", "sets")  # m, and what depends on it
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums that a kernel computes. sets: number of sets of keys; best: number of keys per row."""
+
+    surprise: bool
+    moments: bool
+    sets: int
+    best: int
+    reach: bool
+    counted: bool
+
+    def kept(self, real: np.dtype) -> dict[str, tuple[int, np.dtype, float]]:
+        """The accumulators of every lane, by name: (how many, their dtype, their initial value)."""
+        whole, double = np.dtype(np.int32), np.dtype(np.float64)
+        found = {
+            "maximum": (1, real, -math.inf),
+            "total": (1, real, 0),
+            "surprise": (int(self.surprise), real, 0),
+            "moments": (3 * self.moments, double, 0),
+            "sets": (self.sets, real, 0),
+            "best": (self.best, real, -math.inf),
+            "best_keys": (self.best, whole, -1),
+            "least": (int(self.reach), real, math.inf),
+            "most": (int(self.reach), real, -math.inf),
+            "counted": (3 * self.counted, whole, 0),
+        }
+        return {name: row for name, row in found.items() if row[0]}
+
+    def bytes_of(self, real: np.dtype, rows: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Bytes by name for a tile of `rows` rows: of the exact accumulators, and of an entry of the stack."""
+        sizes = {name: count * rows * dtype.itemsize for name, (count, dtype, _) in self.kept(real).items()}
+        exact = {name: size for name, size in sizes.items() if name not in ROUNDED}
+        return exact, {name: size for name, size in sizes.items() if name in ROUNDED}
+
+
+class Lanes(NamedTuple):
+    """Rows of lanes in working memory, each as wide as the tile: `vectors` vectors of numbers of `size` bytes."""
+
+    code: Code
+    memory: Any
+    type: Any
+    size: int
+    vectors: int
+
+    def place(self, number: int, row):
+        """The address of a vector of a row, given as an int or as a value at run time."""
+        step = self.type.count * self.size
+        base = self.code.at(self.memory, step * number)
+        if isinstance(row, int):
+            return self.code.at(base, step * self.vectors * row)
+        return self.code.at(base, row, step * self.vectors)
+
+    def get(self, number: int, row=0):
+        return self.code.get(self.place(number, row), self.type, align=min(64, self.type.count * self.size))
+
+    def put(self, value, number: int, row=0) -> None:
+        self.code.put(value, self.place(number, row), align=min(64, self.type.count * self.size))
+
+    def fill(self, value: float, rows: int) -> None:
+        """Sets the first `rows` rows to a number."""
+        with self.code.loop(0, rows) as row:
+            for number in range(self.vectors):
+                self.put(self.code.number(value, self.type), number, row.index)
+
+
+TYPES = {"float32": F32, "float64": F64, "int32": I32}
+
+
+def lanes_of(tile: Tile, memory, dtype: np.dtype) -> Lanes:
+    """Rows of a tile's lanes at an address."""
+    return Lanes(tile.code, memory, vector(TYPES[dtype.name], tile.lanes), dtype.itemsize, tile.vectors)
+
+
+class PartialSums:
+    """The rounded sums of some keys, at an address: m and the sums, as rows of lanes by name.
+
+    exponent: as `Running` has it.
+    """
+
+    def __init__(self, tile: Tile, memory, sums: Sums, real: np.dtype, exponent):
+        self.code, self.tile, self.exponent = tile.code, tile, exponent
+        places = Memory(tile.code, memory, sums.bytes_of(real, tile.spec.rows)[1])
+        self.kept = {name: row for name, row in sums.kept(real).items() if name in ROUNDED}
+        self.rows = {name: lanes_of(tile, places[name], dtype) for name, (_, dtype, _) in self.kept.items()}
+
+    def begin(self) -> None:
+        """The sums of no keys."""
+        for name, (count, _, first) in self.kept.items():
+            self.rows[name].fill(first, count)
+
+    def count(self, name: str) -> int:
+        """The number of sums of a name; 0 if they are not requested."""
+        return self.kept[name][0] if name in self.kept else 0
+
+    def shift(self, number: int):
+        """m, or 0 if every key is masked."""
+        return some_number(self.code, self.rows["maximum"].get(number))
+
+    def raise_to(self, number: int, maximum, alpha) -> None:
+        """Sets m to a larger maximum and rescales the sums by α."""
+        code, rows, before = self.code, self.rows, self.shift(number)
+        rows["maximum"].put(maximum, number)
+        total = code.fmul(rows["total"].get(number), alpha)
+        rows["total"].put(total, number)
+        if "surprise" in rows:
+            decrease, lowest = code.fsub(before, some_number(code, maximum)), self.exponent[1]
+            # If the decrease is so large that α is 0, so is the total, and any finite number is correct.
+            decrease = code.select(code.fcmp_ordered("<", decrease, lowest), lowest, decrease)
+            surprise = code.fmul(rows["surprise"].get(number), alpha)
+            rows["surprise"].put(code.fma(decrease, total, surprise), number)
+        for name, factor in (("sets", alpha), ("moments", self.widened(alpha))):
+            for row in range(self.count(name)):
+                rows[name].put(code.fmul(rows[name].get(number, row), factor), number, row)
+
+    def widened(self, value):
+        """As float64."""
+        return value if self.tile.real == F64 else self.code.fpext(value, vector(F64, self.tile.lanes))
+
+    def merge(self, later: PartialSums) -> None:
+        """Merges the sums of later keys into these; `later` is used up."""
+        code = self.code
+        for number in range(self.tile.vectors):
+            left, right = ([part.rows[name].get(number) for name in ("maximum", "total")] for part in (self, later))
+            maximum, total, *factors = merged(code, left, right, self.exponent)
+            for part, alpha in zip((self, later), factors, strict=True):
+                part.raise_to(number, maximum, alpha)
+            self.rows["total"].put(total, number)
+            for name in ("surprise", "moments", "sets"):
+                for row in range(self.count(name)):
+                    mine, theirs = (part.rows[name].get(number, row) for part in (self, later))
+                    self.rows[name].put(code.fadd(mine, theirs), number, row)
 
 
 def _plus(code: Code, before, more):
@@ -73,7 +223,7 @@ class _RowsKernel(Sweep):
         code, arg = self.code, self.arg
         self.set_head(code.sdiv(number, arg["tiles"]))
         place = code.add(code.mul(self.group, arg["tiles"]), code.srem(number, arg["tiles"]))
-        which = code.sext(code.get(code.at(arg.address("order"), code.mul(place, code.index(4))), I32, 4), I64)
+        which = code.sext(code.get(code.at(arg.address("order"), place, 4), I32, 4), I64)
         self.enter(which)
         self.sets.open(self.b, self.h, self.position)
         self.queries = [self.positions(number) for number in range(self.tile.vectors)]
@@ -86,7 +236,7 @@ class _RowsKernel(Sweep):
     def entry(self, place) -> PartialSums:
         """An entry of the stack of partial sums."""
         code = self.code
-        memory = code.at(self.tile.memory["stack"], code.mul(place, code.index(self.entry_bytes)))
+        memory = code.at(self.tile.memory["stack"], place, self.entry_bytes)
         return PartialSums(self.tile, memory, self.sums, self.real, self.run.exponent)
 
     def begin(self, place) -> None:
@@ -98,7 +248,7 @@ class _RowsKernel(Sweep):
 
     def merge(self, place) -> None:
         """Merges entry place + 1 of the stack into entry place."""
-        self.entry(place).merge(self.entry(self.code.add(place, self.code.index(1))))
+        self.entry(place).merge(self.entry(self.code.add(place, 1)))
 
     def positions(self, number: int):
         """The positions of the lanes of a vector, in float64."""
@@ -109,13 +259,13 @@ class _RowsKernel(Sweep):
     def store(self, which) -> None:
         """Stores the sums of the whole tile; entries past the last row are never read."""
         code, arg, tile = self.code, self.arg, self.tile
-        width = code.mul(arg["tiles"], code.index(tile.spec.rows))
+        width = code.mul(arg["tiles"], tile.spec.rows)
         rows = self.entry(code.index(0)).rows | self.exact
         for name, (count, dtype, _) in self.kept.items():
-            with code.loop(code.index(0), code.index(count)) as row:
-                line = code.mul(code.add(code.mul(self.pair, code.index(count)), row.index), width)
-                begin = code.add(line, code.mul(which, code.index(tile.spec.rows)))
-                target = code.at(arg.address(f"sum_{name}"), code.mul(begin, code.index(dtype.itemsize)))
+            with code.loop(0, count) as row:
+                line = code.mul(code.add(code.mul(self.pair, count), row.index), width)
+                begin = code.add(line, code.mul(which, tile.spec.rows))
+                target = code.at(arg.address(f"sum_{name}"), begin, dtype.itemsize)
                 for number in range(tile.vectors):
                     value = rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
@@ -139,7 +289,7 @@ class _RowsKernel(Sweep):
         names = [(name, row) for name, (rows, _, _) in self.kept.items() for row in range(rows) if name in JOINED]
         # Each block is summed separately: short chains have smaller rounding errors.
         begin = [code.number(self.kept[name][2], self.rows[name].type) for name, _ in names]
-        with code.loop(code.index(0), count, 1, begin) as key:
+        with code.loop(0, count, 1, begin) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             found = self.seen(number, s, code.fsub(s, shift), code.add(first, key.index))
             key.carry(
@@ -179,7 +329,7 @@ class _RowsKernel(Sweep):
         """Inserts the scores that are larger than the last of the best; most blocks have none."""
         code, tile = self.code, self.tile
         last = self.exact["best"].place(number, self.sums.best - 1)
-        with code.loop(code.index(0), count) as key:
+        with code.loop(0, count) as key:
             s = tile.get(tile.place(tile.s, key.index), number)
             beats = code.fcmp_ordered(">", s, code.get(last, tile.type, align=tile.size * tile.lanes))
             some = code.icmp_unsigned(
@@ -193,7 +343,7 @@ class _RowsKernel(Sweep):
         code, scores, keys = self.code, self.exact["best"], self.exact["best_keys"]
         lanes = self.tile.lanes
         none = ir.Constant(ir.VectorType(I1, lanes), [0] * lanes)
-        with code.loop(code.index(0), code.index(self.sums.best), 1, [s, code.splat(position, lanes), none]) as row:
+        with code.loop(0, self.sums.best, 1, [s, code.splat(position, lanes), none]) as row:
             moving, key, moves = row.carried
             here, here_key = scores.get(number, row.index), keys.get(number, row.index)
             moves = code.or_(moves, code.fcmp_ordered(">", moving, here))

@@ -36,9 +36,9 @@ class FewRows:
         several = max(1, CHAINS // self.count)
         # Keys of a tile are a multiple of 16.
         several = min(several, 16 // self.keys)
-        rows = [self.tools.place(b, code.add(self.begin, code.index(row))) for row in range(self.count)]
+        rows = [self.tools.place(b, code.add(self.begin, row)) for row in range(self.count)]
         with code.loop(*keys, several * self.keys) as loop:
-            firsts = [code.add(loop.index, code.index(number * self.keys)) for number in range(several)]
+            firsts = [code.add(loop.index, number * self.keys) for number in range(several)]
             bases = [self.tools.place(a, first) for first in firsts]
             scores: list = []
             for start in range(0, depth, CHAIN):
@@ -58,7 +58,7 @@ class FewRows:
                 scores = [*map(code.fadd, scores, sums)] if start else sums
             for slot, value in enumerate(scores):
                 number, row = divmod(slot, self.count)
-                place = self.tools.place(out, firsts[number], code.add(self.begin, code.index(row)))
+                place = self.tools.place(out, firsts[number], code.add(self.begin, row))
                 code.put(value, self.room, NARROW)
                 for key in range(self.keys):
                     element = code.get(code.at(self.room, key * size), self.real, size)
@@ -69,7 +69,7 @@ class FewRows:
         code, tools = self.code, self.tools
         for columns in self._columns(width):
             places = [
-                tools.place(rows, code.add(self.begin, code.index(row)), code.index(columns[0] * tools.lanes))
+                tools.place(rows, code.add(self.begin, row), code.index(columns[0] * tools.lanes))
                 for row in range(self.count)
             ]
             vectors = [[tools.get(place, at) for at in range(len(columns))] for place in places]
@@ -102,13 +102,11 @@ class FewRows:
             for slot, total in enumerate(key.result):
                 row, number = divmod(slot, len(columns))
                 first = code.index((columns[0] + number) * tools.lanes)
-                to = tools.place(out, first, code.add(self.begin, code.index(row)))
+                to = tools.place(out, first, code.add(self.begin, row))
                 code.put(total, self.room, tools.lanes * tools.size)
-                with code.loop(code.index(0), code.index(tools.lanes)) as lane:
-                    place = code.at(to, code.mul(lane.index, code.index(out.row)))
-                    found = code.get(
-                        code.at(self.room, code.mul(lane.index, code.index(tools.size))), self.real, tools.size
-                    )
+                with code.loop(0, tools.lanes) as lane:
+                    place = code.at(to, lane.index, out.row)
+                    found = code.get(code.at(self.room, lane.index, tools.size), self.real, tools.size)
                     code.put(code.fadd(code.get(place, self.real, tools.size), found), place, tools.size)
 
     def _columns(self, width: int) -> list[range]:

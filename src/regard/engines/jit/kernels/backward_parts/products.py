@@ -48,10 +48,8 @@ class Multiplier:
     def place(self, matrix: Matrix, row, column=None):
         """The address of a number or a word."""
         code = self.code
-        offset = code.mul(row, code.index(matrix.row))
-        return code.at(
-            matrix.base, offset if column is None else code.add(offset, code.mul(column, code.index(self.size)))
-        )
+        offset = code.mul(row, matrix.row)
+        return code.at(matrix.base, offset if column is None else code.add(offset, code.mul(column, self.size)))
 
     def get(self, place, number: int, offset: int = 0, type=None):
         """Vector `number` after an address; of sums, unless a type is given."""
@@ -89,11 +87,8 @@ class Multiplier:
             if first == last:
                 continue
             high = 1 if marked else self.sums // some
-            with code.loop(code.index(first * self.lanes), code.index(last * self.lanes), some * self.lanes) as column:
-                out_at, b_at = (
-                    Matrix(code.at(part.base, code.mul(column.index, code.index(self.size))), part.row)
-                    for part in (out, b)
-                )
+            with code.loop(first * self.lanes, last * self.lanes, some * self.lanes) as column:
+                out_at, b_at = (Matrix(code.at(part.base, column.index, self.size), part.row) for part in (out, b))
                 with code.loop(*rows, high) as row:
                     shape = {"row": row.index, "high": high, "some": some}
                     tile = partial(self._tile, out_at, a, b_at, **shape, transposed=transposed, marked=marked)
@@ -101,7 +96,7 @@ class Multiplier:
                         tile(terms=terms, overwrite=overwrite)
                     else:
                         with code.loop(*terms, chain) as part:
-                            end = code.smaller_int(code.add(part.index, code.index(chain)), terms[1])
+                            end = code.smaller_int(code.add(part.index, chain), terms[1])
                             begins = code.icmp_signed("==", part.index, terms[0]) if overwrite else False
                             tile(terms=(part.index, end), overwrite=begins)
 
@@ -152,8 +147,8 @@ class Multiplier:
         if marked:
             bits = vector(I16, 2 * self.lanes) if self.pairs else code.as_bits(a).type
             mark, other = (code.bitcast(part, bits) for part in ((a, b) if marked == "a" else (b, a)))
-            removed = code.icmp_unsigned("==", mark, code.whole(-(2 ** (bits.element.width - 1)), mark))
-            other = code.bitcast(code.select(removed, code.whole(0, other), other), self.operand)
+            removed = code.icmp_unsigned("==", mark, -(2 ** (bits.element.width - 1)))
+            other = code.bitcast(code.select(removed, 0, other), self.operand)
             a, b = (a, other) if marked == "a" else (other, b)
         return code.dot_pairs(a, b, total) if self.pairs else code.fma(a, b, total)
 

@@ -20,7 +20,7 @@ from .....language.expr import score as the_score
 from ...code import special
 from ...code.arguments import Block
 from ...code.emit import Emitter
-from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, lane_count, vector
 from ..parts.dropout import Dropout
 from ..parts.table_tiles import TableTiles
 from .products import Matrix, Multiplier, fold_lanes, sum_of_lanes
@@ -72,7 +72,7 @@ class Pullback:
         self.mask, self.score, self.partials = mask, score, partials
         self.room, self.dropout = room, dropout
         self.factor, self.exponent = (arg.factor(name, tools.type) for name in ("score_factor", "exponent"))
-        self.lowest = code.fdiv(code.number(special.FLOOR[tools.type.element], tools.type), self.exponent)
+        self.lowest = code.fdiv(special.FLOOR[tools.type.element], self.exponent)
         self.real, self.lanes, self.type = tools.type.element, tools.lanes, tools.type
         self.whole = I64 if wide else I32
         numbers = {id(node): number for number, node in enumerate(constants)}
@@ -130,7 +130,7 @@ class Pullback:
         # One unsigned comparison: lanes before the first one wrap around.
         begin, count = (
             code.splat(code.trunc(part, I32), lanes)
-            for part in (exist[0], code.larger_int(code.sub(exist[1], exist[0]), code.index(0)))
+            for part in (exist[0], code.larger_int(code.sub(exist[1], exist[0]), 0))
         )
         self.dead = [code.icmp_unsigned(">=", code.sub(step, begin), count) for step in steps]
         if self.dropout is not None:
@@ -164,7 +164,7 @@ class Pullback:
         if self.dropout is not None:
             self.dropout.draw(code.add(base, first), code.sub(last, first))
         wide = vector(I64, self.lanes)
-        spans = [code.whole(value, wide) for _ in self.spans for value in NO_SPAN]
+        spans = [code.number(value, wide) for _ in self.spans for value in NO_SPAN]
         wanted = [root for at, (_, some) in enumerate(self.parts) if at or masked for root in some]
 
         def pull(begin, stop, spans: list) -> list:
@@ -185,7 +185,7 @@ class Pullback:
                     ]
                     rule = inner[1].scope(score=logit)
                     logit = logit if self.score is None else self._number(rule.value(self.score))
-                    removed = code.or_(code.fcmp_ordered("==", logit, code.number(-math.inf, logit)), self.dead[number])
+                    removed = code.or_(code.fcmp_ordered("==", logit, -math.inf), self.dead[number])
                     if masked:
                         removed = code.or_(
                             removed, code.not_(code.splat(inner[0].value(self.parts[0][1][0]), self.lanes))
@@ -213,7 +213,7 @@ class Pullback:
         else:
             with code.loop(first, last, self.lanes, spans) as some:
                 self.squares.load(code.add(base, some.index), wanted)
-                stop = code.smaller_int(code.add(some.index, code.index(self.lanes)), last)
+                stop = code.smaller_int(code.add(some.index, self.lanes), last)
                 some.carry(*pull(some.index, stop, some.carried))
             spans = some.result
         for at, place in enumerate(self.spans.values()):
@@ -251,8 +251,7 @@ class Pullback:
         code, tools = self.code, self.tools
         shift, inverse, rest = (tools.get(rows_at, number, row * step) for row in range(3))
         x = code.fsub(logit, shift)
-        zero = code.number(0.0, x)
-        x = code.select(code.fcmp_ordered(">", x, zero), zero, x)  # positive only by rounding errors
+        x = code.select(code.fcmp_ordered(">", x, 0.0), 0.0, x)  # positive only by rounding errors
         weight = code.fmul(special.softmax_exp2(code, x, self.exponent, self.lowest), inverse)
         slope = code.fmul(weight, code.fadd(dp if kept is None else code.fmul(dp, kept), rest))
         return weight if kept is None else code.fmul(weight, kept), slope
@@ -276,14 +275,14 @@ class Pullback:
         widths = [*sizes[:-1], self.arg[f"width{number}"]]
         for part, size, width in zip(read.index, sizes, widths, strict=True):
             value = rule.value(part)
-            lanes = value.type.count if is_vector(value) else 1
+            lanes = lane_count(value)
             wide = value if element(value) == I64 else code.sext(value, vector(I64, lanes))
-            top = code.splat(code.sub(size, code.index(1)), lanes)
-            wide = code.smaller_int(code.larger_int(wide, code.whole(0, wide)), top)
-            count = max(lanes, total.type.count if is_vector(total) else 1)
+            top = code.splat(code.sub(size, 1), lanes)
+            wide = code.smaller_int(code.larger_int(wide, 0), top)
+            count = max(lanes, lane_count(total))
             total = code.mul(code.splat(total, count), code.splat(width, count))
             total = code.add(total, code.splat(wide, count))
-        return code.mul(total, code.whole(8, total))
+        return code.mul(total, 8)
 
     def _extended(self, spans: list, contributions: list) -> list:
         """The spans of tables, lane by lane, with the entries of contributions."""
@@ -300,7 +299,7 @@ class Pullback:
         code, room = self.code, self.room
         for at, (read, offset, value) in enumerate(contributions):
             number, base = at // len(self.reads), self.gradients[id(read.table)]
-            begin, end = (code.sub(edge, code.index(number * self.lanes)) for edge in self.exist)
+            begin, end = (code.sub(edge, number * self.lanes) for edge in self.exist)
             wide = value if self.real == F64 else code.fpext(value, vector(F64, self.lanes))
             if not is_vector(offset):
                 steps = ir.Constant(vector(I64, self.lanes), list(range(self.lanes)))
@@ -308,16 +307,16 @@ class Pullback:
                     code.icmp_signed(">=", steps, code.splat(begin, self.lanes)),
                     code.icmp_signed("<", steps, code.splat(end, self.lanes)),
                 )
-                total = sum_of_lanes(code, code.select(here, wide, code.number(0.0, wide)))
+                total = sum_of_lanes(code, code.select(here, wide, 0.0))
                 place = code.at(base, offset)
                 code.put(code.fadd(code.get(place, F64, 8), total), place, 8)
                 continue
             code.put(wide, room, 8)
             offsets = code.at(room, 8 * self.lanes)
             code.put(offset, offsets, 8)
-            alive = code.larger_int(begin, code.index(0)), code.smaller_int(end, code.index(self.lanes))
+            alive = code.larger_int(begin, 0), code.smaller_int(end, self.lanes)
             with code.loop(*alive) as lane:
-                step = code.mul(lane.index, code.index(8))
+                step = code.mul(lane.index, 8)
                 place = code.at(base, code.get(code.at(offsets, step), I64, 8))
                 code.put(code.fadd(code.get(place, F64, 8), code.get(code.at(room, step), F64, 8)), place, 8)
 

@@ -24,7 +24,7 @@ class Staging:
         self.lanes, self.type, self.size, self.real = tools.lanes, tools.type, tools.size, form.real
 
     def _step(self, name: str):
-        return self.code.index(self.form.itemsize) if self.unit[name] else self.arg[f"{name}_depth"]
+        return self.form.itemsize if self.unit[name] else self.arg[f"{name}_depth"]
 
     def load(
         self, name: str, source, exist, *, depth: int, into: Matrix, rows, padded: int, narrow: bool = False
@@ -35,38 +35,36 @@ class Staging:
         code, lanes = self.code, self.lanes
         entire = depth // lanes * lanes if self.unit[name] else 0
         size = self.form.itemsize if narrow else self.size
-        zero = code.whole(0, vector(I16, lanes)) if narrow else code.number(0.0, self.type)
+        zero = code.number(0, vector(I16, lanes)) if narrow else code.number(0.0, self.type)
 
         def number(place, lanes: int):
             return code.get(place, vector(I16, lanes)) if narrow else self.form.load(code, place, lanes)
 
-        many = code.larger_int(code.sub(exist[1], exist[0]), code.index(0))
-        with code.loop(code.index(0), rows) as row:
+        many = code.larger_int(code.sub(exist[1], exist[0]), 0)
+        with code.loop(0, rows) as row:
             to = self.tools.place(into, row.index)
             exists = code.icmp_unsigned("<", code.sub(row.index, exist[0]), many)
-            with code.loop(
-                code.select(exists, code.index(depth // lanes * lanes), code.index(0)), code.index(padded), lanes
-            ) as column:
-                code.put(zero, code.at(to, code.mul(column.index, code.index(size))), lanes * size)
+            with code.loop(code.select(exists, depth // lanes * lanes, 0), padded, lanes) as column:
+                code.put(zero, code.at(to, column.index, size), lanes * size)
             with code.when(exists):
-                at = code.at(source, code.mul(row.index, self.arg[f"{name}_row"]))
+                at = code.at(source, row.index, self.arg[f"{name}_row"])
                 for start, stop, some in ((0, entire, lanes), (entire, depth, 1)):
-                    with code.loop(code.index(start), code.index(stop), some) as column:
-                        value = number(code.at(at, code.mul(column.index, self._step(name))), some)
-                        code.put(value, code.at(to, code.mul(column.index, code.index(size))), some * size)
+                    with code.loop(start, stop, some) as column:
+                        value = number(code.at(at, column.index, self._step(name)), some)
+                        code.put(value, code.at(to, column.index, size), some * size)
 
     def add_lost(self, source, exist, depth: int, into: Matrix) -> None:
         """Adds what rounding took from the rows that exist, which are contiguous, to the loaded rows."""
         code = self.code
         entire = depth // self.lanes * self.lanes
         with code.loop(*exist) as row:
-            at = code.at(source, code.mul(row.index, code.index(depth * LOST)))
+            at = code.at(source, row.index, depth * LOST)
             to = self.tools.place(into, row.index)
             for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
-                with code.loop(code.index(start), code.index(stop), lanes) as column:
-                    place = code.at(to, code.mul(column.index, code.index(self.size)))
+                with code.loop(start, stop, lanes) as column:
+                    place = code.at(to, column.index, self.size)
                     kind = self.type if lanes > 1 else self.real
-                    lost = code.get(code.at(at, code.mul(column.index, code.index(LOST))), vector(I16, lanes))
+                    lost = code.get(code.at(at, column.index, LOST), vector(I16, lanes))
                     total = code.fadd(code.get(place, kind, lanes * self.size), widen_brain(code, lost))
                     code.put(total, place, lanes * self.size)
 
@@ -75,18 +73,18 @@ class Staging:
         dtype of sums.
         """
         code, tools = self.code, self.tools
-        step = code.index(self.size) if exact and self.unit[name] else self._step(name)
+        step = self.size if exact and self.unit[name] else self._step(name)
         entire = depth // self.lanes * self.lanes if self.unit[name] else 0
         with code.loop(*exist) as row:
-            to = code.at(target, code.mul(row.index, self.arg[f"{name}_row"]))
+            to = code.at(target, row.index, self.arg[f"{name}_row"])
             at = tools.place(source, row.index)
             for start, stop, lanes in ((0, entire, self.lanes), (entire, depth, 1)):
-                with code.loop(code.index(start), code.index(stop), lanes) as column:
-                    place = code.at(at, code.mul(column.index, code.index(self.size)))
+                with code.loop(start, stop, lanes) as column:
+                    place = code.at(at, column.index, self.size)
                     value = code.get(place, self.type if lanes > 1 else self.real, lanes * self.size)
                     if factor is not None:
                         value = code.fmul(value, factor if lanes > 1 else code.lane(factor, 0))
-                    place = code.at(to, code.mul(column.index, step))
+                    place = code.at(to, column.index, step)
                     if exact:
                         code.put(value, place)
                     else:
@@ -95,7 +93,7 @@ class Staging:
     def transpose(self, source: Matrix, into: Matrix, rows: int, columns: int) -> None:
         """Transposes a matrix of numbers (or words), square by square."""
         code, tools, lanes = self.code, self.tools, self.lanes
-        across, down = (code.loop(code.index(0), code.index(size), lanes) for size in (rows, columns))
+        across, down = (code.loop(0, size, lanes) for size in (rows, columns))
         with across as row, down as column:
             at, to = tools.place(source, row.index, column.index), tools.place(into, column.index, row.index)
             square = [tools.get(at, 0, step * source.row) for step in range(lanes)]
@@ -106,8 +104,8 @@ class Staging:
         """Interleaves 16-bit rows 2j and 2j + 1 into row j of words, for rows first … last (even)."""
         code, half = self.code, vector(I16, self.lanes)
         wide = vector(I32, self.lanes)
-        with code.loop(code.ashr(first, code.index(1)), code.ashr(last, code.index(1))) as row:
-            at, to = code.mul(row.index, code.index(2 * source.row)), self.tools.place(into, row.index)
+        with code.loop(code.ashr(first, 1), code.ashr(last, 1)) as row:
+            at, to = code.mul(row.index, 2 * source.row), self.tools.place(into, row.index)
             for number in range(columns // self.lanes):
                 low, high = (
                     code.zext(
@@ -120,37 +118,33 @@ class Staging:
                     )
                     for step in range(2)
                 )
-                self.tools.put(code.or_(low, code.shl(high, code.whole(16, wide))), to, number)
+                self.tools.put(code.or_(low, code.shl(high, 16)), to, number)
 
     def finite(self, matrix: Matrix, rows, columns: int):
         """Whether all numbers (both halves of all words) of the first rows are finite."""
         code, pairs = self.code, self.tools.pairs
         kind = vector(I16, 2 * self.lanes) if pairs else self.type
-        start = code.whole(0, kind)
+        start = code.number(0, kind)
         several = next(count for count in (4, 2, 1) if columns % (count * self.lanes) == 0)
         width = several * self.lanes * self.size
 
         def larger(one, other):
             return code.select(code.icmp_unsigned(">", one, other), one, other)
 
-        with code.loop(code.index(0), rows, 1, [start] * several) as row:
+        with code.loop(0, rows, 1, [start] * several) as row:
             place = self.tools.place(matrix, row.index)
-            with code.loop(code.index(0), code.index(columns * self.size), width, row.carried) as column:
+            with code.loop(0, columns * self.size, width, row.carried) as column:
                 at, checks = code.at(place, column.index), []
                 for number, check in enumerate(column.carried):
                     value = self.tools.get(at, number, type=kind)
                     if pairs:
-                        checks.append(larger(code.and_(value, code.whole(0x7FFF, value)), check))
+                        checks.append(larger(code.and_(value, 0x7FFF), check))
                     else:
-                        checks.append(code.fma(value, code.number(0.0, value), check))  # 0, or NaN
+                        checks.append(code.fma(value, 0.0, check))  # 0, or NaN
                 column.carry(*checks)
             row.carry(*column.result)
         found = functools.reduce(larger if pairs else code.fadd, row.result)
-        fine = (
-            code.icmp_unsigned("<", found, code.whole(0x7F80, found))
-            if pairs
-            else code.fcmp_ordered("==", found, start)
-        )
+        fine = code.icmp_unsigned("<", found, 0x7F80) if pairs else code.fcmp_ordered("==", found, start)
         bits = ir.IntType(kind.count)
         return code.icmp_unsigned("==", code.bitcast(fine, bits), ir.Constant(bits, -1))
 
@@ -158,8 +152,8 @@ class Staging:
         """Σ a · b over a row of two matrices."""
         code = self.code
         places = [self.tools.place(matrix, row) for matrix in (a, b)]
-        with code.loop(code.index(0), code.index(columns), self.lanes, [code.number(0.0, self.type)]) as column:
-            offset = code.mul(column.index, code.index(self.size))
+        with code.loop(0, columns, self.lanes, [code.number(0.0, self.type)]) as column:
+            offset = code.mul(column.index, self.size)
             x, y = (code.get(code.at(place, offset), self.type, self.lanes * self.size) for place in places)
             column.carry(code.fma(x, y, column.carried[0]))
         return sum_of_lanes(code, column.result[0])

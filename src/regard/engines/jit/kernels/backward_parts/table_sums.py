@@ -15,7 +15,7 @@ from llvmlite import ir
 from ...code.arguments import Block
 from ...code.ir import F64, I32, I64, Code
 from ...code.target import Target
-from ..parts.row_sums import END, merge_complete
+from ..parts.tasks import END, merge_complete
 from .products import UNROLL, Matrix, Multiplier
 
 DONE = 2**62  # the progress of a finished task
@@ -35,7 +35,7 @@ class OrderedAdds:
     def _progress(self, pair, unit):
         code = self.code
         at = code.add(code.mul(pair, self.arg["key_tiles"]), unit)
-        return code.at(self.arg.address("progress"), code.mul(at, code.index(8)))
+        return code.at(self.arg.address("progress"), at, 8)
 
     def until(self, place, sign: str, value) -> None:
         """Waits until the number at an address satisfies the comparison with the value."""
@@ -45,26 +45,26 @@ class OrderedAdds:
         def unsatisfied(_):
             return code.icmp_signed(opposite, code.load_atomic(place, "acquire", 8, typ=I64), value)
 
-        with code.repeat(unsatisfied, [code.index(1)]) as poll:
+        with code.repeat(unsatisfied, [1]) as poll:
             if self.x86:
                 code.external("llvm.x86.sse2.pause", ir.VoidType())
-            yields = code.icmp_signed("==", code.and_(poll.carried[0], code.index(PATIENCE)), code.index(0))
+            yields = code.icmp_signed("==", code.and_(poll.carried[0], PATIENCE), 0)
             with code.when(yields):
                 code.external(self.let_others_run, I32)
-            poll.carry(code.add(poll.carried[0], code.index(1)))
+            poll.carry(code.add(poll.carried[0], 1))
 
     def enter(self, unit, pair) -> None:
         """Begins a task, and finds the first earlier tile of keys that is not done: it may have to wait for those."""
         code = self.code
         self.unit, self.pair, self.own = unit, pair, self._progress(pair, unit)
-        known = code.at(self.arg.address("finished"), code.mul(pair, code.index(8)))
+        known = code.at(self.arg.address("finished"), pair, 8)
 
         def is_done(at):
             progress = code.load_atomic(self._progress(pair, at), "acquire", 8, typ=I64)
-            return code.and_(code.icmp_signed("<", at, unit), code.icmp_signed("==", progress, code.index(DONE)))
+            return code.and_(code.icmp_signed("<", at, unit), code.icmp_signed("==", progress, DONE))
 
         with code.repeat(is_done, [code.load_atomic(known, "acquire", 8, typ=I64)]) as seen:
-            seen.carry(code.add(seen.carried[0], code.index(1)))
+            seen.carry(code.add(seen.carried[0], 1))
         self.lowest = seen.result[0]
         code.atomic_rmw("xchg", known, self.lowest, "release")
 
@@ -79,7 +79,7 @@ class OrderedAdds:
 
     def wait_for_heads(self, turn) -> None:
         """Waits until every earlier task of the same keys is past the turn."""
-        with self.code.loop(self.code.index(0), self.pair) as earlier:
+        with self.code.loop(0, self.pair) as earlier:
             self.until(self._progress(earlier.index, self.unit), ">", turn)
 
     def leave(self) -> None:
@@ -107,7 +107,7 @@ class TableSums:
         """Begins a task; the addresses of the gradients by table."""
         code, arg = self.code, self.arg
         self.number = number
-        place = code.mul(code.srem(number, arg["ring"]), code.mul(arg["numbers"], code.index(8)))
+        place = code.mul(code.srem(number, arg["ring"]), code.mul(arg["numbers"], 8))
         self.copy = code.at(arg.address("copies"), place)
         for table in self.spans:
             self._forget(table)
@@ -115,7 +115,7 @@ class TableSums:
 
     def _forget(self, table: int) -> None:
         for step, value in enumerate(NO_SPAN):
-            self.code.put(self.code.index(value), self._edge(table, step), 8)
+            self.code.put(value, self._edge(table, step), 8)
 
     def _edge(self, table: int, step: int):
         return self.code.at(self.spans[table], 8 * step)
@@ -124,10 +124,10 @@ class TableSums:
         """Adds the copy to the sums of a block after those of all earlier tasks, and clears it."""
         code, arg = self.code, self.arg
         self._turn(block)
-        start = code.mul(block, code.mul(arg["numbers"], code.index(8)))
+        start = code.mul(block, code.mul(arg["numbers"], 8))
         for table in self.spans:
             first, last = (code.get(self._edge(table, step), I64, 8) for step in range(2))
-            with code.loop(first, code.add(last, code.index(1)), 8) as each:
+            with code.loop(first, code.add(last, 1), 8) as each:
                 offset = code.add(arg[f"gradient{table}"], each.index)
                 own = code.at(self.copy, offset)
                 total = code.at(arg.address("totals"), code.add(start, offset))
@@ -139,14 +139,14 @@ class TableSums:
     def leave(self, first, last) -> None:
         """Ends a task that has flushed the blocks first … last: passes all others."""
         code = self.code
-        with code.loop(code.index(0), self.arg["blocks"]) as block:
+        with code.loop(0, self.arg["blocks"]) as block:
             before, after = (code.icmp_signed(sign, block.index, edge) for sign, edge in (("<", first), (">=", last)))
             with code.when(code.or_(before, after)):
                 self._turn(block.index)
                 self._pass(block.index)
 
     def _flushed(self, block):
-        return self.code.at(self.arg.address("flushed"), self.code.mul(block, self.code.index(8)))
+        return self.code.at(self.arg.address("flushed"), block, 8)
 
     def _turn(self, block) -> None:
         """Waits until all earlier tasks have passed a block."""
@@ -154,7 +154,7 @@ class TableSums:
 
     def _pass(self, block) -> None:
         code = self.code
-        code.atomic_rmw("xchg", self._flushed(block), code.add(self.number, code.index(1)), "release")
+        code.atomic_rmw("xchg", self._flushed(block), code.add(self.number, 1), "release")
 
 
 BLOCK = 1024  # query positions of a partial sum; a multiple of the rows of every tile
@@ -176,14 +176,14 @@ class PartialSums:
     def entry(self, number) -> tuple[Matrix, Matrix]:
         """dK and dV of an entry."""
         code, size = self.code, self.tools.size
-        at = code.at(self.base, code.mul(number, code.index(self.bytes)))
+        at = code.at(self.base, number, self.bytes)
         return Matrix(at, self.D * size), Matrix(code.at(at, self.keys * self.D * size), self.E * size)
 
     def begin(self, rows) -> None:
         """An empty stack. rows: of the tile, in use: a multiple of GRAIN; the others are neither read nor written."""
         code, self.rows = self.code, rows
-        code.put(code.index(0), self.levels, 8)
-        code.put(code.index(END), self.block, 8)  # no block is open
+        code.put(0, self.levels, 8)
+        code.put(END, self.block, 8)  # no block is open
 
     def open(self, block) -> None:
         """Makes a block, which must not be before the one that is open, the one that is summed."""
@@ -200,16 +200,16 @@ class PartialSums:
     def finish(self) -> tuple[Matrix, Matrix]:
         """The sums over all blocks."""
         code = self.code
-        with code.if_else(code.icmp_signed("!=", code.get(self.block, I64, 8), code.index(END))) as (then, otherwise):
+        with code.if_else(code.icmp_signed("!=", code.get(self.block, I64, 8), END)) as (then, otherwise):
             with then:
-                self._close(code.index(END))
+                self._close(END)
             with otherwise:
                 self._clear(code.index(0))
         return self.entry(code.index(0))
 
     def any(self):
         """Whether a block was opened; once all of them are closed."""
-        return self.code.icmp_signed("!=", self.code.get(self.levels, I64, 8), self.code.index(0))
+        return self.code.icmp_signed("!=", self.code.get(self.levels, I64, 8), 0)
 
     def _depth(self):
         """The number of partial sums below the open block."""
@@ -225,7 +225,7 @@ class PartialSums:
         """Completes the open block, if there is one, and merges what is complete before the following block."""
         code = self.code
         this, levels = (code.get(place, I64, 8) for place in (self.block, self.levels))
-        with code.when(code.icmp_signed("!=", this, code.index(END))):
+        with code.when(code.icmp_signed("!=", this, END)):
             self._scale(self.entry(self._depth())[0])
             code.put(merge_complete(code, levels, this, following, self._merge), self.levels, 8)
 
@@ -233,7 +233,7 @@ class PartialSums:
         """dK times the scale. It is done per block, so that the results of calls are partial sums too."""
         for place in self._vectors(matrix):
             value = self.code.fmul(self.tools.get(place, 0), self.scale)
-            self.tools.put(self.code.fadd(value, self.code.number(0.0, value)), place, 0)  # -0 becomes 0
+            self.tools.put(self.code.fadd(value, 0.0), place, 0)  # -0 becomes 0
 
     def _merge(self, number) -> None:
         """Adds entry number + 1 to entry number."""
@@ -245,6 +245,6 @@ class PartialSums:
     def _vectors(self, matrix: Matrix):
         """The places of all vectors in the rows in use, which are a multiple of UNROLL vectors."""
         code, size = self.code, self.tools.lanes * self.tools.size
-        with code.loop(code.index(0), code.mul(self.rows, code.index(matrix.row)), UNROLL * size) as part:
+        with code.loop(0, code.mul(self.rows, matrix.row), UNROLL * size) as part:
             for step in range(UNROLL):
-                yield code.at(matrix.base, code.add(part.index, code.index(step * size)))
+                yield code.at(matrix.base, code.add(part.index, step * size))

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from .....language import dropout as counting
 from ...code.arguments import Block
-from ...code.ir import BYTE, I1, I32, I64, Code, is_vector, vector
+from ...code.ir import BYTE, I1, I32, I64, Code, is_vector, lane_count, vector
 from ...code.target import Target
 
 WORD = 0xFFFFFFFF
@@ -46,9 +46,9 @@ class Dropout:
         self.code, self.lanes, self.vectors, self.memory = code, type.count, vectors, memory
         self.part = min(self.lanes, target.lanes(8))
         seed = arg["dropout_seed"]
-        halves = code.and_(seed, code.index(WORD)), code.lshr(seed, code.index(32))
+        halves = code.and_(seed, WORD), code.lshr(seed, 32)
         self.keys = [
-            [code.add(half, code.index(number * step)) for half, step in zip(halves, counting.STEPS, strict=True)]
+            [code.add(half, number * step) for half, step in zip(halves, counting.STEPS, strict=True)]
             for number in range(counting.ROUNDS)
         ]
         self.threshold = code.splat(code.trunc(arg["dropout_threshold"], I32), self.lanes)
@@ -82,15 +82,16 @@ class Dropout:
     def draw(self, first, count) -> None:
         """Draws one bit per pair for keys first … first + count; those of up to three further keys are ignored."""
         code = self.code
-        with code.loop(code.index(0), count, TOGETHER) as loop:
-            four = code.lshr(code.add(first, loop.index), code.index(2))
+        with code.loop(0, count, TOGETHER) as loop:
+            four = code.lshr(code.add(first, loop.index), 2)
             for number, (queries, heads) in enumerate(self.counters):
                 parts = [
                     self._words([four, query, head, self.batch]) for query, head in zip(queries, heads, strict=True)
                 ]
                 for key, words in enumerate(zip(*parts, strict=True)):
-                    row = code.add(loop.index, code.index(key))
-                    self._put(code.icmp_unsigned(">=", self._joined(list(words)), self.threshold), number, row)
+                    row = code.add(loop.index, key)
+                    numbers = code.joined([code.trunc(word, vector(I32, self.part)) for word in words])
+                    self._put(code.icmp_unsigned(">=", numbers, self.threshold), number, row)
 
     def _words(self, counter: list) -> list:
         """Philox4x32-10 of a counter, each word in the lower half of its lanes."""
@@ -101,28 +102,20 @@ class Dropout:
         return [a, b, c, d]
 
     def _product(self, word, by: int):
-        return self.code.mul(self.code.and_(word, self.code.whole(WORD, word)), self.code.whole(by, word))
+        return self.code.mul(self.code.and_(word, WORD), by)
 
     def _mixed(self, product, word, key):
         """The xor of the upper half of a product with a word and a key."""
-        high = self.code.xor(self.code.lshr(product, self.code.whole(32, product)), self._like(product, key))
-        count = max(value.type.count if is_vector(value) else 1 for value in (high, word))
+        high = self.code.xor(self.code.lshr(product, 32), self._like(product, key))
+        count = max(lane_count(value) for value in (high, word))
         return self.code.xor(self.code.splat(high, count), self.code.splat(word, count))
 
     def _like(self, value, scalar):
-        return self.code.splat(scalar, value.type.count if is_vector(value) else 1)
-
-    def _joined(self, words: list):
-        """The parts of a vector concatenated, with 32-bit lanes."""
-        narrow = [self.code.trunc(word, vector(I32, self.part)) for word in words]
-        while len(narrow) > 1:
-            order = list(range(2 * narrow[0].type.count))
-            narrow = [self.code.shuffle(x, y, order) for x, y in zip(narrow[::2], narrow[1::2], strict=True)]
-        return narrow[0]
+        return self.code.splat(scalar, lane_count(value))
 
     def _place(self, number: int, row):
         size = room(1, self.lanes, self.lanes)
-        offset = self.code.mul(row, self.code.index(size * self.vectors))
+        offset = self.code.mul(row, size * self.vectors)
         return self.code.at(self.code.at(self.memory, offset), number * size)
 
     def _put(self, kept, number: int, row) -> None:

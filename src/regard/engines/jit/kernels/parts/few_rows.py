@@ -37,10 +37,10 @@ def suits(rows: int, depths: tuple[int, int], unit: tuple[bool, ...], form: Form
 def multiply_keys(code: Code, tile: Tile, run: Running, keys: Keys, count) -> None:
     """Sᵀ of the first `count` keys of the block; also updates the maximum of every row."""
     lanes, several = _keys_in_vector(tile), max(1, CHAINS // tile.spec.few)
-    whole = code.mul(code.sdiv(count, code.index(several * lanes)), code.index(several * lanes))
+    whole = code.mul(code.sdiv(count, several * lanes), several * lanes)
     maxima = [code.number(-math.inf, vector(tile.real, lanes))] * tile.spec.few
-    with code.loop(code.index(0), whole, several * lanes, maxima) as loop:
-        firsts = [code.add(loop.index, code.index(number * lanes)) for number in range(several)]
+    with code.loop(0, whole, several * lanes, maxima) as loop:
+        firsts = [code.add(loop.index, number * lanes) for number in range(several)]
         places = [_whole_vector(tile, keys, first) for first in firsts]
         loop.carry(*_multiply(code, tile, firsts, places, loop.carried))
     with code.loop(whole, count, lanes, loop.result) as rest:
@@ -71,12 +71,12 @@ def _dots(code: Code, tile: Tile, first, places: list) -> list[list]:
         """The products over a stretch of depth, as one chain from zero."""
         sums = list(zeros)
         for step in range(0, stretch, piece):
-            depth = code.add(start, code.index(step))
+            depth = code.add(start, step)
             _ask_for_values(code, tile, first, lanes * len(places), depth)
-            begin = code.mul(depth, code.index(tile.size))
+            begin = code.mul(depth, tile.size)
             columns = [code.columns(at(begin), tile.real) for at in places]
             for further in range(piece):
-                queries = tile.place(tile.qt, code.add(depth, code.index(further)))
+                queries = tile.place(tile.qt, code.add(depth, further))
                 for row in range(rows):
                     query = code.splat(code.get(code.at(queries, row * tile.size), tile.real, tile.size), lanes)
                     for number, found in enumerate(columns):
@@ -85,11 +85,11 @@ def _dots(code: Code, tile: Tile, first, places: list) -> list[list]:
 
     scores = zeros
     if entire:
-        with code.loop(code.index(0), code.index(entire), STRETCH, scores) as part:
+        with code.loop(0, entire, STRETCH, scores) as part:
             part.carry(*map(code.fadd, part.carried, chain(part.index, STRETCH)))
         scores = part.result
     if entire < tile.spec.D:
-        scores = [*map(code.fadd, scores, chain(code.index(entire), tile.spec.D - entire))]
+        scores = [*map(code.fadd, scores, chain(entire, tile.spec.D - entire))]
     return [scores[start : start + rows] for start in range(0, len(scores), rows)]
 
 
@@ -101,13 +101,13 @@ def _keys_in_vector(tile: Tile) -> int:
 def _whole_vector(tile: Tile, keys: Keys, first) -> Callable[[Any], list]:
     """The addresses of a vector of keys, `begin` bytes into their rows: few registers hold what they are made of."""
     code, base, stride = tile.code, keys.step(keys.row(first), tile.code.index(0)), keys.stride()
-    odd = {number: code.mul(stride, code.index(number)) for number in range(1, _keys_in_vector(tile), 2)}
+    odd = {number: code.mul(stride, number) for number in range(1, _keys_in_vector(tile), 2)}
 
     def at(begin) -> list:
         places = [code.at(base, begin)]
         for key in range(1, _keys_in_vector(tile)):
             twos = (key & -key).bit_length() - 1
-            places.append(code.at(places[0], code.shl(odd[key >> twos], code.index(twos))))
+            places.append(code.at(places[0], code.shl(odd[key >> twos], twos)))
         return places
 
     return at
@@ -115,8 +115,8 @@ def _whole_vector(tile: Tile, keys: Keys, first) -> Callable[[Any], list]:
 
 def _last_vector(tile: Tile, keys: Keys, first, stop) -> Callable[[Any], list]:
     """The same where some keys of the vector may not exist; the last one that does replaces them."""
-    code, last = tile.code, tile.code.sub(stop, tile.code.index(1))
-    numbers = [code.smaller_int(code.add(first, code.index(key)), last) for key in range(_keys_in_vector(tile))]
+    code, last = tile.code, tile.code.sub(stop, 1)
+    numbers = [code.smaller_int(code.add(first, key), last) for key in range(_keys_in_vector(tile))]
     rows = [keys.step(keys.row(number), code.index(0)) for number in numbers]
     return lambda begin: [code.at(row, begin) for row in rows]
 
@@ -125,8 +125,8 @@ def _ask_for_values(code: Code, tile: Tile, first, keys: int, depth) -> None:
     """Prefetches the values of some keys, a share in each step of depth."""
     piece, lines = PIECE // tile.size, tile.lines("v")
     share = -(-keys * lines * piece // tile.spec.D)
-    step = code.udiv(depth, code.index(piece))
-    line = code.add(code.mul(first, code.index(lines)), code.mul(step, code.index(share)))
+    step = code.udiv(depth, piece)
+    line = code.add(code.mul(first, lines), code.mul(step, share))
     tile.prefetch("v", tile.block["v"], line, share)
 
 
@@ -136,9 +136,9 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
     kind, together = vector(tile.real, lanes), max(1, SUMS // rows)
     for number, begin in enumerate(range(0, tile.spec.E, together * lanes)):
         depths = range(begin, min(begin + together * lanes, tile.spec.E), lanes)
-        with code.loop(code.index(0), count, 1, [code.number(0.0, kind)] * (rows * len(depths))) as key:
+        with code.loop(0, count, 1, [code.number(0.0, kind)] * (rows * len(depths))) as key:
             share = -(-tile.lines("k") * len(depths) * lanes // tile.spec.E)
-            line = code.add(code.mul(key.index, code.index(tile.lines("k"))), code.index(number * share))
+            line = code.add(code.mul(key.index, tile.lines("k")), number * share)
             tile.prefetch("k", tile.ahead, line, share)
             row, weights_at = values.row(key.index), tile.place(tile.s, key.index)
             elements = [code.get(values.column(row, code.index(depth)), kind) for depth in depths]

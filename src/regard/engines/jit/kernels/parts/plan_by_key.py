@@ -70,33 +70,32 @@ def visited_keys(code: Code, arg, group, tile, first, last) -> KeySpan:
     A span with a gap counts as mixed, because the mask excludes the gap. arg: a block with the slots offsets, runs and
     tiles.
     """
-    offsets = code.at(arg.address("offsets"), code.mul(code.add(code.mul(group, arg["tiles"]), tile), code.index(8)))
+    offsets = code.at(arg.address("offsets"), code.add(code.mul(group, arg["tiles"]), tile), 8)
     begin, end = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
 
     def part(run, number: int):
-        place = code.at(arg.address("runs"), code.add(code.mul(run, code.index(12)), code.index(4 * number)))
+        place = code.at(arg.address("runs"), code.add(code.mul(run, 12), 4 * number))
         return code.sext(code.get(place, I32, 4), I64)
 
     # The first run that ends after `first`.
     with code.repeat(lambda low, high: code.icmp_signed("<", low, high), [begin, end]) as search:
         low, high = search.carried
-        middle = code.ashr(code.add(low, high), code.index(1))
+        middle = code.ashr(code.add(low, high), 1)
         beyond = code.icmp_signed(">", part(middle, 1), first)
-        search.carry(code.select(beyond, low, code.add(middle, code.index(1))), code.select(beyond, middle, high))
-    run, nothing = search.result[0], code.index(0)
+        search.carry(code.select(beyond, low, code.add(middle, 1)), code.select(beyond, middle, high))
 
     def meets(run, *_):
         exists = code.icmp_signed("<", run, end)
         # If the tile has no further run, the first run of the plan is read instead, and not used.
-        safe = code.select(exists, run, code.index(0))
+        safe = code.select(exists, run, 0)
         return code.and_(exists, code.icmp_signed("<", part(safe, 0), last))
 
-    with code.repeat(meets, [run, last, first, nothing]) as joined:
+    with code.repeat(meets, [search.result[0], last, first, 0]) as joined:
         run, lo, hi, mixed = joined.carried
         starts, ends = code.larger_int(part(run, 0), first), code.smaller_int(part(run, 1), last)
         fresh = code.icmp_signed("<=", hi, lo)
         gap = code.and_(code.not_(fresh), code.icmp_signed("!=", starts, hi))
         both = code.or_(code.or_(mixed, part(run, 2)), code.zext(gap, I64))
-        joined.carry(code.add(run, code.index(1)), code.select(fresh, starts, lo), ends, both)
+        joined.carry(code.add(run, 1), code.select(fresh, starts, lo), ends, both)
     _, lo, hi, mixed = joined.result
-    return KeySpan(lo, hi, code.icmp_signed("!=", mixed, nothing))
+    return KeySpan(lo, hi, code.icmp_signed("!=", mixed, 0))

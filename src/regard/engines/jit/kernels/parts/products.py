@@ -36,21 +36,20 @@ def multiply_keys(code: Code, tile: Tile, run: Running, keys: Keys, count) -> No
 def _multiply(code: Code, tile: Tile, run: Running, keys: Keys, key, some: int) -> None:
     """Some rows of Sᵀ, one stretch of depth after another."""
     place = tile.place(tile.s, key)
-    rows = [keys.row(code.add(key, code.index(step))) for step in range(some)]
+    rows = [keys.row(code.add(key, step)) for step in range(some)]
     # The rounding of bfloat16 is so coarse that the error of long chains is negligible.
     stretch = keys.steps // 4 * 4 if tile.form.pairs else STRETCH
     entire = keys.steps // stretch * stretch if stretch else 0
     if entire:
-        with code.loop(code.index(0), code.index(entire), stretch) as part:
-            end = code.add(part.index, code.index(stretch))
-            begins = code.icmp_signed("==", part.index, code.index(0))
+        with code.loop(0, entire, stretch) as part:
+            end = code.add(part.index, stretch)
+            begins = code.icmp_signed("==", part.index, 0)
             unroll = 4 if some > 1 else 1
             dots = _dots(code, tile, keys, rows=rows, key=key, start=part.index, end=end, unroll=unroll)
             _add(code, tile, place, begins, dots)
     if entire < keys.steps:
         begins = ir.Constant(I1, int(entire == 0))
-        start, end = code.index(entire), code.index(keys.steps)
-        dots = _dots(code, tile, keys, rows=rows, key=key, start=start, end=end, unroll=1)
+        dots = _dots(code, tile, keys, rows=rows, key=key, start=entire, end=keys.steps, unroll=1)
         _add(code, tile, place, begins, dots)
     for number in range(tile.vectors):
         run.include(number, [tile.get(place, number, row) for row in range(some)])
@@ -62,8 +61,8 @@ def _dots(code: Code, tile: Tile, keys: Keys, *, rows: list, key, start, end, un
     share = -(-tile.lines("v") * len(rows) * unroll // keys.steps)
     zero = code.number(0.0, tile.type)
     with code.loop(start, end, unroll, [zero] * (len(rows) * vectors)) as loop:
-        rounds = code.udiv(loop.index, code.index(unroll))
-        first = code.add(code.mul(key, code.index(tile.lines("v"))), code.mul(rounds, code.index(share)))
+        rounds = code.udiv(loop.index, unroll)
+        first = code.add(code.mul(key, tile.lines("v")), code.mul(rounds, share))
         tile.prefetch("v", tile.block["v"], first, share)
         sums = list(loop.carried)
         queries_at = tile.place(tile.qt, loop.index)
@@ -83,21 +82,21 @@ def _add(code: Code, tile: Tile, place, begins, values: list) -> None:
     """Adds to rows of Sᵀ, or overwrites them if `begins`."""
     for at, value in enumerate(values):
         row, number = divmod(at, tile.vectors)
-        before = code.select(begins, code.number(0.0, value), tile.get(place, number, row))
+        before = code.select(begins, 0.0, tile.get(place, number, row))
         tile.put(code.fadd(before, value), place, number, row)
 
 
 def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
     """Adds a block of `count` steps to Oᵀ."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
-    for start, stop, depths in _pieces(code, code.index(tile.spec.E), tile.depth_tile, tile.spec.E % tile.depth_tile):
+    for start, stop, depths in _pieces(code, tile.spec.E, tile.depth_tile, tile.spec.E % tile.depth_tile):
         # Each iteration prefetches a share of the next block's keys.
         most = BLOCK // 2 if tile.form.pairs else BLOCK
         share = -(-tile.lines("k") * BLOCK * depths // (most * tile.spec.E))
         with code.loop(start, stop, depths) as depth:
-            before = code.mul(code.sdiv(depth.index, code.index(depths)), code.index(most))
-            with code.loop(code.index(0), count, 1, [zero] * (depths * vectors)) as loop:
-                tile.prefetch("k", tile.ahead, code.mul(code.add(before, loop.index), code.index(share)), share)
+            before = code.mul(code.sdiv(depth.index, depths), most)
+            with code.loop(0, count, 1, [zero] * (depths * vectors)) as loop:
+                tile.prefetch("k", tile.ahead, code.mul(code.add(before, loop.index), share), share)
                 weights_at = tile.place(tile.s, loop.index)
                 weights = [tile.get(weights_at, number) for number in range(vectors)]
                 elements_at = values.column(values.row(loop.index), depth.index)
@@ -115,8 +114,8 @@ def add_values(code: Code, tile: Tile, run: Running, values: Values, count) -> N
 def add_values_carefully(code: Code, tile: Tile, run: Running, values: Values, count) -> None:
     """The same sums in the same order, without the products of masked keys (which are marked by a weight of -0)."""
     vectors, zero = tile.vectors, code.number(0.0, tile.type)
-    with code.loop(code.index(0), code.index(tile.spec.E)) as depth:
-        with code.loop(code.index(0), count, 1, [zero] * vectors) as loop:
+    with code.loop(0, tile.spec.E) as depth:
+        with code.loop(0, count, 1, [zero] * vectors) as loop:
             element = values.element(values.column(values.row(loop.index), depth.index), 0)
             weights_at = tile.place(tile.s, loop.index)
             loop.carry(
@@ -131,13 +130,13 @@ def add_values_carefully(code: Code, tile: Tile, run: Running, values: Values, c
 def _careful(code: Code, tile: Tile, element, weight, before):
     if not tile.form.pairs:
         bits = code.as_bits(weight)
-        removed = code.icmp_unsigned("==", bits, code.whole(-(2 ** (8 * tile.size - 1)), bits))
+        removed = code.icmp_unsigned("==", bits, -(2 ** (8 * tile.size - 1)))
         return code.select(removed, before, code.fma(element, weight, before))
     if isinstance(element, Word):
         element = code.splat(code.get(code.at(*element), I32), tile.lanes)
     halves = vector(I16, 2 * tile.lanes)
-    removed = code.icmp_unsigned("==", code.bitcast(weight, halves), code.whole(-(2**15), halves))
-    kept = code.select(removed, code.whole(0, halves), code.bitcast(element, halves))
+    removed = code.icmp_unsigned("==", code.bitcast(weight, halves), -(2**15))
+    kept = code.select(removed, 0, code.bitcast(element, halves))
     return multiply(code, tile, code.bitcast(kept, vector(I32, tile.lanes)), weight, before)
 
 
@@ -150,7 +149,7 @@ def _add_to_output(code: Code, tile: Tile, run: Running, depth, sums) -> None:
 
 def _pieces(code: Code, count, size: int, rest: int = 1):
     """(start, stop, step) for whole pieces of a count, then for the remainder, in steps of `rest` (0: no remainder)."""
-    whole = code.mul(code.sdiv(count, code.index(size)), code.index(size))
-    yield code.index(0), whole, size
+    whole = code.mul(code.sdiv(count, size), size)
+    yield 0, whole, size
     if size > 1 and rest:
         yield whole, count, rest

@@ -79,9 +79,8 @@ class Rules:
         for number in range(tile.vectors):
             numbers = [number * lanes + lane for lane in range(lanes)]
             if tile.spec.folded:
-                rows = [code.index(lane, self.whole) for lane in numbers]
-                query = code.gathered([code.add(first, code.srem(row, Q)) for row in rows])
-                head = code.gathered([code.add(code.mul(h, group), code.sdiv(row, Q)) for row in rows])
+                query = code.gathered([code.add(first, code.srem(lane, Q)) for lane in numbers])
+                head = code.gathered([code.add(code.mul(h, group), code.sdiv(lane, Q)) for lane in numbers])
             else:
                 query, head = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers)), h
             self.heads.append(head)
@@ -120,11 +119,11 @@ class Rules:
         maxima = [code.number(-math.inf, tile.type)] * tile.vectors
         roots = [root for _, root in self.parts if masked or root is not self.mask]
         if not self.tables.needed(roots):
-            run.set_block_maximum(self._apply_to(first, (code.index(0), count), maxima, masked))
+            run.set_block_maximum(self._apply_to(first, (0, count), maxima, masked))
             return
-        with code.loop(code.index(0), count, tile.lanes, maxima) as some:
+        with code.loop(0, count, tile.lanes, maxima) as some:
             self.tables.load(code.add(first, some.index), roots)
-            end = code.smaller_int(code.add(some.index, code.index(tile.lanes)), count)
+            end = code.smaller_int(code.add(some.index, tile.lanes), count)
             some.carry(*self._apply_to(first, (some.index, end), some.carried, masked))
         run.set_block_maximum(some.result)
 
@@ -162,7 +161,7 @@ class Rules:
                 if self.score is not None:
                     s = self._logit(found[self.score])
                 if masked and self.mask is not None:
-                    s = code.select(code.splat(found[self.mask], tile.lanes), s, code.number(-math.inf, s))
+                    s = code.select(code.splat(found[self.mask], tile.lanes), s, -math.inf)
                 tile.put(s, place, number)
                 seen.append(code.larger(loop.carried[number], s))
             loop.carry(*seen)

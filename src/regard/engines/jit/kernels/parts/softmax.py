@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 
 from ...code import special
-from ...code.ir import Code, is_vector, vector
+from ...code.ir import Code, lane_count, vector
 from ...code.special import FLOOR, LOG2E
 from .dropout import Dropout
 
@@ -34,8 +34,8 @@ def merged(code: Code, left, right, exponent):
 
 def some_number(code: Code, maximum):
     """A maximum that can be subtracted: 0 instead of -inf."""
-    nothing = code.fcmp_ordered("==", maximum, code.number(-math.inf, maximum))
-    return code.select(nothing, code.number(0.0, maximum), maximum)
+    nothing = code.fcmp_ordered("==", maximum, -math.inf)
+    return code.select(nothing, 0.0, maximum)
 
 
 class Running:
@@ -57,7 +57,7 @@ class Running:
 
     def _lowest(self, exponent):
         """The difference of scores at and below which the power is 0."""
-        return self.code.fdiv(self.code.number(FLOOR[self.real], self.type), exponent)
+        return self.code.fdiv(FLOOR[self.real], exponent)
 
     def _place(self, row: str, number: int):
         return self.code.at(self.memory, self.bytes * (self.ROWS.index(row) * self.vectors + number))
@@ -131,12 +131,12 @@ class Running:
             return
         zero = code.number(0.0, self.type)
         if pairs:
-            odd = code.icmp_signed("==", code.and_(count, code.index(1)), code.index(1))
+            odd = code.icmp_signed("==", code.and_(count, 1), 1)
             with code.when(odd):  # the last row is paired with a row of masked keys
                 for number in range(self.vectors):
                     code.put(code.number(-math.inf, self.type), self._in_row(scores, count, number), align=self.bytes)
-        with code.loop(code.index(0), count, step, [zero] * self.vectors) as loop:
-            rows = [loop.index, code.add(loop.index, code.index(1))][:step]
+        with code.loop(0, count, step, [zero] * self.vectors) as loop:
+            rows = [loop.index, code.add(loop.index, 1)][:step]
             sums = []
             for number, total in enumerate(loop.carried):
                 weights = []
@@ -144,12 +144,12 @@ class Running:
                     s = code.get(self._in_row(scores, row, number), self.type, align=self.bytes)
                     p = special.softmax_exp2(code, code.fsub(s, shifts[number]), *self.exponent)
                     if mark:
-                        p = code.select(code.fcmp_ordered("==", s, code.number(-math.inf, s)), code.number(-0.0, s), p)
+                        p = code.select(code.fcmp_ordered("==", s, -math.inf), -0.0, p)
                     total = code.fadd(total, p)
                     weights.append(p if dropout is None else code.fmul(p, dropout.factor(number, row)))
                 sums.append(total)
                 words = code.paired(*weights) if pairs else weights[0]
-                target = code.sdiv(loop.index, code.index(2)) if pairs else loop.index
+                target = code.sdiv(loop.index, 2) if pairs else loop.index
                 code.put(words, self._in_row(scores, target, number), align=self.bytes)
             loop.carry(*sums)
         for number in range(self.vectors):
@@ -162,8 +162,8 @@ class Running:
         lanes = [list(range(step * self.lanes, (step + 1) * self.lanes)) for step in range(several)]
         shift, exponent = self._get("shift", 0), self.exponent
         shifts, wide_exponent = code.tiled(shift, several), tuple(code.tiled(each, several) for each in exponent)
-        whole = code.mul(code.sdiv(count, code.index(several)), code.index(several))
-        with code.loop(code.index(0), whole, several, [code.number(0.0, self.type)]) as loop:
+        whole = code.mul(code.sdiv(count, several), several)
+        with code.loop(0, whole, several, [code.number(0.0, self.type)]) as loop:
             place = self._in_row(scores, loop.index, 0)
             s = code.get(place, wide, self.bytes)
             p = special.softmax_exp2(code, code.fsub(s, shifts), *wide_exponent)
@@ -182,7 +182,7 @@ class Running:
     def _in_row(self, base, row, number: int):
         """The address of a vector of a row of scores."""
         code = self.code
-        return code.at(code.at(base, code.mul(row, code.index(self.bytes * self.vectors))), self.bytes * number)
+        return code.at(code.at(base, row, self.bytes * self.vectors), self.bytes * number)
 
     def add_sinks(self, sink: Callable, count) -> None:
         """Adds extra logits to the denominator: updates the maximum, now in nats, and l and α with it.
@@ -193,7 +193,7 @@ class Running:
         factor = code.number(LOG2E, self.type)
         natural = factor, self._lowest(factor)
         self.begin_block()
-        with code.loop(code.index(0), count) as loop:
+        with code.loop(0, count) as loop:
             for number in range(self.vectors):
                 self.include(number, [sink(loop.index, number)])
         for number in range(self.vectors):
@@ -201,7 +201,7 @@ class Running:
             before, reached = self._get("maximum", number), self._get("seen", number)
             self._put("seen", number, before)
             self._raise(number, code.fmul(before, self.unit), reached, natural)
-        with code.loop(code.index(0), count) as loop:
+        with code.loop(0, count) as loop:
             for number in range(self.vectors):
                 p = special.softmax_exp2(
                     code, code.fsub(sink(loop.index, number), self._get("shift", number)), *natural
@@ -219,7 +219,7 @@ class Running:
 
     def normalizer(self, lane) -> Callable:
         """The same function for one lane, of one or more values."""
-        offset = self.code.mul(lane, self.code.index(self.bytes // self.lanes))
+        offset = self.code.mul(lane, self.bytes // self.lanes)
         return self._normalizer(
             *(
                 self.code.get(self.code.at(self._place(row, 0), offset), self.real, self.bytes // self.lanes)
@@ -229,20 +229,20 @@ class Running:
 
     def _normalizer(self, total, alpha, seen) -> Callable:
         code = self.code
-        inverse = code.fdiv(code.number(1.0, total), total)
-        nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
+        inverse = code.fdiv(1.0, total)
+        nothing = code.fcmp_ordered("==", seen, -math.inf)
 
         def normalized(value):
-            lanes, zero = value.type.count if is_vector(value) else 1, code.number(0.0, value)
+            lanes = lane_count(value)
             by, times, factor, none = (code.splat(each, lanes) for each in (total, inverse, alpha, nothing))
-            empty = code.and_(none, code.fcmp_ordered("==", value, zero))
+            empty = code.and_(none, code.fcmp_ordered("==", value, 0.0))
             value = code.fmul(value, factor)
             rough = code.fmul(value, times)
             # One Newton step removes the error of the rounded inverse, and the sign of a zero; infinities and NaN are
             # not changed.
             fine = code.fma(code.fma(code.fneg(rough), by, value), times, rough)
-            finite = code.fcmp_ordered("<", code.abs(rough), code.number(math.inf, rough))
-            return code.select(empty, zero, code.select(finite, fine, rough))
+            finite = code.fcmp_ordered("<", code.abs(rough), math.inf)
+            return code.select(empty, 0.0, code.select(finite, fine, rough))
 
         return normalized
 
@@ -256,18 +256,18 @@ class Running:
         for number in range(self.vectors):
             total, seen = self._get("total", number), self._get("seen", number)
             self._put("maximum", number, code.fadd(self._get("shift", number), special.log(code, total)))
-            nothing = code.fcmp_ordered("==", seen, code.number(-math.inf, seen))
-            self._put("seen", number, code.select(nothing, code.number(0.0, seen), seen))
+            nothing = code.fcmp_ordered("==", seen, -math.inf)
+            self._put("seen", number, code.select(nothing, 0.0, seen))
             # Relative to top, not to the maximum with sinks: infinite where the weights of all keys underflow.
             relative = code.fdiv(total, self._get("alpha", number))
-            empty = code.fcmp_ordered("==", total, code.number(0.0, total))
-            self._put("total", number, code.select(empty, code.number(math.inf, total), relative))
+            empty = code.fcmp_ordered("==", total, 0.0)
+            self._put("total", number, code.select(empty, math.inf, relative))
 
     def store(self, row: str, place, rows) -> None:
         """Stores the first `rows` lanes of a row contiguously."""
         code = self.code
         size = self.bytes // self.lanes
         source = self._place(row, 0)
-        with code.loop(code.index(0), rows) as loop:
-            offset = code.mul(loop.index, code.index(size))
+        with code.loop(0, rows) as loop:
+            offset = code.mul(loop.index, size)
             code.put(code.get(code.at(source, offset), self.real, size), code.at(place, offset))

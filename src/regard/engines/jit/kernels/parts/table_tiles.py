@@ -92,12 +92,12 @@ class TableTiles:
                 continue
             _, count, stride = self.tables[id(node)]
             size = node.table.array.dtype.itemsize
-            adjacent = code.icmp_signed("==", stride, code.index(size))
-            square = code.and_(adjacent, code.icmp_signed(">=", count, code.index(lanes)))
-            inside = code.smaller_int(first, code.sub(count, code.index(lanes)))
+            adjacent = code.icmp_signed("==", stride, size)
+            square = code.and_(adjacent, code.icmp_signed(">=", count, lanes))
+            inside = code.smaller_int(first, code.sub(count, lanes))
             self.begins[id(node)] = begin = code.select(square, inside, first)
             with code.if_else(square) as (then, otherwise):
-                with then, code.loop(code.index(0), code.index(self.vectors)) as each:
+                with then, code.loop(0, self.vectors) as each:
                     self._square(node, each.index, begin)
                 with otherwise:
                     self._one_by_one(node, begin)
@@ -106,13 +106,13 @@ class TableTiles:
         code, lanes = self.code, self.lanes
         stored, size = TABLE_TYPES[str(node.table.array.dtype)], node.table.array.dtype.itemsize
         pointer = self.tables[id(node)][0]
-        offsets = code.at(self.rows[id(node)], code.mul(number, code.index(8 * lanes)))
-        base = code.at(pointer, code.mul(begin, code.index(size)))
+        offsets = code.at(self.rows[id(node)], number, 8 * lanes)
+        base = code.at(pointer, begin, size)
         rows = [
             code.get(code.at(base, code.get(code.at(offsets, 8 * lane), I64, 8)), vector(stored, lanes))
             for lane in range(lanes)
         ]
-        place = code.at(self.squares[id(node)], code.mul(number, code.index(lanes * size)))
+        place = code.at(self.squares[id(node)], number, lanes * size)
         for step, found in enumerate(code.transpose(rows)):
             code.put(found, code.at(place, step * self._pitch(node)), lanes * size)
 
@@ -125,21 +125,21 @@ class TableTiles:
         code = self.code
         stored, size = TABLE_TYPES[str(node.table.array.dtype)], node.table.array.dtype.itemsize
         pointer, count, stride = self.tables[id(node)]
-        last = code.sub(count, code.index(1))
-        with code.loop(code.index(0), code.index(self.lanes)) as step:
+        last = code.sub(count, 1)
+        with code.loop(0, self.lanes) as step:
             key = code.mul(code.smaller_int(code.add(begin, step.index), last), stride)
-            place = code.at(self.squares[id(node)], code.mul(step.index, code.index(self._pitch(node))))
-            with code.loop(code.index(0), code.index(self.lanes * self.vectors)) as lane:
-                row = code.get(code.at(self.rows[id(node)], code.mul(lane.index, code.index(8))), I64, 8)
+            place = code.at(self.squares[id(node)], step.index, self._pitch(node))
+            with code.loop(0, self.lanes * self.vectors) as lane:
+                row = code.get(code.at(self.rows[id(node)], lane.index, 8), I64, 8)
                 found = code.get(code.at(code.at(pointer, row), key), stored)
-                code.put(found, code.at(place, code.mul(lane.index, code.index(size))))
+                code.put(found, code.at(place, lane.index, size))
 
     def elements(self, number: int, key, scope: Emitter, root: Expr) -> dict[int, ir.Value]:
         """The elements that an expression reads, by node, for a vector of queries and one of these keys."""
         code, found = self.code, {}
         for node in self._of(root):
             stored, size = TABLE_TYPES[str(node.table.array.dtype)], node.table.array.dtype.itemsize
-            row = code.mul(code.sub(key, self.begins[id(node)]), code.index(self._pitch(node)))
+            row = code.mul(code.sub(key, self.begins[id(node)]), self._pitch(node))
             place = code.at(code.at(self.squares[id(node)], row), number * self.lanes * size)
             value = code.get(place, vector(stored, self.lanes), self.lanes * size)
             found[id(node)] = scope.converted(node, value)

@@ -19,13 +19,13 @@ from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import ACCUMULATORS, TALL, Target
 from . import table_tiles
 from .dropout import room
-from .eight_bits import SCALES
 
 # Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
 LINE = 64  # bytes: regions of working memory begin on a cache line
 
 ARRAYS = ("q", "k", "v", "out")
+SCALES = {"k": "k_scales", "v": "v_scales"}  # the arguments with the float32 scales of rows in 8 bits
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Tile:
         code = self.code
         self.block = {name: self._key_row(name, first) for name in self.arrays if name not in ("q", "out")}
         # The next block; past the end, the last key.
-        last = code.sub(self.arg["K"], code.index(1))
-        self.ahead = self._key_row("k", code.smaller_int(code.add(first, code.index(BLOCK)), last))
+        last = code.sub(self.arg["K"], 1)
+        self.ahead = self._key_row("k", code.smaller_int(code.add(first, BLOCK), last))
 
     def _key_row(self, name: str, number):
         """The address of a row of k or v."""
@@ -163,9 +163,9 @@ class Tile:
         base = self.base[name]
         if self.spec.paged:
             entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(number, arg["page"]))
-            page = code.sext(code.get(code.at(arg.address("pages"), code.mul(entry, code.index(4))), I32, 4), I64)
-            base, number = code.at(base, code.mul(page, arg[f"{name}_batch"])), code.srem(number, arg["page"])
-        return code.at(base, code.mul(number, arg[f"{name}_row"]))
+            page = code.sext(code.get(code.at(arg.address("pages"), entry, 4), I32, 4), I64)
+            base, number = code.at(base, page, arg[f"{name}_batch"]), code.srem(number, arg["page"])
+        return code.at(base, number, arg[f"{name}_row"])
 
     def lines(self, name: str) -> int:
         """Cache lines of a row; 0 if rows are not prefetched."""
@@ -178,9 +178,9 @@ class Tile:
         code, lines = self.code, self.lines(name)
         together = count if count and lines % count == 0 else 1
         for step in range(0, count, together):
-            number = code.add(first, code.index(step))
-            row = code.at(base, code.mul(code.udiv(number, code.index(lines)), self.arg[f"{name}_row"]))
-            place = code.at(row, code.mul(code.urem(number, code.index(lines)), code.index(LINE)))
+            number = code.add(first, step)
+            row = code.at(base, code.udiv(number, lines), self.arg[f"{name}_row"])
+            place = code.at(row, code.urem(number, lines), LINE)
             for line in range(together):
                 code.prefetch(code.at(place, LINE * line))
 
@@ -188,10 +188,8 @@ class Tile:
 
     def place(self, base, row, lane=None):
         """The address of a lane (by default the first) in a row of Qᵀ, S or Oᵀ."""
-        offset = self.code.mul(row, self.code.index(self.row_bytes))
-        return self.code.at(
-            base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.code.index(self.size)))
-        )
+        offset = self.code.mul(row, self.row_bytes)
+        return self.code.at(base, offset if lane is None else self.code.add(offset, self.code.mul(lane, self.size)))
 
     def state_row(self, base, row: int):
         """The address of m (row 0) or l (row 1) of a partial result."""
@@ -214,15 +212,15 @@ class Tile:
     def step(self, name: str):
         """Bytes from one element of a row to the next."""
         size = self.size if name == "out" and self.spec.partial else self.form.itemsize
-        return self.code.index(size) if self.unit(name) else self.arg[f"{name}_depth"]
+        return size if self.unit(name) else self.arg[f"{name}_depth"]
 
     def row(self, name: str, number):
         """The address of a row of the block (of the tile, for q and out)."""
-        return self.code.at(self.block.get(name, self.base[name]), self.code.mul(number, self.arg[f"{name}_row"]))
+        return self.code.at(self.block.get(name, self.base[name]), number, self.arg[f"{name}_row"])
 
     def column(self, row, name: str, depth):
         """The address of an element of a row."""
-        return self.code.at(row, self.code.mul(depth, self.step(name)))
+        return self.code.at(row, depth, self.step(name))
 
     def lane_row(self, name: str, lane):
         """The address of the row of q or out of a lane."""
@@ -230,14 +228,12 @@ class Tile:
         if not self.spec.folded:
             return self.row(name, lane)
         head, row = code.sdiv(lane, arg["Q"]), code.srem(lane, arg["Q"])
-        return code.at(self.row(name, row), code.mul(head, arg[f"{name}_head"]))
+        return code.at(self.row(name, row), head, arg[f"{name}_head"])
 
     def _lane_rows(self, name: str, first) -> list:
         """The addresses of the rows of `lanes` lanes; lanes past the last row load the last row, and are not stored."""
-        code, last = self.code, self.code.sub(self.count, self.code.index(1))
-        return [
-            self.lane_row(name, code.smaller_int(code.add(first, code.index(lane)), last)) for lane in range(self.lanes)
-        ]
+        code, last = self.code, self.code.sub(self.count, 1)
+        return [self.lane_row(name, code.smaller_int(code.add(first, lane), last)) for lane in range(self.lanes)]
 
     def load_queries(self) -> None:
         """Loads Qᵀ; with pairs, as words of two elements."""
@@ -246,16 +242,16 @@ class Tile:
         count, each = (-(-spec.D // 2), 2) if pairs else (spec.D, 1)
         whole = spec.D // each  # steps without padding
         squares = whole // lanes * lanes if self.unit("q") else 0
-        with code.loop(code.index(0), code.index(spec.rows), lanes) as group:
+        with code.loop(0, spec.rows, lanes) as group:
             rows = self._lane_rows("q", group.index)
-            with code.loop(code.index(0), code.index(squares), lanes) as step:
-                depth = code.mul(step.index, code.index(each))
+            with code.loop(0, squares, lanes) as step:
+                depth = code.mul(step.index, each)
                 places = [self.column(row, "q", depth) for row in rows]
                 found = [code.get(p, vector(I32, lanes)) if pairs else self.form.load(code, p, lanes) for p in places]
                 place = self.place(self.qt, step.index, group.index)
                 for number, column in enumerate(code.transpose(found)):
                     self.put(column, place, 0, number)
-            with code.loop(code.index(squares), code.index(whole)) as step:
+            with code.loop(squares, whole) as step:
                 column = code.gathered(
                     [
                         self._word(row, step.index)
@@ -273,17 +269,14 @@ class Tile:
         """Two adjacent 16-bit elements as one word."""
         code = self.code
         low, high = (
-            code.zext(
-                code.get(self.column(row, "q", code.add(code.mul(step, code.index(2)), code.index(part))), I16), I32
-            )
-            for part in (0, 1)
+            code.zext(code.get(self.column(row, "q", code.add(code.mul(step, 2), part)), I16), I32) for part in (0, 1)
         )
-        return code.or_(low, code.shl(high, code.index(16, I32)))
+        return code.or_(low, code.shl(high, 16))
 
     def clear(self, base) -> None:
         """Oᵀ = 0."""
         code = self.code
-        with code.loop(code.index(0), code.index(self.spec.E)) as depth:
+        with code.loop(0, self.spec.E) as depth:
             place = self.place(base, depth.index)
             for number in range(self.vectors):
                 self.put(code.number(0.0, self.type), place, number)
@@ -295,9 +288,9 @@ class Tile:
         rows_before: the rows before the tile, in that array.
         """
         code, spec, lanes = self.code, self.spec, self.lanes
-        wanted = code.icmp_signed("!=", self.arg["lost"], code.index(0))
-        width = code.index(spec.E * LOST)
-        lost = code.at(self.arg.address("lost"), code.mul(rows_before, width))
+        wanted = code.icmp_signed("!=", self.arg["lost"], 0)
+        width = spec.E * LOST
+        lost = code.at(self.arg.address("lost"), rows_before, width)
 
         def store(value, row, lane, depth) -> None:
             place = self.column(row, "out", depth)
@@ -307,22 +300,22 @@ class Tile:
             bits = self.form.rounded(code, value)
             code.put(bits, place)
             with code.when(wanted):
-                offset = code.add(code.mul(lane, width), code.mul(depth, code.index(LOST)))
+                offset = code.add(code.mul(lane, width), code.mul(depth, LOST))
                 code.put(self.form.lost(code, value, bits), code.at(lost, offset))
 
-        squares = code.index(spec.E // lanes * lanes if self.unit("out") else 0)
-        with code.loop(code.index(0), self.count, lanes) as group:
+        squares = spec.E // lanes * lanes if self.unit("out") else 0
+        with code.loop(0, self.count, lanes) as group:
             rows = self._lane_rows("out", group.index)
-            with code.loop(code.index(0), squares, lanes) as depth:
+            with code.loop(0, squares, lanes) as depth:
                 place = self.place(base, depth.index, group.index)
                 columns = [self.get(place, 0, step) for step in range(lanes)]
                 for step, (row, value) in enumerate(zip(rows, code.transpose(columns), strict=True)):
-                    number = code.add(group.index, code.index(step))
+                    number = code.add(group.index, step)
                     with code.when(code.icmp_signed("<", number, self.count)):
                         store(value, row, number, depth.index)
-            end = code.smaller_int(code.add(group.index, code.index(lanes)), self.count)
+            end = code.smaller_int(code.add(group.index, lanes), self.count)
             with code.loop(group.index, end) as lane:
                 row = self.lane_row("out", lane.index)
-                with code.loop(squares, code.index(spec.E)) as depth:
+                with code.loop(squares, spec.E) as depth:
                     value = code.get(self.place(base, depth.index, lane.index), self.real, self.size)
                     store(value, row, lane.index, depth.index)

@@ -8,10 +8,10 @@ from struct import Struct
 
 import numpy as np
 
-from ....common.arrays import address
-from ..code.build import Kernel
+from ...common.arrays import address
 from . import pool, threads
-from .waiting import LINE
+from .code.build import Kernel
+from .pool import LINE
 
 JOB = Struct("6q")  # the beginning of a job (pool.py): kernel, arguments, scratch, stride, helpers, left
 LEFT, ENTERED, PENDING = (place // 8 for place in (pool.LEFT, pool.ENTERED, pool.PENDING))

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ....common.caching import lock
-from ....common.thread_count import count, limit
-from ..code import build
-from ..code.target import host
+from ...common.caching import lock
+from ...common.thread_count import count, limit
 from . import pool
-from .waiting import BELL, LINE, waiting_here
+from .code import build
+from .code.target import host
+from .pool import BELL, LINE, waiting_here
 
 __all__ = ["Crew", "Team", "count", "crew", "limit", "team_size"]
 
