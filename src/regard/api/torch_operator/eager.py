@@ -21,8 +21,7 @@ from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
-from .operator import Forward, forward_of, gradients
-from .transforms import once
+from .operator import Forward, forward_of, gradients, once
 
 
 class Call(NamedTuple):

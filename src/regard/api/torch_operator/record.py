@@ -16,8 +16,7 @@ from ...language.tree.syntax import Syntax
 from ...language.tree.traced import Traced, spelled
 from ...language.tree.traced import text as traced_text
 from ...language.tree.writing import write
-from .operator import Operands
-from .transforms import run
+from .operator import Operands, run
 
 
 def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,8 +13,7 @@ from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position
-from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
-from .positioned import Placed
+from .parts import Checks, Placed, RMSNorm, dropped, join_heads, split_heads
 
 
 @known_arguments

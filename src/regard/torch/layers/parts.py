@@ -1,4 +1,4 @@
-"""Helpers that several layers share: argument checks, splitting heads, RMSNorm, dropout seeds, the weight matrix."""
+"""What layers share: argument checks, heads, RMSNorm, dropout seeds, weights; the base class of layers at positions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import numpy as np
 import torch
 from torch.nn.functional import rms_norm
 
+from ...api.kv_cache import KVCache
+from ...common.compiled import outside_programs
 from ...common.errors import Reason, Refused
-from ...language.analysis import evaluate
-from ...language.expr import Expr
+from ...language.analysis import evaluate, substituted
+from ...language.expr import Expr, batch, key, query, table, tables_of
+from ...language.expr import score as the_score
 from ...language.masks import count
+from ..cache import TensorCache
+from ..positions import Position
+from ..positions.position import fitting
 
 
 class Checks:
@@ -122,3 +128,197 @@ def allowed_pairs(mask: Expr, shape: tuple[int, int, int, int], query_start: int
     B, H, Q, K = (np.arange(size) for size in shape)
     places = {"batch": B[:, None, None, None], "head": H[:, None, None], "query": query_start + Q[:, None], "key": K}
     return torch.from_numpy(np.array(evaluate(mask, places), bool)).to(device)
+
+
+class Placed(torch.nn.Module):
+    """Base class of layers with a position encoding.
+
+    positions: a `Position`, or None. score: the expression for the logits before `positions` modifies it, or None.
+    head_start: the number of the first query head, in a layer that has some heads of a larger one.
+    """
+
+    head_start: int | None = None
+    positions: Position | None
+    score: Expr | None
+    _rule: Expr | None
+    _over: list[torch.nn.Parameter] | None
+
+    def place(self, check: Checks, positions: Position | None, score: Expr | None = None) -> None:
+        """Sets the position encoding and the score.
+
+        Args:
+            check: the checks of the constructor so far.
+            positions: the position encoding, or None.
+            score: the expression for the logits, or None.
+
+        Raises:
+            Refused: an argument is invalid, or `check` already has reasons.
+        """
+        check.need(
+            positions is None or isinstance(positions, Position),
+            "positions is not a Position",
+            given=f"{positions!r}",
+            expected="a module from regard.torch.positions",
+            fix="pass the positions of rows to the call: layer(x, positions=…)",
+        )
+        check.need(
+            score is None or isinstance(score, Expr),
+            "score is not an expression",
+            given=f"{score!r}",
+            expected="an expression such as rg.softcap(50)",
+            fix="put learned numbers into a Position",
+        )
+        read = tables_of(score) if isinstance(score, Expr) else {}
+        learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
+        check.need(
+            not learned,
+            "the score reads a parameter that the layer would not own",
+            given=", ".join(learned),
+            expected="tables that do not require gradients",
+            fix="write a Position: its parameters are saved and copied with the layer",
+        )
+        check.done()
+        self.positions, self.score = positions, score
+        self._build()
+
+    def rule(self, rows: torch.Tensor | None = None, positions: torch.Tensor | None = None) -> Expr | None:
+        """The score expression of a call.
+
+        Args:
+            rows: (B, …, n, width) the rows of the call, for which `positions` were passed.
+            positions: (n,) or (B, n) positions that were passed to the call; None: rows are where they are.
+
+        Returns:
+            The expression, or None where the score is the logit itself.
+        """
+        if self.positions is None:
+            return self.score
+        if rows is not None and positions is not None and type(self.positions).score is not Position.score:
+            return _at(self.positions, self.score, fitting(type(self.positions).__name__, rows, positions))
+        # A compiled program uses the existing expression if it was built from the current parameters.
+        if not torch.compiler.is_compiling() or not self._current():
+            self._build()
+        return self._rule
+
+    def counted(self) -> dict[str, int]:
+        """The argument `head_start` of attention; empty in a layer that has all heads."""
+        return {} if self.head_start is None else {"head_start": self.head_start}
+
+    def places(
+        self, x: torch.Tensor, cache: KVCache | TensorCache | None, positions: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """The positions of input rows.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            cache: the cache of the call; its lengths are the first positions.
+            positions: the positions that were passed to the call, or None.
+
+        Returns:
+            `positions` where given; otherwise 0 … n − 1, after the rows in the cache: (n,) or (B, n). None without a
+            position encoding.
+        """
+        if positions is not None or self.positions is None:
+            return positions
+        counted = torch.arange(x.shape[1], device=x.device)
+        return counted if cache is None else torch.as_tensor(cache.lengths, device=x.device)[:, None] + counted
+
+    def turned(self, rows: torch.Tensor, places: torch.Tensor | None) -> torch.Tensor:
+        """Rotates queries or keys by their positions.
+
+        Args:
+            rows: (B, heads, n, depth) queries or keys.
+            places: the positions of the rows, or None.
+
+        Returns:
+            The rotated rows, or `rows` without a position encoding or positions.
+        """
+        return rows if self.positions is None or places is None else self.positions.rotate(rows, places)
+
+    def check_rows(
+        self,
+        check: Checks,
+        x: torch.Tensor,
+        d_model: int,
+        dropout: float,
+        cache: KVCache | TensorCache | None,
+        positions: torch.Tensor | None,
+    ) -> None:
+        """Adds the problems of a call's arguments to `check`.
+
+        Args:
+            check: collects the problems.
+            x: (B, n, d_model) input rows.
+            d_model: the width of the layer.
+            dropout: the dropout rate of the layer.
+            cache: the cache of the call, or None.
+            positions: the positions of the call, or None.
+        """
+        check.need(
+            x.ndim == 3 and x.shape[-1] == d_model,
+            "x does not fit the layer",
+            given=f"{tuple(x.shape)}",
+            expected=f"(B, n, {d_model})",
+            fix="the layout is (batch, rows, d_model)",
+        )
+        check.need(
+            positions is None or self.positions is not None,
+            "the layer has no position encoding",
+            given="positions of rows, and a layer with positions=None",
+            expected="positions=None",
+            fix="construct the layer with positions=Rotary(…) or another Position",
+        )
+        check.need(
+            cache is None
+            or positions is None
+            or self.positions is None
+            or type(self.positions).score is Position.score,
+            "the positions of the keys in the cache are not known",
+            given=f"positions and a cache, in a layer with {type(self.positions).__name__}",
+            expected="positions=None: rows follow those in the cache",
+            fix="omit positions, or call the layer without a cache on all rows",
+        )
+        check.need(
+            cache is None or not (self.training and dropout),
+            "dropout is not supported with a cache",
+            given="a layer in training mode, with dropout",
+            expected="a layer in eval mode, or without dropout",
+            fix="call layer.eval()",
+        )
+
+    def _build(self) -> None:
+        """Builds the score expression from the current parameters, unless they are on the meta device."""
+        self._rule, self._over = self.score, None
+        if self.positions is None:
+            return
+        own = list(self.positions.parameters())
+        if not any(parameter.is_meta for parameter in own):
+            rule = self.positions.score(the_score if self.score is None else self.score)
+            self._rule, self._over = None if rule is the_score else rule, own
+
+    def _current(self) -> bool:
+        assert self.positions is not None
+        own = list(self.positions.parameters())
+        return self._over is not None and len(own) == len(self._over) and all(a is b for a, b in zip(own, self._over))
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        self._build()  # the parameters may be on another device now
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_rule": None, "_over": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._build()
+
+
+@outside_programs
+def _at(encoding: Position, score: Expr | None, positions: torch.Tensor) -> Expr:
+    """The score with an encoding of distances, for rows and keys at these positions (n,) or (B, n)."""
+    at = table(positions, "position")
+    first = () if positions.ndim == 1 else (batch,)
+    own: dict[Expr, Expr] = {query: at[(*first, query)], key: at[(*first, key)]}
+    placed = substituted(encoding.score(the_score), own)
+    return placed if score is None else substituted(placed, {the_score: score})

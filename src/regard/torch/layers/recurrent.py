@@ -10,7 +10,7 @@ import torch
 from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..functional import attention
-from ..positions.sinusoidal import waves
+from ..positions.position import waves
 from .parts import Checks, dropped, join_heads, split_heads
 
 

@@ -15,12 +15,10 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from ...common.errors import Reason, Refused, refuse
-from .describe import describe
 from .handwritten import tensors_in
-from .observed_call import ObservedCall
+from .observed_call import ObservedCall, describe
 from .observer import Observer, arguments, clock, left_alone, module_of
-from .profile_result import Profile
-from .timeline import Timeline
+from .profile_result import Profile, Timeline
 
 
 def profile(

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ....common.text.keywords import known_arguments
-from .deviation import ApproximateAttention
+from ...common.text.keywords import known_arguments
+from .approximate import ApproximateAttention
 from .mask_parts import MaskParts
 
 CHUNK = 128  # rows per chunk: pairs within a chunk are computed directly, sums connect the chunks
