@@ -85,18 +85,15 @@ class KVCache:
         pages: SupportsIndex | None = None,
         storage: str | None = None,
     ):
-        given = checked_cache(
-            heads, depth, value_depth, batch, dtype=dtype, window=window, pages=pages, storage=storage
-        )
-        self.heads, self.depth, self.value_depth = given.heads, given.depth, given.value_depth
-        self.window, self.pages = given.window, given.pages
-        self.dtype, self.storage = given.dtype, storage
+        checked = checked_cache(heads, depth, value_depth, batch, dtype, window, pages, storage)
+        self.heads, self.depth, self.value_depth, count, self.dtype, self.window, self.pages = checked
+        self.storage = storage
         store = Rows if storage is None else Rows8
-        stores = Stores(*(store(given.heads, width, given.dtype) for width in (given.depth, given.value_depth)))
-        start, size = np.zeros(given.batch, np.int64), given.pages or 0
+        stores = Stores(*(store(self.heads, width, self.dtype) for width in (self.depth, self.value_depth)))
+        start, size = np.zeros(count, np.int64), self.pages or 0
         self._reader = Reader(self.window)
         # The only attribute that methods assign, each in its last statement (state.py).
-        self._state = State(Pages.empty(given.batch).grown(size), stores.grown(size), start, start)
+        self._state = State(Pages.empty(count).grown(size), stores.grown(size), start, start)
 
     @property
     def _now(self) -> State:
@@ -199,7 +196,7 @@ class KVCache:
         if room is not None:
             if len(room.reused):
                 self._state = state._replace(saved=(room.reused, state.stores.content(room.reused)))
-            after.stores.copy(room.source, room.target)
+            after.stores.restore(room.target, after.stores.content(room.source))
         write(after, new)
         self._state = after
 

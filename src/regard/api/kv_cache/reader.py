@@ -154,18 +154,7 @@ class Reader:
         until = state.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
         step = problem.q.strides[-1]
-        ready = Ready(
-            arguments=arguments,
-            engine=engine,
-            shape=shape,
-            dtype=problem.dtype,
-            step=step,
-            problem=problem,
-            sequences=sequences,
-            choice=state.choice,
-            until=until,
-            decoder=decoder,
-        )
+        ready = Ready(arguments, engine, shape, problem.dtype, step, problem, sequences, state.choice, until, decoder)
         self.ready = ready if steady else None
         return ready
 

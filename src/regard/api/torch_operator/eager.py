@@ -6,6 +6,7 @@ device, or notice that one was changed in place.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,25 +16,21 @@ from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines import fast_path
 from ...engines.fast_path import Kind
 from ...language.checks.arrays import four_axes
-from ...language.checks.numbers import Starts
-from ...language.dropout import Dropout
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
 from .operator import Forward, forward_of, gradients, once
 
+NOTHING = np.empty(0)
+
 
 class Call(NamedTuple):
-    """A checked call without its tensors; a rule that reads arrays is their text."""
+    """A checked call without its tensors and its rules; a rule that reads arrays is their text."""
 
+    checked: Problem
     mask: Expr | str | None
     score: Expr | str | None
-    scale: float
-    query_start: np.ndarray
-    dropout: Dropout | None
-    lead: tuple[int, ...]
-    starts: Starts
     engine: str
 
     def over(self, q, k, v, sinks, tables) -> Problem:
@@ -44,14 +41,15 @@ class Call(NamedTuple):
         if sinks is not None and sinks.ndim == 1:
             sinks = sinks[:, None]
         mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (self.mask, self.score))
-        return Problem(q, k, v, mask, score, self.scale, self.query_start, sinks, self.dropout, self.lead, self.starts)
+        return replace(self.checked, q=q, k=k, v=v, mask=mask, score=score, sinks=sinks)
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
     tables: list[torch.Tensor] = []
     mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
-    call = Call(mask, score, problem.scale, problem.query_start, problem.dropout, problem.lead, problem.starts, engine)
+    bare = replace(problem, q=NOTHING, k=NOTHING, v=NOTHING, mask=None, score=None, sinks=None)
+    call = Call(bare, mask, score, engine)
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]

@@ -13,7 +13,7 @@ from ...common.text.terminal_text import printable
 from ...language.expr import Expr
 from ..functional import attention
 from .mask_parts import MaskParts
-from .parts import Checks, join_heads, split_heads
+from .parts import Checks, add_projections, join_heads, split_heads
 
 
 @known_arguments
@@ -41,29 +41,12 @@ class ApproximateAttention(torch.nn.Module):
         super().__init__()
         check = self.checks()
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size("kv_heads", kv_heads)
-        self.head_dim = self.d_model // self.heads if head_dim is None else check.size("head_dim", head_dim)
+        self.kv_heads = check.groups(self.heads, kv_heads)
+        self.head_dim = check.heads(self.d_model, self.heads, head_dim)
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         self.memory_dim = self.d_model if memory_dim is None else check.size("memory_dim", memory_dim)
-        check.need(
-            head_dim is not None or self.d_model % self.heads == 0,
-            "heads do not divide d_model",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
-            self.heads % self.kv_heads == 0,
-            "kv_heads do not divide heads",
-            given=f"heads={heads}, kv_heads={kv_heads}",
-            expected="heads to be a multiple of kv_heads",
-            fix="kv_heads=1 fits every number of heads",
-        )
         check.done()
-        self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
-        self.k = torch.nn.Linear(self.memory_dim, self.kv_heads * self.head_dim, bias)
-        self.v = torch.nn.Linear(self.memory_dim, self.kv_heads * self.value_dim, bias)
-        self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
+        add_projections(self, bias)
 
     def checks(self) -> Checks:
         """Starts the argument checks of a call.
@@ -103,23 +86,23 @@ class ApproximateAttention(torch.nn.Module):
         check.need(
             positions is None,
             "the layer takes no positions",
-            given=f"positions={positions!r}",
-            expected="positions=None",
-            fix="add positions to the rows before the first layer: Sinusoidal or Learned",
+            f"positions={positions!r}",
+            "positions=None",
+            "add positions to the rows before the first layer: Sinusoidal or Learned",
         )
         check.need(
             cache is None or (self.keeps is not None and isinstance(cache, self.keeps)),
             "the layer does not support this cache",
-            given=f"cache={cache!r}",
-            expected=f"a {self.keeps.__name__}" if self.keeps else "cache=None",
-            fix=self.keeps_instead,
+            f"cache={cache!r}",
+            f"a {self.keeps.__name__}" if self.keeps else "cache=None",
+            self.keeps_instead,
         )
         check.need(
             memory is None or cache is None,
             "a memory is not appended to a cache",
-            given="both memory and cache",
-            expected="one of them",
-            fix="pass a cache only for self-attention",
+            "both memory and cache",
+            "one of them",
+            "pass a cache only for self-attention",
         )
         check.done()
         return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
@@ -188,20 +171,14 @@ class ApproximateAttention(torch.nn.Module):
             Refused: shapes that do not fit; the error lists every problem.
         """
         source, check = x if memory is None else memory, self.checks()
-        check.need(
-            x.ndim == 3 and x.shape[-1] == self.d_model,
-            "x does not fit the layer",
-            given=f"{tuple(x.shape)}",
-            expected=f"(B, n, {self.d_model})",
-            fix="the layout is (batch, rows, d_model)",
-        )
+        check.rows(x, self.d_model)
         name = "x" if memory is None else "the memory"
         check.need(
             source.ndim == 3 and source.shape[-1] == self.memory_dim,
             f"{name} does not fit the key and value projections",
-            given=f"{tuple(source.shape)}",
-            expected=f"(B, m, {self.memory_dim})",
-            fix="pass rows of width memory_dim as memory=…",
+            f"{tuple(source.shape)}",
+            f"(B, m, {self.memory_dim})",
+            "pass rows of width memory_dim as memory=…",
         )
         check.done()
         return split_heads(self.q(x), self.heads), *(
@@ -357,16 +334,16 @@ class Linformer(ApproximateAttention):
         check.need(
             not parts.causal,
             "Linformer does not support causal masks",
-            given="a causal mask",
-            expected="rows that may attend to all keys",
-            fix="use LinearAttention or Performer: each row of A k mixes all keys, later ones too",
+            "a causal mask",
+            "rows that may attend to all keys",
+            "use LinearAttention or Performer: each row of A k mixes all keys, later ones too",
         )
         check.need(
             k.shape[2] <= self.length,
             "more keys than the projections have columns",
-            given=f"{k.shape[2]} keys",
-            expected=f"at most {self.length}",
-            fix="construct the layer with a larger length, or shorten the input",
+            f"{k.shape[2]} keys",
+            f"at most {self.length}",
+            "construct the layer with a larger length, or shorten the input",
         )
         check.done()
         k, v = parts.hide(k, v)

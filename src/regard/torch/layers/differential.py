@@ -66,23 +66,16 @@ class DifferentialAttention(Placed):
         super().__init__()
         check = Checks("DifferentialAttention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size("kv_heads", kv_heads)
+        self.kv_heads = check.groups(self.heads, kv_heads)
         self.head_dim = self.d_model // self.heads // 2 if head_dim is None else check.size("head_dim", head_dim)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * check.size("depth", depth, least=0))
         self.dropout = check.rate("dropout", dropout)
         check.need(
             head_dim is not None or self.d_model % (2 * self.heads) == 0,
             "heads do not divide d_model into halves",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of 2 · heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
-            self.heads % self.kv_heads == 0,
-            "kv_heads do not divide heads",
-            given=f"heads={heads}, kv_heads={kv_heads}",
-            expected="heads to be a multiple of kv_heads",
-            fix="kv_heads=1 fits every number of heads",
+            f"d_model={d_model}, heads={heads}",
+            "d_model to be a multiple of 2 · heads",
+            "pass head_dim=…",
         )
         self.place(check, positions)
         D = self.head_dim

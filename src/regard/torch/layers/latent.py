@@ -87,16 +87,16 @@ class LatentAttention(Placed):
         check.need(
             positions is not None or self.rope_dim % 2 == 0,
             "rope_dim is not even",
-            given=f"rope_dim={rope_dim}",
-            expected="an even number, because rotary positions rotate pairs",
-            fix="pass an even rope_dim, or another Position as positions=",
+            f"rope_dim={rope_dim}",
+            "an even number, because rotary positions rotate pairs",
+            "pass an even rope_dim, or another Position as positions=",
         )
         check.need(
             scale is None or (isinstance(scale, int | float) and math.isfinite(scale)),
             "scale is not a number",
-            given=f"{scale!r}",
-            expected="a finite number",
-            fix="omit it for 1/√(head_dim + rope_dim)",
+            f"{scale!r}",
+            "a finite number",
+            "omit it for 1/√(head_dim + rope_dim)",
         )
         usual = positions is None and self.rope_dim % 2 == 0
         self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)

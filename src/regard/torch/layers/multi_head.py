@@ -79,9 +79,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             width % heads == 0,
             "num_heads do not divide embed_dim",
-            given=f"embed_dim={embed_dim}, num_heads={num_heads}",
-            expected="embed_dim to be a multiple of num_heads",
-            fix="change num_heads or embed_dim",
+            f"embed_dim={embed_dim}, num_heads={num_heads}",
+            "embed_dim to be a multiple of num_heads",
+            "change num_heads or embed_dim",
         )
         for name, size in (("kdim", kdim), ("vdim", vdim)):
             if size is not None:
@@ -91,15 +91,15 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         super().__init__(
             embed_dim,
             num_heads,
-            dropout=dropout,
-            bias=bias,
-            add_bias_kv=add_bias_kv,
-            add_zero_attn=add_zero_attn,
-            kdim=kdim,
-            vdim=vdim,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
+            device,
+            dtype,
         )
         self._attend_by_regard()
 
@@ -244,9 +244,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             query.ndim == key.ndim == value.ndim and query.ndim in (2, 3),
             "the arguments differ in number of axes, or have too many",
-            given=shown,
-            expected=layout,
-            fix="add or remove the batch axis of all three",
+            shown,
+            layout,
+            "add or remove the batch axis of all three",
         )
         for name, rows, width in (
             ("query", query, self.embed_dim),
@@ -256,25 +256,25 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 rows.shape[-1] == width,
                 f"{name} does not have the width of the layer",
-                given=shown,
-                expected=f"{width} on the last axis of {name}",
-                fix="check the last axis, and embed_dim, kdim and vdim of the layer",
+                shown,
+                f"{width} on the last axis of {name}",
+                "check the last axis, and embed_dim, kdim and vdim of the layer",
             )
         check.done()
         check.need(
             key.shape[:-1] == value.shape[:-1],
             "key and value differ in rows or batch",
-            given=shown,
-            expected="one value for each key",
-            fix=f"check the layout: {layout}",
+            shown,
+            "one value for each key",
+            f"check the layout: {layout}",
         )
         N = query.shape[first] if query.ndim == 3 else 1
         check.need(
             query.ndim == 2 or key.shape[first] == N,
             "query and key differ in batch",
-            given=shown,
-            expected=f"N = {N}",
-            fix=f"batch_first={self.batch_first}: the layout is {layout}",
+            shown,
+            f"N = {N}",
+            f"batch_first={self.batch_first}: the layout is {layout}",
         )
         L, S = (rows.shape[-2 if self.batch_first else 0] for rows in (query, key))
         for name, given, shapes in (
@@ -286,18 +286,18 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 given.dtype == torch.bool or given.is_floating_point(),
                 f"{name} has an unsupported dtype",
-                given=f"{given.dtype}",
-                expected="booleans (true means may not attend) or floats (added)",
-                fix=f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
+                f"{given.dtype}",
+                "booleans (true means may not attend) or floats (added)",
+                f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
                 '"may not attend"',
             )
             if tuple(given.shape) not in shapes:  # torch.compile cannot trace how sizes that it leaves open are joined
                 check.need(
                     False,
                     f"{name} does not fit",
-                    given=f"{tuple(given.shape)}",
-                    expected=" or ".join(map(str, shapes)),
-                    fix=f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+                    f"{tuple(given.shape)}",
+                    " or ".join(map(str, shapes)),
+                    f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
                 )
         check.done()
 
@@ -307,23 +307,23 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             query is key is value,
             "nested tensors are supported for self-attention only",
-            given="query, key and value that are not the same tensor",
-            expected="self-attention",
-            fix="pass padded tensors and a key_padding_mask",
+            "query, key and value that are not the same tensor",
+            "self-attention",
+            "pass padded tensors and a key_padding_mask",
         )
         check.need(
             padding is None,
             "nested tensors have no padding",
-            given="a key_padding_mask",
-            expected="key_padding_mask=None",
-            fix="omit key_padding_mask",
+            "a key_padding_mask",
+            "key_padding_mask=None",
+            "omit key_padding_mask",
         )
         check.need(
             self.batch_first,
             "nested tensors need batch_first=True",
-            given="batch_first=False",
-            expected="batch_first=True",
-            fix="construct the layer with batch_first=True",
+            "batch_first=False",
+            "batch_first=True",
+            "construct the layer with batch_first=True",
         )
         check.done()
         rows = query.to_padded_tensor(0.0)
@@ -339,18 +339,18 @@ def _check_convertible(cls: type[MultiHeadAttention], theirs) -> None:
     check.need(
         isinstance(theirs, torch.nn.MultiheadAttention),
         "this is not torch's layer",
-        given=type(theirs).__name__,
-        expected="a torch.nn.MultiheadAttention",
-        fix="convert the layer inside it, or build a MultiHeadAttention and load the state dict",
+        type(theirs).__name__,
+        "a torch.nn.MultiheadAttention",
+        "convert the layer inside it, or build a MultiHeadAttention and load the state dict",
     )
     check.done()
     usual = torch.nn.MultiheadAttention.forward, MultiHeadAttention.forward, cls.forward
     check.need(
         "forward" not in vars(theirs) and type(theirs).forward in usual,
         "the layer computes in a way of its own",
-        given=f"{type(theirs).__module__}.{type(theirs).__qualname__}, which has another forward",
-        expected="the forward of torch.nn.MultiheadAttention",
-        fix="keep this layer, or call regard.torch.attention in its forward",
+        f"{type(theirs).__module__}.{type(theirs).__qualname__}, which has another forward",
+        "the forward of torch.nn.MultiheadAttention",
+        "keep this layer, or call regard.torch.attention in its forward",
     )
     check.done()
 

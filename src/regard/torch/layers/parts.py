@@ -42,13 +42,46 @@ class Checks:
         self.need(
             valid,
             f"{name} is not a probability below 1",
-            given=f"{name}={value!r}",
-            expected="a number from 0 to below 1",
-            fix="omit it for no dropout",
+            f"{name}={value!r}",
+            "a number from 0 to below 1",
+            "omit it for no dropout",
         )
         return float(value) if valid else 0.0
 
-    def need(self, condition: bool, what: str, *, given: str, expected: str, fix: str) -> None:
+    def rows(self, x: torch.Tensor, width: int) -> None:
+        """Adds a reason unless x is (B, n, width)."""
+        self.need(
+            x.ndim == 3 and x.shape[-1] == width,
+            "x does not fit the layer",
+            f"{tuple(x.shape)}",
+            f"(B, n, {width})",
+            "the layout is (batch, rows, d_model)",
+        )
+
+    def heads(self, d_model: int, heads: int, head_dim: int | None) -> int:
+        """The depth of a head: `head_dim`, or d_model / heads; adds a reason if it is not an integer."""
+        self.need(
+            head_dim is not None or d_model % heads == 0,
+            "heads do not divide d_model",
+            f"d_model={d_model}, heads={heads}",
+            "d_model to be a multiple of heads",
+            "pass head_dim=…",
+        )
+        return d_model // heads if head_dim is None else self.size("head_dim", head_dim)
+
+    def groups(self, heads: int, kv_heads: int | None) -> int:
+        """The number of key/value heads, `heads` if None; adds a reason unless it divides them."""
+        groups = heads if kv_heads is None else self.size("kv_heads", kv_heads)
+        self.need(
+            heads % groups == 0,
+            "kv_heads do not divide heads",
+            f"heads={heads}, kv_heads={kv_heads}",
+            "heads to be a multiple of kv_heads",
+            "kv_heads=1 fits every number of heads",
+        )
+        return groups
+
+    def need(self, condition: bool, what: str, given: str, expected: str, fix: str) -> None:
         """Adds a reason unless the condition is true."""
         if not condition:
             self.reasons.append(Reason(what, given, expected, fix))
@@ -57,6 +90,14 @@ class Checks:
         """Raises `Refused` if there are reasons."""
         if self.reasons:
             raise Refused(self.where, self.reasons)
+
+
+def add_projections(layer: torch.nn.Module, bias: bool) -> None:
+    """Adds the linear maps q, k, v and o to a layer, which has their sizes."""
+    layer.q = torch.nn.Linear(layer.d_model, layer.heads * layer.head_dim, bias)
+    layer.k = torch.nn.Linear(layer.memory_dim, layer.kv_heads * layer.head_dim, bias)
+    layer.v = torch.nn.Linear(layer.memory_dim, layer.kv_heads * layer.value_dim, bias)
+    layer.o = torch.nn.Linear(layer.heads * layer.value_dim, layer.d_model, bias)
 
 
 def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
@@ -157,25 +198,25 @@ class Placed(torch.nn.Module):
         check.need(
             positions is None or isinstance(positions, Position),
             "positions is not a Position",
-            given=f"{positions!r}",
-            expected="a module from regard.torch.positions",
-            fix="pass the positions of rows to the call: layer(x, positions=…)",
+            f"{positions!r}",
+            "a module from regard.torch.positions",
+            "pass the positions of rows to the call: layer(x, positions=…)",
         )
         check.need(
             score is None or isinstance(score, Expr),
             "score is not an expression",
-            given=f"{score!r}",
-            expected="an expression such as rg.softcap(50)",
-            fix="put learned numbers into a Position",
+            f"{score!r}",
+            "an expression such as rg.softcap(50)",
+            "put learned numbers into a Position",
         )
         read = tables_of(score) if isinstance(score, Expr) else {}
         learned = [name for name, table in read.items() if getattr(table.source, "requires_grad", False)]
         check.need(
             not learned,
             "the score reads a parameter that the layer would not own",
-            given=", ".join(learned),
-            expected="tables that do not require gradients",
-            fix="write a Position: its parameters are saved and copied with the layer",
+            ", ".join(learned),
+            "tables that do not require gradients",
+            "write a Position: its parameters are saved and copied with the layer",
         )
         check.done()
         self.positions, self.score = positions, score
@@ -254,19 +295,13 @@ class Placed(torch.nn.Module):
             cache: the cache of the call, or None.
             positions: the positions of the call, or None.
         """
-        check.need(
-            x.ndim == 3 and x.shape[-1] == d_model,
-            "x does not fit the layer",
-            given=f"{tuple(x.shape)}",
-            expected=f"(B, n, {d_model})",
-            fix="the layout is (batch, rows, d_model)",
-        )
+        check.rows(x, d_model)
         check.need(
             positions is None or self.positions is not None,
             "the layer has no position encoding",
-            given="positions of rows, and a layer with positions=None",
-            expected="positions=None",
-            fix="construct the layer with positions=Rotary(…) or another Position",
+            "positions of rows, and a layer with positions=None",
+            "positions=None",
+            "construct the layer with positions=Rotary(…) or another Position",
         )
         check.need(
             cache is None
@@ -274,16 +309,16 @@ class Placed(torch.nn.Module):
             or self.positions is None
             or type(self.positions).score is Position.score,
             "the positions of the keys in the cache are not known",
-            given=f"positions and a cache, in a layer with {type(self.positions).__name__}",
-            expected="positions=None: rows follow those in the cache",
-            fix="omit positions, or call the layer without a cache on all rows",
+            f"positions and a cache, in a layer with {type(self.positions).__name__}",
+            "positions=None: rows follow those in the cache",
+            "omit positions, or call the layer without a cache on all rows",
         )
         check.need(
             cache is None or not (self.training and dropout),
             "dropout is not supported with a cache",
-            given="a layer in training mode, with dropout",
-            expected="a layer in eval mode, or without dropout",
-            fix="call layer.eval()",
+            "a layer in training mode, with dropout",
+            "a layer in eval mode, or without dropout",
+            "call layer.eval()",
         )
 
     def _build(self) -> None:

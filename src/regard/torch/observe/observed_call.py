@@ -138,13 +138,6 @@ class ObservedCall:
         return 2 * (3 * self.dims["D"] + 2 * self.dims["E"]) * self.cost.allowed
 
     @property
-    def visited(self) -> float:
-        """The fraction of all pairs in the tiles that a plan visits."""
-        if self.cost is None:
-            return math.nan
-        return self.cost.visited / self.cost.matrix if self.cost.matrix else 0.0
-
-    @property
     def modelled(self) -> int:
         """Bytes by the cost model, without q, k and v: the output and either the weight matrix or plan and lse."""
         if self.cost is None:

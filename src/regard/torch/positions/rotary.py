@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -233,56 +234,48 @@ def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
     return {"depth": depth, "base": base, "fraction": fraction, "scaling": _scaling(config, given)}
 
 
+# By type: the scaling, and the names of its settings in a config. Those after the first tuple may be missing.
+TRAINED = "original_max_position_embeddings"
+SCALINGS: dict[str, tuple[Callable[..., Scaling], tuple[str, ...], tuple[str, ...]]] = {
+    "linear": (Linear, ("factor",), ()),
+    "dynamic": (DynamicNTK, ("factor", "max_position_embeddings"), ()),
+    "yarn": (
+        YaRN,
+        ("factor", TRAINED),
+        ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
+    ),
+    "llama3": (Llama3, ("factor", TRAINED, "low_freq_factor", "high_freq_factor"), ()),
+    "longrope": (LongRoPE, ("factor", TRAINED, "short_factor", "long_factor"), ("attention_factor",)),
+}
+
+
 def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
     kind = "mrope" if "mrope_section" in given else given.get("rope_type") or given.get("type") or "default"
-    longest = getattr(config, "max_position_embeddings", None)
-    trained = (
-        getattr(config, "original_max_position_embeddings", None)
-        or given.get("original_max_position_embeddings")
-        or longest
-    )
-    factor = given.get("factor") or (longest / trained if longest and trained else None)
-
-    def some(*names: str) -> dict[str, Any]:
-        return {name: given[name] for name in names if given.get(name) is not None}
-
-    def all_of(**needed: Any) -> tuple:
-        missing = [name for name, value in needed.items() if value is None]
-        if missing:
-            raise refuse(
-                "Rotary.from_config",
-                f"the config does not specify {', '.join(missing)}",
-                f"{given}",
-                f"every setting that rope_type={kind!r} needs",
-                "complete rope_parameters",
-            )
-        return tuple(needed.values())
-
-    def required(*names: str) -> tuple:
-        return all_of(**{name: given.get(name) for name in names})
-
     if kind == "default":
         return None
-    if kind == "linear":
-        return Linear(*required("factor"))
-    if kind == "dynamic":
-        return DynamicNTK(*all_of(factor=given.get("factor"), max_position_embeddings=longest))
-    trained_for = {"factor": factor, "original_max_position_embeddings": trained}
-    if kind == "yarn":
-        more = some("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")
-        return YaRN(*all_of(**trained_for), **more)
-    if kind == "llama3":
-        bands = {name: given.get(name) for name in ("low_freq_factor", "high_freq_factor")}
-        return Llama3(*all_of(factor=given.get("factor"), original_max_position_embeddings=trained, **bands))
-    if kind == "longrope":
-        return LongRoPE(
-            *all_of(**trained_for), *map(tuple, required("short_factor", "long_factor")), **some("attention_factor")
+    if kind not in SCALINGS:
+        known = ("default", *SCALINGS)
+        raise refuse(
+            "Rotary.from_config",
+            "this type of rotary positions is not supported",
+            f"rope_type={kind!r}",
+            ", ".join(known),
+            did_you_mean(kind, known),
         )
-    known = ("default", "linear", "dynamic", "yarn", "llama3", "longrope")
-    raise refuse(
-        "Rotary.from_config",
-        "this type of rotary positions is not supported",
-        f"rope_type={kind!r}",
-        ", ".join(known),
-        did_you_mean(kind, known),
-    )
+    longest = getattr(config, "max_position_embeddings", None)
+    trained = getattr(config, TRAINED, None) or given.get(TRAINED) or longest
+    settings = given | {TRAINED: trained, "max_position_embeddings": longest}
+    if kind in ("yarn", "longrope") and not given.get("factor") and longest and trained:
+        settings["factor"] = longest / trained
+    scaling, needed, optional = SCALINGS[kind]
+    missing = [name for name in needed if settings.get(name) is None]
+    if missing:
+        raise refuse(
+            "Rotary.from_config",
+            f"the config does not specify {', '.join(missing)}",
+            f"{given}",
+            f"every setting that rope_type={kind!r} needs",
+            "complete rope_parameters",
+        )
+    values = [tuple(part) if isinstance(part := settings[name], list) else part for name in needed]
+    return scaling(*values, **{name: given[name] for name in optional if given.get(name) is not None})
