@@ -140,7 +140,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        return held(self._state, int(self._sequences(sequence)[0]))
+        return held(self._state, self._sequence(sequence))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -151,7 +151,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.k, int(self._sequences(sequence)[0]))
+        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -162,7 +162,7 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.v, int(self._sequences(sequence)[0]))
+        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -388,3 +388,6 @@ class KVCache:
 
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
+
+    def _sequence(self, chosen) -> int:
+        return int(self._sequences(chosen)[0])

@@ -20,7 +20,7 @@ from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
-from .operator import Forward, forward_of, gradients, once
+from .operator import forward_of, gradients, once
 
 NOTHING = np.empty(0)
 
@@ -85,9 +85,9 @@ class _Eager(torch.autograd.Function):
         call, needs = ctx.call, ctx.needs_input_grad[2:]
         *tensors, out, sums, lost = ctx.saved_tensors
 
-        def work(dout, dsums, out, sums, lost, *tensors):
-            problem = call.over(*tensors[:4], tensors[4:])
-            return gradients(problem, call.engine, needs, Forward(dout, dsums, out, sums, lost), tensors)
+        def work(*given):
+            passed, tensors = given[:5], given[5:]
+            return gradients(call.over(*tensors[:4], tensors[4:]), call.engine, needs, passed, tensors)
 
         given = dout, dsums, out, sums, lost, *tensors
         found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
@@ -119,7 +119,7 @@ class _Again(torch.autograd.Function):
 def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
     (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
-    passed = Forward(tensors[-1], None, out, sums, tensors[5])
+    passed = tensors[-1], None, out, sums, tensors[5]
     found = gradients(problem, kind.engine, (True, True, True, False), passed, (q, k, v, None))
     fast_path.learn(kind, problem, given, *tensors)
     return found

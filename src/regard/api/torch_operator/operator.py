@@ -89,19 +89,6 @@ class Operands(NamedTuple):
         return Problem.of(self.q, self.k, self.v, gradients=True, **self.arguments._asdict())
 
 
-class Forward(NamedTuple):
-    """The results of the forward pass, as the backward pass needs them, and their gradients, or None for 0.
-
-    lost: what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
-    """
-
-    dout: Any
-    dsums: Any
-    out: Any
-    sums: Any
-    lost: Any
-
-
 # ---- on the CPU ------------------------------------------------------------------------------------------------------
 
 
@@ -112,7 +99,7 @@ def _on_cpu(*given):
 
 def _backward_on_cpu(*given):
     (*passed, needs), call = given[:6], Operands(*given[6:])
-    return gradients(call.problem, call.engine, needs, Forward(*passed), call.tensors)
+    return gradients(call.problem, call.engine, needs, passed, call.tensors)
 
 
 def _tangent_on_cpu(tangents, *given):
@@ -154,8 +141,12 @@ def _as_tensors(problem: Problem, out: np.ndarray, sums: np.ndarray) -> tuple[to
     return as_tensor(out.reshape(*problem.lead, *out.shape[2:])), as_tensor(sums.reshape(3, *problem.lead, rows))
 
 
-def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed: Forward, tensors) -> list[torch.Tensor]:
-    """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read."""
+def gradients(problem: Problem, engine: str, needs: Sequence[bool], passed, tensors) -> list[torch.Tensor]:
+    """The gradients of the tensors that need them: q, k, v, sinks, and those that the rules read.
+
+    passed: the gradients of the results of the forward pass, or None for 0, and these results: dout, dsums, out, sums,
+    and what rounding took from out (`dispatch.Saved`): for inputs of 16 bits in the shape of out, otherwise empty.
+    """
     dout, dsums, out, sums, lost = passed
     B, H, Q, _ = problem.q.shape
     four = (B, H, Q, problem.v.shape[3])

@@ -134,13 +134,13 @@ def attend(
         >>> out.shape, weights[0, 0].tolist()[0]
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
-    weights_wanted = wanted(module, output_attentions)
+    weights_wanted, unknown = wanted(module, output_attentions), unsupported(kwargs)
     mesh = divided(module)
     sequence = current.get()
     if sequence is not None:
         uncomputed = {"output_attentions": weights_wanted, "position_bias": position_bias, "s_aux": s_aux}
         uncomputed |= {"recording": listened(), "tensor parallel": mesh}
-        reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+        reasons = [*_unsupported_dtypes(query, key, value), *unknown]
         reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
         rules = _with_dropout(rules, dropout if module.training else 0.0)
@@ -152,13 +152,13 @@ def attend(
         or (dropout and module.training)
         or (attention_mask is None and _causal(module, is_causal))
     )
-    if mesh is None and not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
+    if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
             return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
-    reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+    reasons = [*_unsupported_dtypes(query, key, value), *unknown]
     if mesh is not None:
         reasons += problems(module, query, key)
     if reasons:

@@ -117,7 +117,7 @@ class Attention(Placed):
         places = self.places(x, cache, positions)
         k, v = memory if isinstance(memory, tuple) else self._projected(x if memory is None else memory)
         q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "sinks": self.sinks} | self.counted()
+        rules = self.rules(x, mask, positions, sinks=self.sinks)
         if cache is None:
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
@@ -143,7 +143,7 @@ class Attention(Placed):
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
         """Raises `Refused` for shapes that do not fit and for arguments without effect."""
         check = Checks("Attention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         if memory is None:
             check.need(
                 self.memory_dim == self.d_model,

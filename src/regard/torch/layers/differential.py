@@ -113,7 +113,7 @@ class DifferentialAttention(Placed):
             Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("DifferentialAttention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         check.done()
         places = self.places(x, cache, positions)
         v = split_heads(self.v(x), self.kv_heads)
@@ -121,11 +121,7 @@ class DifferentialAttention(Placed):
             self._halves(split_heads(part(x), heads), places)
             for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
         )
-        rules: dict[str, Any] = {
-            "mask": mask,
-            "score": self.rule(x, positions),
-            "scale": 1 / math.sqrt(self.head_dim),
-        } | self.counted()
+        rules = self.rules(x, mask, positions, scale=1 / math.sqrt(self.head_dim))
         if cache is None:
             first, second = (
                 self.attend(own_q, own_k, v, **rules, **dropped(self.dropout, self.training))

@@ -133,11 +133,11 @@ class LatentAttention(Placed):
             Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("LatentAttention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         check.done()
         places = self.places(x, cache, positions)
         q, latent = self.queries(x, places), self.latent(x, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "scale": self.scale}
+        rules = self.rules(x, mask, positions, scale=self.scale)
         if cache is None:
             k, v = self.keys_and_values(latent)
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))

@@ -174,10 +174,13 @@ def allowed_pairs(mask: Expr, shape: tuple[int, int, int, int], query_start: int
 class Placed(torch.nn.Module):
     """Base class of layers with a position encoding.
 
-    positions: a `Position`, or None. score: the expression for the logits before `positions` modifies it, or None.
+    d_model: the width of rows. dropout: the rate in training mode. positions: a `Position`, or None. score: the
+    expression for the logits before `positions` modifies it, or None.
     head_start: the number of the first query head, in a layer that has some heads of a larger one.
     """
 
+    d_model: int
+    dropout: float
     head_start: int | None = None
     positions: Position | None
     score: Expr | None
@@ -241,9 +244,20 @@ class Placed(torch.nn.Module):
             self._build()
         return self._rule
 
-    def counted(self) -> dict[str, int]:
-        """The argument `head_start` of attention; empty in a layer that has all heads."""
-        return {} if self.head_start is None else {"head_start": self.head_start}
+    def rules(self, x: torch.Tensor, mask: Any, positions: torch.Tensor | None, **rest: Any) -> dict[str, Any]:
+        """The arguments of attention.
+
+        Args:
+            x: (B, n, d_model) input rows.
+            mask: the mask of the call.
+            positions: the positions that were passed to the call, or None.
+            rest: other arguments of attention.
+
+        Returns:
+            Mask, score and the rest; also `head_start`, in a layer that has some heads of a larger one.
+        """
+        counted = {} if self.head_start is None else {"head_start": self.head_start}
+        return {"mask": mask, "score": self.rule(x, positions), **rest, **counted}
 
     def places(
         self, x: torch.Tensor, cache: KVCache | TensorCache | None, positions: torch.Tensor | None
@@ -280,8 +294,6 @@ class Placed(torch.nn.Module):
         self,
         check: Checks,
         x: torch.Tensor,
-        d_model: int,
-        dropout: float,
         cache: KVCache | TensorCache | None,
         positions: torch.Tensor | None,
     ) -> None:
@@ -290,12 +302,10 @@ class Placed(torch.nn.Module):
         Args:
             check: collects the problems.
             x: (B, n, d_model) input rows.
-            d_model: the width of the layer.
-            dropout: the dropout rate of the layer.
             cache: the cache of the call, or None.
             positions: the positions of the call, or None.
         """
-        check.rows(x, d_model)
+        check.rows(x, self.d_model)
         check.need(
             positions is None or self.positions is not None,
             "the layer has no position encoding",
@@ -314,7 +324,7 @@ class Placed(torch.nn.Module):
             "omit positions, or call the layer without a cache on all rows",
         )
         check.need(
-            cache is None or not (self.training and dropout),
+            cache is None or not (self.training and self.dropout),
             "dropout is not supported with a cache",
             "a layer in training mode, with dropout",
             "a layer in eval mode, or without dropout",

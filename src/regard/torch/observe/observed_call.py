@@ -138,6 +138,11 @@ class ObservedCall:
         return 2 * (3 * self.dims["D"] + 2 * self.dims["E"]) * self.cost.allowed
 
     @property
+    def all_flops(self) -> int:
+        """Floating-point operations of the forward and backward pass."""
+        return self.flops + (self.backward_flops or 0)
+
+    @property
     def modelled(self) -> int:
         """Bytes by the cost model, without q, k and v: the output and either the weight matrix or plan and lse."""
         if self.cost is None:
@@ -152,7 +157,7 @@ class ObservedCall:
     @property
     def rate(self) -> float:
         """FLOP/s of the forward and backward pass."""
-        return (self.flops + (self.backward_flops or 0)) / self.total if self.total else math.nan
+        return self.all_flops / self.total if self.total else math.nan
 
     @property
     def share(self) -> float:

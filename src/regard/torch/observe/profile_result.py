@@ -135,7 +135,7 @@ class Profile:
     @property
     def flops(self) -> int:
         """Floating-point operations of all attention calls together, forward and backward."""
-        return sum(call.flops + (call.backward_flops or 0) for call in self.calls)
+        return sum(call.all_flops for call in self.calls)
 
     @property
     def share(self) -> float:
@@ -225,7 +225,7 @@ class Profile:
                 call.dtype,
                 _time(call.seconds),
                 *([_time(call.backward)] if self.backward else []),
-                f"{(call.flops + (call.backward_flops or 0)) / 1e9:.3g}",
+                f"{call.all_flops / 1e9:.3g}",
                 _number(call.rate / 1e9, ".3g"),
                 _number(call.share, ".0%"),
                 _bytes(call.measured),
@@ -233,8 +233,7 @@ class Profile:
                 _number(call.total / self.whole, ".1%"),
             )
         timed = [call for call in self.calls if not math.isnan(call.total)]
-        rate = sum(call.flops + (call.backward_flops or 0) for call in timed) / self.seconds if timed else math.nan
-        back = [_time(sum(call.backward or 0 for call in timed))] if self.backward else []
+        rate = sum(call.all_flops for call in timed) / self.seconds if timed else math.nan
         table.add_section()
         table.add_row(
             str(len(self.calls)),
@@ -243,7 +242,7 @@ class Profile:
             "",
             "",
             _time(sum(call.seconds for call in timed)),
-            *back,
+            *([_time(sum(call.backward or 0 for call in timed))] if self.backward else []),
             f"{self.flops / 1e9:.3g}",
             _number(rate / 1e9, ".3g"),
             "",

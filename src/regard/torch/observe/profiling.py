@@ -74,12 +74,12 @@ def profile(
         whole, watched, times = _times(step, model, backward, repeats, listed.seen)
         ranged, timeline = _timeline(step, model)
     memory = dict(zip(_keys(ranged.seen), timeline.memory([call.index for call in ranged.seen])))
-    for key, call, traced in zip(_keys(listed.seen), listed.seen, listed.traced):
+    for key, call in zip(_keys(listed.seen), listed.seen):
         spans = times.get(key)
         measured = memory.get(key)
         call.seconds = statistics.median(span[0] for span in spans) if spans else math.nan
         call.backward = statistics.median(span[1] for span in spans) if spans and backward else None
-        call.measured = None if measured is None else measured + traced
+        call.measured = None if measured is None else measured + (call.measured or 0)
         call.limit = _peak(call) if peak is None else float(peak)
         call.let_go()
     return Profile(
@@ -98,25 +98,18 @@ def profile(
 class _Listing(Observer):
     """Describes every call, and measures the memory that NumPy allocates during it."""
 
-    def __init__(self, model, **options):
-        super().__init__(model, **options)
-        self.traced: list[int] = []
-        self.most = 0
-
     def _run(self, call: ObservedCall, function: Callable[[], Any]):
         def measured():
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             out = function()
-            self.most = tracemalloc.get_traced_memory()[1] - before
+            call.measured = tracemalloc.get_traced_memory()[1] - before
             return out
 
         return super()._run(call, measured)
 
     def called(self, call: ObservedCall) -> None:
         describe(call)
-        self.traced.append(self.most)
-        self.most = 0
 
     def failed(self, call: ObservedCall, error: Exception) -> None:
         self.called(call)  # activation checkpointing stops its recomputation by an error

@@ -213,7 +213,7 @@ class _Tracer(Observer):
     def _describe(self, call: ObservedCall) -> Problem | None:
         """Sets the mask and scores of the call as text; returns its problem, if regard supports it."""
         try:
-            problem = problem_of(call) if all(hasattr(part, "shape") for part in self._parts(call)) else None
+            problem = problem_of(call) if _has_shapes(call) else None
         except Refused:
             problem = None
         mask = call.given.get("attn_mask", call.given.get("mask"))
@@ -237,9 +237,6 @@ class _Tracer(Observer):
         call.mask, call.scores = text, scores
         return problem
 
-    def _parts(self, call: ObservedCall) -> list[Any]:
-        return [call.q] if call.kind == CACHE else [call.q, call.k, call.v]
-
     # Errors of the model ----------------------------------------------------------------------------------------------
 
     def refusal(self, error: Exception) -> Refused:
@@ -247,9 +244,12 @@ class _Tracer(Observer):
         chain = [error]
         while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and isinstance(earlier, Exception):
             chain.append(earlier)
-        what = next((entry for entry in self.errors if any(entry[0] is one for one in chain)), None)
+        place, given = self._place_of(error)
+        cause, layer, what = next(
+            (entry for entry in self.errors if any(entry[0] is one for one in chain)), (error, place, None)
+        )
+        call = what if isinstance(what, ObservedCall) else None
         if what is None:
-            place, given = self._place_of(error)
             reasons = [
                 Reason(
                     f"{place} stopped with {type(error).__name__}",
@@ -258,36 +258,32 @@ class _Tracer(Observer):
                     self._fix("see the original error, which is the cause of this one"),
                 )
             ]
-        elif isinstance(what[2], ObservedCall):
-            reasons = self._of_call(what[2], what[0])
+        elif call is not None:
+            reasons = self._of_call(call, cause)
         else:
-            name, given = what[2]
+            name, given = what
             shown = (
                 ", ".join(f"{self.owned.get(id(tensor), '')} {tuple(tensor.shape)}".strip() for tensor in given)
                 or "no tensors"
             )
             reasons = [
                 Reason(
-                    f"{name} stopped in {what[1]}",
+                    f"{name} stopped in {layer}",
                     shown,
-                    f"sizes that fit: {first_line(what[0])}",
-                    self._fix(f"check the arguments of {what[1]}"),
+                    f"sizes that fit: {first_line(cause)}",
+                    self._fix(f"check the arguments of {layer}"),
                 )
             ]
         refused = Refused("regard.torch.trace", reasons)
-        first = Finding(kind="shape", call=None, layer=what[1] if what else place, text=reasons[0].what)
-        if what is not None and isinstance(what[2], ObservedCall):
-            first = Finding(
-                kind="shape", call=what[2].index, layer=what[2].layer, text=reasons[0].what.partition(": ")[2]
-            )
-        self.findings.append(first)
+        text = reasons[0].what if call is None else reasons[0].what.partition(": ")[2]
+        self.findings.append(Finding(kind="shape", call=None if call is None else call.index, layer=layer, text=text))
         refused.add_note(str(self.result()))
         return refused
 
     def _of_call(self, call: ObservedCall, error: Exception) -> list[Reason]:
         where = f"call {call.index} in {call.layer} ({call.kind})"
         reasons = error.reasons if isinstance(error, Refused) else ()
-        if not reasons and all(hasattr(part, "shape") for part in self._parts(call)):
+        if not reasons and _has_shapes(call):
             try:
                 outline_of(call)
             except Refused as refused:
@@ -320,3 +316,9 @@ class _Tracer(Observer):
         inner: dict[str, Any] = next((names for names in reversed(frames) if id(names.get("self")) in self.names), {})
         sizes = [f"{name} {tuple(value.shape)}" for name, value in inner.items() if isinstance(value, torch.Tensor)]
         return self.names.get(id(inner.get("self")), self.root), ", ".join(sizes[:8]) or "no tensors"
+
+
+def _has_shapes(call: ObservedCall) -> bool:
+    """Whether q, k and v are arrays or tensors."""
+    parts = (call.q,) if call.kind == CACHE else (call.q, call.k, call.v)
+    return all(hasattr(part, "shape") for part in parts)

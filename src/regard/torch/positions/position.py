@@ -80,6 +80,17 @@ def fitting(where: str, x: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
     )
 
 
+def _check_width(where: str, x: torch.Tensor, width: int) -> None:
+    if x.shape[-1] != width:
+        raise refuse(
+            where,
+            "x does not have the width d_model",
+            f"x {tuple(x.shape)}",
+            f"(B, n, {width})",
+            f"construct {where} with the model's d_model",
+        )
+
+
 def waves(positions: torch.Tensor, d_model: int) -> torch.Tensor:
     """PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i + 1) = cos of the same angle: (…, n, d_model) in float64.
 
@@ -136,14 +147,7 @@ class Sinusoidal(Position):
         Raises:
             Refused: shapes that do not fit, or positions that are not integers.
         """
-        if x.shape[-1] != self.d_model:
-            raise refuse(
-                "Sinusoidal",
-                "x does not have the width d_model",
-                f"x {tuple(x.shape)}",
-                f"(B, n, {self.d_model})",
-                "construct Sinusoidal with the model's d_model",
-            )
+        _check_width("Sinusoidal", x, self.d_model)
         return x + waves(fitting("Sinusoidal", x, positions), self.d_model).to(x.dtype)
 
     def extra_repr(self) -> str:
@@ -202,14 +206,7 @@ class Learned(Position):
             Refused: shapes that do not fit, or (on the CPU) positions out of range.
         """
         count, width = self.weight.shape
-        if x.shape[-1] != width:
-            raise refuse(
-                "Learned",
-                "x does not have the width d_model",
-                f"x {tuple(x.shape)}",
-                f"(B, n, {width})",
-                "construct Learned with the model's d_model",
-            )
+        _check_width("Learned", x, width)
         fitting("Learned", x, positions)
         # On a GPU the lookup itself checks the range; a check here would synchronize every call.
         if positions.device.type == "cpu" and not torch.compiler.is_compiling() and positions.numel():
