@@ -310,7 +310,7 @@ class KVCache:
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):
-        return self._reader.attend(self._now, q, arguments, engine, sequences)
+        return self._reader.computed(self._reader.checked(self._now, q, arguments, engine, sequences))
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 

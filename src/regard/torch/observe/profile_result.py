@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...common.errors import refuse
+from ...common.files.output import replacing
 from ...common.text.terminal_text import printable
 from .observed_call import ObservedCall
 
@@ -55,9 +56,8 @@ class Timeline:
                 "a file name in a folder that exists",
                 "create the folder first, or use tensorboard(folder)",
             )
-        new = file.with_name(f".{file.name}.new")
-        new.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
-        new.replace(file)
+        with replacing("save", "path", file) as draft:
+            draft.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
         return file
 
     def tensorboard(self, folder, worker: str = "regard") -> Path:

@@ -118,14 +118,12 @@ class _Listing(Observer):
 def _step(model, inputs, backward: bool) -> Callable[[], None]:
     """A function for one run of the model, forward or forward and backward."""
 
-    def forward() -> None:
+    def step() -> None:
         args, named = arguments(inputs)
-        with torch.no_grad():
-            model(*args, **named)
-
-    def forward_and_backward() -> None:
-        args, named = arguments(inputs)
-        out = model(*args, **named)
+        with torch.set_grad_enabled(backward and torch.is_grad_enabled()):
+            out = model(*args, **named)
+        if not backward:
+            return
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
         owner = module_of(model)
         leaves = [] if owner is None else [parameter for parameter in owner.parameters() if parameter.requires_grad]
@@ -140,7 +138,7 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
             )
         torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
 
-    return forward_and_backward if backward else forward
+    return step
 
 
 def _times(step, model, backward: bool, repeats: int, listed: list[ObservedCall]) -> tuple[float, float, dict]:
