@@ -134,7 +134,7 @@ def _model(name: str, dtype: str, implementation: str):
     import transformers
 
     from regard.torch.hf import attention as hf
-    from regard.torch.hf.quiet import quiet
+    from regard.torch.hf.readiness import quiet
 
     hf.register()
     kind, config = (getattr(transformers, each) for each in (MODELS[name].kind, MODELS[name].config))

@@ -8,7 +8,7 @@ BUDGET = {
         "engines": 127_200,
         "conformance": 52_300,
         "lens": 74_900,
-        "torch": 47_900,
+        "torch": 46_600,
         "learn": 39_100,
         "parallel": 36_600,
         "laws": 36_000,  # of conformance before; the search of audits and of the course, and fitted numbers
@@ -16,7 +16,7 @@ BUDGET = {
         "language": 30_300,
         "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 24_100,
-        "api": 22_100,
+        "api": 21_900,
         "cli": 20_500,  # audit, look and cost take FILE.py:CLASS (arguments.py)
         "common": 15_100,
         "sandbox": 3_100,  # of conformance before

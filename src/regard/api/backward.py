@@ -12,6 +12,7 @@ from ..common.errors import Reason, Refused
 from ..common.public import ArrayLike, ArrayT, Engine
 from ..engines import dispatch as engines
 from ..language.callables import Mask, Score
+from ..language.checks.arguments import Arguments
 from ..language.expr import Table, tables_of
 from ..language.problem import Gradients, Problem
 
@@ -86,21 +87,8 @@ def attention_backward(
         >>> gradients.v.sum(), gradients.tables[rg.table(slope)].shape
         (np.float32(9.0), (1,))
     """
-    problem: Problem = Problem.of(
-        q,
-        k,
-        v,
-        mask=mask,
-        score=score,
-        scale=scale,
-        query_start=query_start,
-        batch_start=batch_start,
-        head_start=head_start,
-        sinks=sinks,
-        dropout=dropout,
-        seed=seed,
-        where="attention_backward",
-    )
+    arguments = Arguments(mask, score, scale, query_start, sinks, dropout, seed, batch_start, head_start)
+    problem: Problem = Problem.of(q, k, v, **arguments._asdict(), where="attention_backward")
     B, H, Q, E = (problem.dims[name] for name in "BHQE")
     reasons: list[Reason] = []
     if (out is None) != (lse is None):

@@ -331,16 +331,12 @@ def _merged(library, parts) -> tuple[Any, Any]:
 def _check(parts: list) -> None:
     """Raises `Refused` with every reason why the parts cannot be merged."""
     if not parts:
-        raise Refused(
+        raise refuse(
             "merge",
-            [
-                Reason(
-                    "parts is empty",
-                    "an empty list",
-                    "one or more pairs (out, lse)",
-                    "pass results of attention_with_lse, or of attention_part",
-                )
-            ],
+            "parts is empty",
+            "an empty list",
+            "one or more pairs (out, lse)",
+            "pass results of attention_with_lse, or of attention_part",
         )
     reasons = []
     if any(isinstance(part, Part) for part in parts):

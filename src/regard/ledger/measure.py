@@ -18,7 +18,7 @@ from torch import nn
 
 from ..common.errors import Refused, first_line, refuse
 from ..engines.hardware import memory_bytes
-from ..torch.hf.quiet import quiet
+from ..torch.hf.readiness import quiet
 from .counting.attempts import ran
 from .counting.passes import CACHES, cache_of, held, loss_of, next_step
 from .model.build import Subject

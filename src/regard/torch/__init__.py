@@ -37,32 +37,6 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these are loaded
     )
     from .observe import profile, trace
 
-# Loaded on first access: `hf` imports transformers, which is slow.
-PACKAGES = ("hf", "layers", "positions")
-NAMES = {
-    "profile": "observe",
-    "trace": "observe",
-    **dict.fromkeys(
-        (
-            "Attention",
-            "DifferentialAttention",
-            "LatentAttention",
-            "LatentCache",
-            "LinearAttention",
-            "LinearState",
-            "Linformer",
-            "MultiHeadAttention",
-            "MultiheadAttention",  # torch's spelling
-            "Performer",
-            "SegmentMemory",
-            "SelfAttention",
-            "TransformerXL",
-            "deviation",
-        ),
-        "layers",
-    ),
-}
-
 __all__ = [
     "Attention",
     "DifferentialAttention",
@@ -88,9 +62,11 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name in NAMES:
-        return getattr(importlib.import_module(f".{NAMES[name]}", __name__), name)
-    if name in PACKAGES:
+    """Loaded on first access: packages (`hf` imports transformers, which is slow), and names from two of them."""
+    if name in ("hf", "layers", "positions"):
         with requires_extra(f"regard.torch.{name}", "hf" if name == "hf" else "torch"):
             return importlib.import_module(f".{name}", __name__)
+    if name in (*__all__, "MultiheadAttention"):  # torch's spelling
+        package = "observe" if name in ("profile", "trace") else "layers"
+        return getattr(importlib.import_module(f".{package}", __name__), name)
     raise no_attribute(__name__, name)

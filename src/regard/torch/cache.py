@@ -89,27 +89,6 @@ class TensorCache:
             for name, new, kept in (("k", k, held.k), ("v", v, held.v))
             if new.ndim != 4 or (*new.shape[:2], new.shape[3]) != (*kept.shape[:2], kept.shape[3])
         ]
-        reasons += [
-            Reason(
-                f"{name} is on another device than the cache",
-                f"{new.device}",
-                f"{kept.device}",
-                f"move it: {name}.to({str(kept.device)!r})",
-            )
-            for name, new, kept in (("k", k, held.k), ("v", v, held.v))
-            if new.device != kept.device
-        ]
-        if not reasons and k.shape[2] != v.shape[2]:
-            reasons.append(
-                Reason(
-                    "k and v differ in rows",
-                    f"{k.shape[2]} and {v.shape[2]}",
-                    "one value row per key row",
-                    "check axis -2",
-                )
-            )
-        if reasons:
-            raise Refused("TensorCache.append", reasons)
         width, start = k.shape[2], held.lengths
         taken = np.full(len(start), width) if rows is None else rows_taken(rows, len(start), width, reasons)
         if reasons:

@@ -11,15 +11,14 @@ import torch
 
 import regard as rg
 from regard.torch.layers import Attention
-from regard.torch.layers.approximate.deviation import deviation
-from regard.torch.layers.approximate.linear import (
+from regard.torch.layers.approximate import Linformer, deviation
+from regard.torch.layers.linear import (
     LinearAttention,
     LinearState,
     Performer,
     linear_attention,
     orthogonal_directions,
 )
-from regard.torch.layers.approximate.linformer import Linformer
 from tests import ROOT
 from tests.support.tensors import normal
 

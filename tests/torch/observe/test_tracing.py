@@ -15,7 +15,7 @@ from torch import nn
 import regard as rg
 from regard import Refused, key, query
 from regard.engines.dispatch import solve
-from regard.torch.observe.describe import problem_of
+from regard.torch.observe.observed_call import problem_of
 from regard.torch.observe.observer import Observer
 from regard.torch.observe.tracing import trace
 from tests.torch.observe.heads import WIDE, B, H, Heads

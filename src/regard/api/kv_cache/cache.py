@@ -85,18 +85,15 @@ class KVCache:
         pages: SupportsIndex | None = None,
         storage: str | None = None,
     ):
-        given = checked_cache(
-            heads, depth, value_depth, batch, dtype=dtype, window=window, pages=pages, storage=storage
-        )
-        self.heads, self.depth, self.value_depth = given.heads, given.depth, given.value_depth
-        self.window, self.pages = given.window, given.pages
-        self.dtype, self.storage = given.dtype, storage
+        checked = checked_cache(heads, depth, value_depth, batch, dtype, window, pages, storage)
+        self.heads, self.depth, self.value_depth, count, self.dtype, self.window, self.pages = checked
+        self.storage = storage
         store = Rows if storage is None else Rows8
-        stores = Stores(*(store(given.heads, width, given.dtype) for width in (given.depth, given.value_depth)))
-        start, size = np.zeros(given.batch, np.int64), given.pages or 0
+        stores = Stores(*(store(self.heads, width, self.dtype) for width in (self.depth, self.value_depth)))
+        start, size = np.zeros(count, np.int64), self.pages or 0
         self._reader = Reader(self.window)
         # The only attribute that methods assign, each in its last statement (state.py).
-        self._state = State(Pages.empty(given.batch).grown(size), stores.grown(size), start, start)
+        self._state = State(Pages.empty(count).grown(size), stores.grown(size), start, start)
 
     @property
     def _now(self) -> State:
@@ -143,7 +140,7 @@ class KVCache:
         Returns:
             The positions, which begin after the released ones.
         """
-        return held(self._state, int(self._sequences(sequence)[0]))
+        return held(self._state, self._sequence(sequence))
 
     def keys(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored keys of a sequence.
@@ -154,7 +151,7 @@ class KVCache:
         Returns:
             (G, n, D), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.k, int(self._sequences(sequence)[0]))
+        return stored_rows(self._now, self._now.stores.k, self._sequence(sequence))
 
     def values(self, sequence: SupportsIndex) -> np.ndarray:
         """A copy of the stored values of a sequence.
@@ -165,7 +162,7 @@ class KVCache:
         Returns:
             (G, n, E), at the n positions `held(sequence)`.
         """
-        return stored_rows(self._now, self._now.stores.v, int(self._sequences(sequence)[0]))
+        return stored_rows(self._now, self._now.stores.v, self._sequence(sequence))
 
     # ---- appending ---------------------------------------------------------------------------------------------------
 
@@ -199,7 +196,7 @@ class KVCache:
         if room is not None:
             if len(room.reused):
                 self._state = state._replace(saved=(room.reused, state.stores.content(room.reused)))
-            after.stores.copy(room.source, room.target)
+            after.stores.restore(room.target, after.stores.content(room.source))
         write(after, new)
         self._state = after
 
@@ -313,7 +310,7 @@ class KVCache:
 
     @watched("regard.KVCache.attend")
     def _attend(self, q, arguments: Arguments, engine, sequences):
-        return self._reader.attend(self._now, q, arguments, engine, sequences)
+        return self._reader.computed(self._reader.checked(self._now, q, arguments, engine, sequences))
 
     # ---- sequences ---------------------------------------------------------------------------------------------------
 
@@ -391,3 +388,6 @@ class KVCache:
 
     def _sequences(self, chosen) -> np.ndarray:
         return checked_sequences(chosen, len(self))
+
+    def _sequence(self, chosen) -> int:
+        return int(self._sequences(chosen)[0])

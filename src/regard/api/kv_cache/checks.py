@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,20 +17,8 @@ from .state import Appended, State
 SHOWN = 4  # sequences that a reason lists
 
 
-class Sizes(NamedTuple):
-    """The checked arguments of a cache."""
-
-    heads: int
-    depth: int
-    value_depth: int
-    batch: int
-    dtype: np.dtype
-    window: int | None
-    pages: int | None
-
-
-def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, storage) -> Sizes:
-    """The arguments of a new cache; storage is checked only."""
+def checked_cache(heads, depth, value_depth, batch, dtype, window, pages, storage) -> tuple:
+    """The arguments of a new cache, except storage, which is checked only."""
     reasons: list[Reason] = []
 
     def whole(value, what: str, least: int) -> int:
@@ -62,7 +49,7 @@ def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, sto
         )
     if reasons or known is None:
         raise Refused("KVCache", reasons)
-    return Sizes(G, D, E, B, known, window, pages)
+    return G, D, E, B, known, window, pages
 
 
 def checked_append(k, v, rows, sequences, sizes: tuple[int, int, int, int], dtype) -> Appended:

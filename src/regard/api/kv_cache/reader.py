@@ -49,7 +49,7 @@ class Ready(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """A call of `Reader.attend` after its checks.
+    """A call after its checks.
 
     rows: q as an array. start (B,): the positions of the first rows. padded: whether some rows may be padding.
     """
@@ -80,12 +80,8 @@ class Reader:
     def __getstate__(self):
         return self.__dict__ | {"ready": None}  # compiled code is not copied
 
-    def attend(self, state: State, q, arguments: Arguments, engine, sequences) -> tuple[Any, Any]:
-        """(out (…, H, Q, E), lse (…, H, Q)) of rows of the given sequences, or of all, in the type of q."""
-        return self.computed(self.checked(state, q, arguments, engine, sequences))
-
     def checked(self, state: State, q, arguments: Arguments, engine, sequences) -> Checked:
-        """A call with all checks; nothing is computed."""
+        """A call of rows of the given sequences, or of all, with all checks; nothing is computed."""
         reasons: list[Reason] = []
         query_start = arguments.query_start
         if sequences is not None:
@@ -154,18 +150,7 @@ class Reader:
         until = state.moved + max(ahead - problem.q.shape[2], 0)
         shape = (*problem.lead, *problem.q.shape[2:])
         step = problem.q.strides[-1]
-        ready = Ready(
-            arguments=arguments,
-            engine=engine,
-            shape=shape,
-            dtype=problem.dtype,
-            step=step,
-            problem=problem,
-            sequences=sequences,
-            choice=state.choice,
-            until=until,
-            decoder=decoder,
-        )
+        ready = Ready(arguments, engine, shape, problem.dtype, step, problem, sequences, state.choice, until, decoder)
         self.ready = ready if steady else None
         return ready
 

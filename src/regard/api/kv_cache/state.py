@@ -113,18 +113,14 @@ class Stores(NamedTuple):
         """A copy with this number of pages; new pages are zero, and take memory only when they are written."""
         return self.over([_longer(array, pages) for array in self.arrays])
 
-    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
-        for array in self.arrays:
-            array[target] = array[source]
-
     def content(self, pages: np.ndarray) -> list[np.ndarray]:
         """A copy of everything in these pages."""
         return [array[pages] for array in self.arrays]
 
     def restore(self, pages: np.ndarray, content: list[np.ndarray]) -> None:
-        """Sets these pages to an earlier content."""
-        for array, earlier in zip(self.arrays, content):
-            array[pages] = earlier
+        """Sets these pages to the content of others, or of before."""
+        for array, copied in zip(self.arrays, content):
+            array[pages] = copied
 
 
 def _longer(array: np.ndarray, pages: int) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Attention as an operator of torch.
 
 eager       calls outside every transform of torch, with autograd; the same for calls like an earlier one
-operator    `torch.ops.regard.attention`, its backward pass and its forward-mode derivative, on each device
-transforms  the operator under autograd, torch.func and torch.compile
+operator    `torch.ops.regard.attention`, its backward pass and its forward-mode derivative, on each device, and under
+            autograd, torch.func and torch.compile
 record      calls that torch compiles, transforms or traces, as that one operator
 """
 

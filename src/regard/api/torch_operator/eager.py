@@ -6,6 +6,7 @@ device, or notice that one was changed in place.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,26 +16,21 @@ from ...common.arrays import as_tensor, is_tensor, read_array
 from ...engines import fast_path
 from ...engines.fast_path import Kind
 from ...language.checks.arrays import four_axes
-from ...language.checks.numbers import Starts
-from ...language.dropout import Dropout
 from ...language.expr import Expr, Table
 from ...language.problem import Problem
 from ...language.rule_text import read
 from ...language.tree.writing import operand, write
-from .operator import Forward, forward_of, gradients
-from .transforms import once
+from .operator import forward_of, gradients, once
+
+NOTHING = np.empty(0)
 
 
 class Call(NamedTuple):
-    """A checked call without its tensors; a rule that reads arrays is their text."""
+    """A checked call without its tensors and its rules; a rule that reads arrays is their text."""
 
+    checked: Problem
     mask: Expr | str | None
     score: Expr | str | None
-    scale: float
-    query_start: np.ndarray
-    dropout: Dropout | None
-    lead: tuple[int, ...]
-    starts: Starts
     engine: str
 
     def over(self, q, k, v, sinks, tables) -> Problem:
@@ -45,14 +41,15 @@ class Call(NamedTuple):
         if sinks is not None and sinks.ndim == 1:
             sinks = sinks[:, None]
         mask, score = (read(rule, tables) if isinstance(rule, str) else rule for rule in (self.mask, self.score))
-        return Problem(q, k, v, mask, score, self.scale, self.query_start, sinks, self.dropout, self.lead, self.starts)
+        return replace(self.checked, q=q, k=k, v=v, mask=mask, score=score, sinks=sinks)
 
 
 def attend(problem: Problem, q, k, v, sinks, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
     """(out (…, H, Q, E), lse (…, H, Q)), differentiable with respect to the tensors that require gradients."""
     tables: list[torch.Tensor] = []
     mask, score = _without_arrays(problem.mask, tables), _without_arrays(problem.score, tables)
-    call = Call(mask, score, problem.scale, problem.query_start, problem.dropout, problem.lead, problem.starts, engine)
+    bare = replace(problem, q=NOTHING, k=NOTHING, v=NOTHING, mask=None, score=None, sinks=None)
+    call = Call(bare, mask, score, engine)
     given = [
         None if each is None else each if is_tensor(each) else as_tensor(np.array(each)) for each in (q, k, v, sinks)
     ]
@@ -88,9 +85,9 @@ class _Eager(torch.autograd.Function):
         call, needs = ctx.call, ctx.needs_input_grad[2:]
         *tensors, out, sums, lost = ctx.saved_tensors
 
-        def work(dout, dsums, out, sums, lost, *tensors):
-            problem = call.over(*tensors[:4], tensors[4:])
-            return gradients(problem, call.engine, needs, Forward(dout, dsums, out, sums, lost), tensors)
+        def work(*given):
+            passed, tensors = given[:5], given[5:]
+            return gradients(call.over(*tensors[:4], tensors[4:]), call.engine, needs, passed, tensors)
 
         given = dout, dsums, out, sums, lost, *tensors
         found = iter(once(work, *given) if torch.is_grad_enabled() else work(*given))
@@ -122,7 +119,7 @@ class _Again(torch.autograd.Function):
 def _checked(kind: Kind, given: tuple, tensors: tuple) -> list[torch.Tensor]:
     """The gradients of q, k and v; the next call with such tensors need not be checked."""
     (q, k, v, out, sums, *_), problem = tensors, kind.problem(*tensors[:3], *given)
-    passed = Forward(tensors[-1], None, out, sums, tensors[5])
+    passed = tensors[-1], None, out, sums, tensors[5]
     found = gradients(problem, kind.engine, (True, True, True, False), passed, (q, k, v, None))
     fast_path.learn(kind, problem, given, *tensors)
     return found

@@ -16,8 +16,7 @@ from ...language.tree.syntax import Syntax
 from ...language.tree.traced import Traced, spelled
 from ...language.tree.traced import text as traced_text
 from ...language.tree.writing import write
-from .operator import Operands
-from .transforms import run
+from .operator import Operands, run
 
 
 def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,13 +26,12 @@ def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, 
     mask = _text(arguments.mask, (batch, head, query, key), tables)
     score = _text(arguments.score, (the_score, batch, head, query, key), tables)
     places = arguments.query_start, arguments.batch_start, arguments.head_start
-    start, batch_start, head_start = (None if each is None else _number(each) for each in places)
+    starts = [None if each is None else _number(each) for each in places]
     seed, sinks = arguments.seed, arguments.sinks
     sinks = None if sinks is None else torch.as_tensor(sinks)
     if seed is not None and not isinstance(seed, torch.Tensor):
         seed = _seed_tensor(seed)
-    numbers, rules = (start, batch_start, head_start, seed), (mask, score)
-    call = Operands(q, k, v, sinks, tables, *numbers, *rules, arguments.scale, arguments.dropout, engine)
+    call = Operands(q, k, v, sinks, tables, *starts, seed, mask, score, arguments.scale, arguments.dropout, engine)
     # Each transform of torch.func takes a Function as one step; functionalization and everything else see operators.
     stack = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
     whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize

@@ -13,7 +13,7 @@ from torch import nn
 
 from ...common.errors import Refused, did_you_mean, first_line, page, refuse
 from ...torch.hf.load_model import near_model
-from ...torch.hf.quiet import quiet
+from ...torch.hf.readiness import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
 from ..stand_ins import attention, experts
 

@@ -20,8 +20,7 @@ from ...common.module_settings import layer_settings, path_pattern, setting
 from ...language.expr import Expr
 from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
-from ...torch.observe.describe import engine_of, problem_of
-from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
+from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
 from ...torch.observe.observer import Observer, module_of
 from ..projections.layer import LayerProjections
 from ..projections.watched import Products, Waiting

@@ -3,9 +3,9 @@
 attention       the attention function that transformers calls
 lazy_mask       its masks as expressions; packed documents
 divided         the same where ranks hold parts of a sequence, or some of the heads
-readiness       checks that a model can run on regard, and which arguments reach its attention
+readiness       checks that a model can run on regard, and which arguments reach its attention; quiet: no messages
 recorder        records the attention calls of a model, and sees whether its weights are wanted
-load_model      loads models and tokenizers from folders and hub ids; quiet: without transformers' messages
+load_model      loads models and tokenizers from folders and hub ids
 tiny_models     small random models of every architecture, for audits and tests
 """
 

@@ -27,7 +27,7 @@ from ...language.expr import score as the_score
 from ...language.masks import causal, dense
 from ...language.scores import bias
 from ...language.scores import softcap as capped
-from ..functional import attention
+from ..functional import attention, in_autocast
 from .divided import DividedMask, current, divided, divided_reasons, head_start, mask_for, problems
 from .lazy_mask import LazyMask, between_graphs, packed
 from .readiness import check, unsupported
@@ -134,18 +134,17 @@ def attend(
         >>> out.shape, weights[0, 0].tolist()[0]
         (torch.Size([1, 3, 2, 8]), [1.0, 0.0, 0.0])
     """
-    weights_wanted = wanted(module, output_attentions)
+    weights_wanted, unknown = wanted(module, output_attentions), unsupported(kwargs)
     mesh = divided(module)
     sequence = current.get()
     if sequence is not None:
         uncomputed = {"output_attentions": weights_wanted, "position_bias": position_bias, "s_aux": s_aux}
         uncomputed |= {"recording": listened(), "tensor parallel": mesh}
-        reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+        reasons = [*_unsupported_dtypes(query, key, value), *unknown]
         reasons += divided_reasons(sequence, attention_mask, kwargs, uncomputed)
         rules = Arguments(getattr(attention_mask, "rule", None), None if softcap is None else capped(softcap), scaling)
-        if dropout and module.training:
-            rules = rules._replace(dropout=dropout, seed=_seed())
-        return sequence.attention(_in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
+        rules = _with_dropout(rules, dropout if module.training else 0.0)
+        return sequence.attention(in_autocast(query, key, value), rules, reasons).transpose(1, 2).contiguous(), None
     separate = packed(kwargs.get("position_ids"), attention_mask, query.shape[2], key.shape[2])
     special = (
         separate is not None
@@ -153,13 +152,13 @@ def attend(
         or (dropout and module.training)
         or (attention_mask is None and _causal(module, is_causal))
     )
-    if mesh is None and not special and softcap is s_aux is sliding_window is None and not unsupported(kwargs):
+    if mesh is None and not special and softcap is s_aux is sliding_window is None and not unknown:
         out = _like_an_earlier_one(query, key, value, attention_mask, position_bias, engine=engine, scaling=scaling)
         if out is not None:
             return out, None
     if query.shape[0] == 1 and key.shape[0] > 1:  # learned queries, one set for the whole batch
         query = query.expand(key.shape[0], -1, -1, -1)
-    reasons = [*_unsupported_dtypes(query, key, value), *unsupported(kwargs)]
+    reasons = [*_unsupported_dtypes(query, key, value), *unknown]
     if mesh is not None:
         reasons += problems(module, query, key)
     if reasons:
@@ -187,18 +186,15 @@ def attend(
         )
     if reasons:
         raise Refused(NAME, reasons)
-    query, key, value = _in_autocast(query, key, value)
+    query, key, value = in_autocast(query, key, value)
     last_rows = start == grid[3] - grid[2]  # the default, whatever the numbers of rows and keys
     sinks = None if s_aux is None else s_aux.reshape(-1)
-    arguments = rules = Arguments(
-        mask, None if score is the_score else score, scaling, None if last_rows else start, sinks
-    )
-    if dropout and module.training:
-        arguments = arguments._replace(dropout=dropout, seed=_seed())
+    arguments = Arguments(mask, None if score is the_score else score, scaling, None if last_rows else start, sinks)
+    arguments = _with_dropout(arguments, dropout if module.training else 0.0)
     if mesh is not None:
         rule = mask if isinstance(attention_mask, LazyMask) else None
         first = head_start(mesh, module, grid[1], rule, arguments.dropout, attention_mask, position_bias)
-        arguments, rules = (each._replace(head_start=first) for each in (arguments, rules))
+        arguments = arguments._replace(head_start=first)
     sources = (query, key, value, sinks, position_bias, attention_mask)
     needs_grad = torch.is_grad_enabled() and any(getattr(source, "requires_grad", False) for source in sources)
     # Models view the result as (B, Q, H · E).
@@ -210,8 +206,13 @@ def attend(
         out = attention(query, key, value, **arguments._asdict(), engine=engine).transpose(1, 2).contiguous()
     else:
         out = dispatch.attend(query, key, value, arguments, engine, rows_first=True, where=NAME)[0]
-    note(module, query, key, rules)
+    note(module, query, key, arguments)
     return out, weights
+
+
+def _with_dropout(arguments: Arguments, rate: float) -> Arguments:
+    """The arguments with this rate, and a seed from torch's generator."""
+    return arguments._replace(dropout=rate, seed=int(torch.randint(2**63 - 1, ()))) if rate else arguments
 
 
 def _causal(module, is_causal: bool | None) -> bool:
@@ -261,29 +262,11 @@ def _are_zeros(tensor, least: float) -> bool:
 
 
 def _unsupported_dtypes(query, key, value) -> list[Reason]:
-    reasons = []
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.dtype not in DTYPES:
-            reasons.append(
-                Reason(
-                    f"the dtype of the model's {name} is not supported", str(tensor.dtype), LISTED, "call model.float()"
-                )
-            )
-    return reasons
-
-
-def _in_autocast(*tensors: torch.Tensor):
-    """The tensors in the dtype of torch.autocast where it is enabled, as for torch's own attention."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
     return [
-        tensor if tensor.dtype is torch.float64 else tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors
+        Reason(f"the dtype of the model's {name} is not supported", str(tensor.dtype), LISTED, "call model.float()")
+        for name, tensor in (("query", query), ("key", key), ("value", value))
+        if tensor.dtype not in DTYPES
     ]
-
-
-def _seed() -> int:
-    return int(torch.randint(2**63 - 1, ()))
 
 
 def _rule(mask, grid, is_causal: bool, window, score: Expr, reasons: list[Reason]) -> tuple[Any, Any, int]:

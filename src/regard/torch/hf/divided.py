@@ -62,16 +62,16 @@ def mask_for(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offs
         reasons.append(
             _reason(
                 "a cache holds a part of a divided sequence",
-                given=f"{q_length} rows from {q_offset}, {kv_length} keys from {kv_offset}",
-                fix="call the model without past_key_values, and with use_cache=False",
+                f"{q_length} rows from {q_offset}, {kv_length} keys from {kv_offset}",
+                "call the model without past_key_values, and with use_cache=False",
             )
         )
     if given is not None and not bool(torch.as_tensor(given).all()):
         reasons.append(
             _reason(
                 "padding of a divided sequence",
-                given=f"attention_mask {list(given.shape)}, which hides keys",
-                fix="omit attention_mask, and pass the rule of the whole sequence to rp.sequence, such as "
+                f"attention_mask {list(given.shape)}, which hides keys",
+                "omit attention_mask, and pass the rule of the whole sequence to rp.sequence, such as "
                 "mask=rg.lengths(…)",
             )
         )
@@ -81,8 +81,8 @@ def mask_for(batch_size: int, q_length: int, kv_length: int, q_offset=0, kv_offs
         reasons.append(
             _reason(
                 "the model's mask depends on the tokens of one rank",
-                given=getattr(function, "__qualname__", repr(function)),
-                fix="pass position_ids = place.positions(rank); or its rule as mask= of rp.sequence",
+                getattr(function, "__qualname__", repr(function)),
+                "pass position_ids = place.positions(rank); or its rule as mask= of rp.sequence",
             )
         )
     rule = EVERYTHING if rule is None else rule
@@ -98,8 +98,8 @@ def divided_reasons(
     reasons = [
         _reason(
             f"{name} of a divided sequence",
-            given=f"{name} of shape {list(each.shape)}" if isinstance(each, torch.Tensor) else f"{name}={each}",
-            fix="omit it, or train on one rank",
+            f"{name} of shape {list(each.shape)}" if isinstance(each, torch.Tensor) else f"{name}={each}",
+            "omit it, or train on one rank",
         )
         for name, each in uncomputed.items()
         if each is not None and each is not False
@@ -110,8 +110,8 @@ def divided_reasons(
         reasons.append(
             _reason(
                 "the mask was not made for a divided sequence",
-                given="no mask" if mask is None else f"{type(mask).__name__} {list(mask.shape)}",
-                fix="let the model build its mask inside rp.sequence: omit attention_mask",
+                "no mask" if mask is None else f"{type(mask).__name__} {list(mask.shape)}",
+                "let the model build its mask inside rp.sequence: omit attention_mask",
             )
         )
     positions = kwargs.get("position_ids")
@@ -124,15 +124,15 @@ def divided_reasons(
         reasons.append(
             _reason(
                 "position_ids are not those of the tokens of this rank",
-                given=given,
-                fix="position_ids=torch.from_numpy(place.positions(rank))[None], or a model whose attention receives "
+                given,
+                "position_ids=torch.from_numpy(place.positions(rank))[None], or a model whose attention receives "
                 "them, such as Llama",
             )
         )
     return reasons
 
 
-def _reason(what: str, *, given: str, fix: str) -> Reason:
+def _reason(what: str, given: str, fix: str) -> Reason:
     return Reason(what, given, "self-attention of a whole sequence without a cache", fix)
 
 

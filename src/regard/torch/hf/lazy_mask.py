@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
 from ...language import expr
 from ...language.analysis import bounds
 from ...language.callables import as_mask
@@ -208,9 +208,7 @@ def _traced(mask_function, first: int, start: int) -> Expr:
     """The expression of a mask function over keys from `first` on, and rows from `start` after that."""
     if getattr(mask_function, "__module__", "") == OWN and mask_function.__closure__ is None:
         return _of_constant(mask_function, first, start >= 0)
-    rule = as_mask(_shifted(mask_function, first) if first else mask_function)
-    assert rule is not None
-    return rule
+    return _shifted(mask_function, first)
 
 
 @functools.lru_cache(maxsize=16)
@@ -218,31 +216,28 @@ def _of_constant(mask_function, first: int, forward: bool) -> Expr:
     """The same for a function that captures nothing, so that it means the same in every call. forward: no row is before
     the first key.
     """
-    rule = as_mask(_shifted(mask_function, first) if first else mask_function)
-    assert rule is not None
+    rule = _shifted(mask_function, first)
     return _simplified(rule, (LARGEST, 1, LARGEST, LARGEST), 0) if forward else rule
 
 
-def _shifted(mask_function, first: int):
-    def rule(b, h, q, kv):
+def _shifted(mask_function, first: int) -> Expr:
+    def shifted(b, h, q, kv):
         return mask_function(b, h, q + first, kv + first)
 
+    rule = as_mask(shifted if first else mask_function)
+    assert rule is not None
     return rule
 
 
 def _padding(mask: torch.Tensor, first: int, last: int) -> Expr:
     """`padding[batch, key]` over the keys from first to last; keys beyond the tensor are padding."""
     if mask.ndim != 2:
-        raise Refused(
+        raise refuse(
             "regard mask",
-            [
-                Reason(
-                    "padding has the wrong number of axes",
-                    f"attention_mask of shape {tuple(mask.shape)}",
-                    "(batch, keys), or a finished mask (batch, heads, queries, keys)",
-                    "pass attention_mask as the tokenizer returns it",
-                )
-            ],
+            "padding has the wrong number of axes",
+            f"attention_mask of shape {tuple(mask.shape)}",
+            "(batch, keys), or a finished mask (batch, heads, queries, keys)",
+            "pass attention_mask as the tokenizer returns it",
         )
     real = mask[:, first:last].bool().cpu()
     missing = last - first - real.shape[1]

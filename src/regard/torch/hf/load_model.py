@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ...common.default_model import DEFAULT, default_folder
 from ...common.errors import Refused, first_line, nearest, refuse
-from .quiet import quiet
+from . import attention as hf
+from .readiness import assigned, quiet
+from .recorder import NAME
 
 
 def near_model(name: str, otherwise: str) -> str:
@@ -153,7 +157,6 @@ def opened(
 
 def _untrained(folder: Path) -> Opened:
     """A model of a configuration, with random weights."""
-    import torch
     import transformers
 
     with quiet():
@@ -185,8 +188,6 @@ def _listed(folder: Path) -> str:
 def _open(source: str, label: str, local: bool, needs: Needs) -> Opened:
     import transformers
     from safetensors import SafetensorError
-
-    from . import attention as hf
 
     hf.register()
     common = {"local_files_only": local, "trust_remote_code": False}
@@ -243,11 +244,6 @@ def _kind(transformers, config, needs: Needs):
 
 def _loaded(kind, source: str, config, common: dict[str, bool]):
     """(model, loading report) on regard, or on its own attention if it does not use transformers' interface."""
-    import torch
-
-    from .readiness import assigned
-    from .recorder import NAME
-
     mapped = getattr(kind, "_model_mapping", None)
     known = kind if mapped is None else mapped[type(config)]
 

@@ -6,6 +6,7 @@ it runs. So `check` runs every kind of part once, as a random model of its class
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import torch
 
 from ...common.errors import Reason, Refused, first_line
-from .quiet import quiet
 from .recorder import NAME, implementations, listening
 from .tiny_models import accepted, random_model, tiny_config
 
@@ -112,6 +112,27 @@ def tried(model: torch.nn.Module, besides: Collection[torch.nn.Module] = ()) -> 
             )
         )
     return reasons
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences transformers and the hub inside the block; errors are reported by `Refused` only."""
+    import huggingface_hub.utils as hub
+    import transformers.utils.logging as own
+
+    levels = own.get_verbosity(), hub.logging.get_verbosity()
+    bars = own.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    own.set_verbosity_error()
+    hub.logging.set_verbosity_error()
+    own.disable_progress_bar()  # those of the hub as well
+    try:
+        yield
+    finally:
+        own.set_verbosity(levels[0])
+        hub.logging.set_verbosity(levels[1])
+        if bars[0]:
+            own.enable_progress_bar()
+        (hub.enable_progress_bars if bars[1] else hub.disable_progress_bars)()
 
 
 class Calls:

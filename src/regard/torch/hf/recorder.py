@@ -22,7 +22,7 @@ from ...api.attention import attention_weights
 from ...common.errors import refuse
 from ...common.public import Index
 from ...language.checks.arguments import Arguments
-from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table
+from ...language.expr import Expr, Op, Read, Table, fold, frozen_table
 from ...language.problem import Problem
 
 NAME = "regard"  # attn_implementation=; in such names, transformers interprets "flash", "sdpa" and "/"
@@ -107,10 +107,11 @@ class RecordedCall:
             attention_weights(
                 self.q[:, h : h + 1],
                 self.k[:, h // group : h // group + 1],
-                mask=_at_head(self.mask, h),
-                score=_at_head(self.score, h),
+                mask=self.mask,
+                score=self.score,
                 scale=self.scale,
                 query_start=self.query_start,
+                head_start=h,
                 sinks=None if self.sinks is None else self.sinks[h : h + 1],
                 rows=rows,
                 keys=keys,
@@ -158,7 +159,10 @@ class Recording:
                 copy = self.copies[node.table] = frozen_table(node.table.array, node.table.name)
             return Read(copy, *index)
 
-        return _rebuilt(rule, lambda node: node, read)
+        def itself(leaf):
+            return leaf
+
+        return None if rule is None else fold(rule, itself, itself, read, lambda node, *args: Op(node.name, *args))
 
 
 class Listener(Protocol):
@@ -242,6 +246,7 @@ def note(module, query, key, rules: Arguments) -> None:
     listeners = _listeners.get()
     if not listeners:
         return
+    rules = rules._replace(dropout=0.0, seed=None)  # weights are recorded before dropout
     with torch.no_grad():
         problem = Problem.of(query.cpu(), key.cpu(), None, **rules._asdict(), where="record")
     for listener in listeners:
@@ -268,20 +273,6 @@ def layer_number(module, name: str) -> int | None:
     if isinstance(known, int):
         return known
     return next((int(part) for part in name.split(".") if part.isdigit()), None)
-
-
-def _at_head(rule: Expr | None, number: int) -> Expr | None:
-    """The expression for a single head, with its number in place of the variable."""
-    return _rebuilt(
-        rule, lambda node: Const(number) if node.name == "head" else node, lambda node, *at: Read(node.table, *at)
-    )
-
-
-def _rebuilt(rule: Expr | None, var, read) -> Expr | None:
-    """The same expression with its variables and reads replaced."""
-    if rule is None or isinstance(rule, Const | Var):
-        return rule if not isinstance(rule, Var) else var(rule)
-    return fold(rule, lambda node: node, var, read, lambda node, *args: Op(node.name, *args))
 
 
 # The modules for which it was decided last that weights are wanted. Gradient checkpointing repeats a call during the
@@ -312,8 +303,6 @@ def _decide(module: Any, output_attentions: bool | None) -> bool:
 @functools.cache
 def _collector() -> Callable[[], Mapping[str, list] | None]:
     """What reads the outputs that the running model collects, by name; None outside a model that collects."""
-    try:
-        from transformers.utils.output_capturing import _active_collector
-    except ImportError:  # versions of transformers that collect in another way
-        return lambda: None
+    from transformers.utils.output_capturing import _active_collector
+
     return _active_collector.get

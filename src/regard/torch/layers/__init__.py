@@ -1,12 +1,11 @@
 """Attention layers: subclasses of torch.nn.Module whose attention is computed by regard."""
 
 from ...common.public import belong
-from .approximate.deviation import deviation
-from .approximate.linear import LinearAttention, LinearState, Performer
-from .approximate.linformer import Linformer
+from .approximate import Linformer, deviation
 from .attention import Attention
 from .differential import DifferentialAttention
 from .latent import LatentAttention, LatentCache
+from .linear import LinearAttention, LinearState, Performer
 from .multi_head import MultiHeadAttention
 from .recurrent import SegmentMemory, TransformerXL
 from .self_attention import SelfAttention

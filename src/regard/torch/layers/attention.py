@@ -13,8 +13,7 @@ from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position
-from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
-from .positioned import Placed
+from .parts import Checks, Placed, RMSNorm, add_projections, dropped, join_heads, split_heads
 
 
 @known_arguments
@@ -75,30 +74,13 @@ class Attention(Placed):
         super().__init__()
         check = Checks("Attention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size("kv_heads", kv_heads)
-        self.head_dim = self.d_model // self.heads if head_dim is None else check.size("head_dim", head_dim)
+        self.kv_heads = check.groups(self.heads, kv_heads)
+        self.head_dim = check.heads(self.d_model, self.heads, head_dim)
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         self.memory_dim = self.d_model if memory_dim is None else check.size("memory_dim", memory_dim)
         self.dropout, extra = check.rate("dropout", dropout), check.size("sinks", sinks, least=0)
-        check.need(
-            head_dim is not None or self.d_model % self.heads == 0,
-            "heads do not divide d_model",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
-            self.heads % self.kv_heads == 0,
-            "kv_heads do not divide heads",
-            given=f"heads={heads}, kv_heads={kv_heads}",
-            expected="heads to be a multiple of kv_heads",
-            fix="kv_heads=1 fits every number of heads",
-        )
         self.place(check, positions, score)
-        self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
-        self.k = torch.nn.Linear(self.memory_dim, self.kv_heads * self.head_dim, bias)
-        self.v = torch.nn.Linear(self.memory_dim, self.kv_heads * self.value_dim, bias)
-        self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
+        add_projections(self, bias)
         self.q_norm, self.k_norm = (
             RMSNorm(self.head_dim, eps=1e-6) if query_key_norm else torch.nn.Identity() for _ in range(2)
         )
@@ -135,7 +117,7 @@ class Attention(Placed):
         places = self.places(x, cache, positions)
         k, v = memory if isinstance(memory, tuple) else self._projected(x if memory is None else memory)
         q, k = self.turned(self.q_norm(split_heads(self.q(x), self.heads)), places), self.turned(k, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "sinks": self.sinks} | self.counted()
+        rules = self.rules(x, mask, positions, sinks=self.sinks)
         if cache is None:
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))
         else:
@@ -161,36 +143,36 @@ class Attention(Placed):
     def _check(self, x: torch.Tensor, memory, cache, positions) -> None:
         """Raises `Refused` for shapes that do not fit and for arguments without effect."""
         check = Checks("Attention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         if memory is None:
             check.need(
                 self.memory_dim == self.d_model,
                 "memory is missing",
-                given="memory=None",
-                expected=f"(B, m, {self.memory_dim}): memory_dim differs from d_model",
-                fix="pass memory=…",
+                "memory=None",
+                f"(B, m, {self.memory_dim}): memory_dim differs from d_model",
+                "pass memory=…",
             )
         elif isinstance(memory, torch.Tensor):
             check.need(
                 memory.ndim == 3 and memory.shape[-1] == self.memory_dim,
                 "the memory does not fit the layer",
-                given=f"{tuple(memory.shape)}",
-                expected=f"(B, m, {self.memory_dim})",
-                fix="the layout is (batch, rows, memory_dim)",
+                f"{tuple(memory.shape)}",
+                f"(B, m, {self.memory_dim})",
+                "the layout is (batch, rows, memory_dim)",
             )
         check.need(
             memory is None or cache is None,
             "a memory is not appended to a cache",
-            given="both memory and cache",
-            expected="one of them",
-            fix="to reuse the keys of a memory, pass memory=layer.remember(memory)",
+            "both memory and cache",
+            "one of them",
+            "to reuse the keys of a memory, pass memory=layer.remember(memory)",
         )
         check.need(
             memory is None or self.positions is None,
             "positions are not defined between rows and a memory",
-            given=f"a memory, and positions={type(self.positions).__name__}",
-            expected="a layer without positions",
-            fix="construct the cross-attention layer with positions=None",
+            f"a memory, and positions={type(self.positions).__name__}",
+            "a layer without positions",
+            "construct the cross-attention layer with positions=None",
         )
         check.done()
 

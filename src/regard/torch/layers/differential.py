@@ -14,8 +14,7 @@ from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position
-from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
-from .positioned import Placed
+from .parts import Checks, Placed, RMSNorm, dropped, join_heads, split_heads
 
 
 @known_arguments
@@ -67,23 +66,16 @@ class DifferentialAttention(Placed):
         super().__init__()
         check = Checks("DifferentialAttention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size("kv_heads", kv_heads)
+        self.kv_heads = check.groups(self.heads, kv_heads)
         self.head_dim = self.d_model // self.heads // 2 if head_dim is None else check.size("head_dim", head_dim)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * check.size("depth", depth, least=0))
         self.dropout = check.rate("dropout", dropout)
         check.need(
             head_dim is not None or self.d_model % (2 * self.heads) == 0,
             "heads do not divide d_model into halves",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of 2 · heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
-            self.heads % self.kv_heads == 0,
-            "kv_heads do not divide heads",
-            given=f"heads={heads}, kv_heads={kv_heads}",
-            expected="heads to be a multiple of kv_heads",
-            fix="kv_heads=1 fits every number of heads",
+            f"d_model={d_model}, heads={heads}",
+            "d_model to be a multiple of 2 · heads",
+            "pass head_dim=…",
         )
         self.place(check, positions)
         D = self.head_dim
@@ -121,7 +113,7 @@ class DifferentialAttention(Placed):
             Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("DifferentialAttention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         check.done()
         places = self.places(x, cache, positions)
         v = split_heads(self.v(x), self.kv_heads)
@@ -129,11 +121,7 @@ class DifferentialAttention(Placed):
             self._halves(split_heads(part(x), heads), places)
             for part, heads in ((self.q, self.heads), (self.k, self.kv_heads))
         )
-        rules: dict[str, Any] = {
-            "mask": mask,
-            "score": self.rule(x, positions),
-            "scale": 1 / math.sqrt(self.head_dim),
-        } | self.counted()
+        rules = self.rules(x, mask, positions, scale=1 / math.sqrt(self.head_dim))
         if cache is None:
             first, second = (
                 self.attend(own_q, own_k, v, **rules, **dropped(self.dropout, self.training))

@@ -17,8 +17,7 @@ from ...language.expr import Expr
 from ..cache import TensorCache
 from ..functional import attention
 from ..positions import Position, Rotary
-from .parts import Checks, RMSNorm, dropped, join_heads, split_heads
-from .positioned import Placed
+from .parts import Checks, Placed, RMSNorm, dropped, join_heads, split_heads
 
 
 @known_arguments
@@ -88,16 +87,16 @@ class LatentAttention(Placed):
         check.need(
             positions is not None or self.rope_dim % 2 == 0,
             "rope_dim is not even",
-            given=f"rope_dim={rope_dim}",
-            expected="an even number, because rotary positions rotate pairs",
-            fix="pass an even rope_dim, or another Position as positions=",
+            f"rope_dim={rope_dim}",
+            "an even number, because rotary positions rotate pairs",
+            "pass an even rope_dim, or another Position as positions=",
         )
         check.need(
             scale is None or (isinstance(scale, int | float) and math.isfinite(scale)),
             "scale is not a number",
-            given=f"{scale!r}",
-            expected="a finite number",
-            fix="omit it for 1/√(head_dim + rope_dim)",
+            f"{scale!r}",
+            "a finite number",
+            "omit it for 1/√(head_dim + rope_dim)",
         )
         usual = positions is None and self.rope_dim % 2 == 0
         self.place(check, Rotary(self.rope_dim, interleaved=True) if usual else positions)
@@ -134,11 +133,11 @@ class LatentAttention(Placed):
             Refused: shapes that do not fit, or arguments that cannot be combined; the error lists every problem.
         """
         check = Checks("LatentAttention")
-        self.check_rows(check, x, self.d_model, self.dropout, cache, positions)
+        self.check_rows(check, x, cache, positions)
         check.done()
         places = self.places(x, cache, positions)
         q, latent = self.queries(x, places), self.latent(x, places)
-        rules: dict[str, Any] = {"mask": mask, "score": self.rule(x, positions), "scale": self.scale}
+        rules = self.rules(x, mask, positions, scale=self.scale)
         if cache is None:
             k, v = self.keys_and_values(latent)
             out = self.attend(q, k, v, **rules, **dropped(self.dropout, self.training))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import types
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 from torch.nn.utils.parametrize import is_parametrized
 
 from ...common.text.keywords import known_arguments
-from ...language.expr import Expr
-from ...language.masks import causal
+from ...language.added_masks import hides
+from ...language.expr import Expr, frozen_table, key
+from ...language.masks import causal, dense
+from ...language.scores import bias
 from ..functional import attention
-from .parts import Checks, dropped, join_heads, split_heads, weights
-from .torch_masks import TorchMasks
+from .parts import Checks, allowed_pairs, dropped, join_heads, split_heads, weights
 
 
 @known_arguments
@@ -74,9 +79,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             width % heads == 0,
             "num_heads do not divide embed_dim",
-            given=f"embed_dim={embed_dim}, num_heads={num_heads}",
-            expected="embed_dim to be a multiple of num_heads",
-            fix="change num_heads or embed_dim",
+            f"embed_dim={embed_dim}, num_heads={num_heads}",
+            "embed_dim to be a multiple of num_heads",
+            "change num_heads or embed_dim",
         )
         for name, size in (("kdim", kdim), ("vdim", vdim)):
             if size is not None:
@@ -86,15 +91,15 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         super().__init__(
             embed_dim,
             num_heads,
-            dropout=dropout,
-            bias=bias,
-            add_bias_kv=add_bias_kv,
-            add_zero_attn=add_zero_attn,
-            kdim=kdim,
-            vdim=vdim,
-            batch_first=batch_first,
-            device=device,
-            dtype=dtype,
+            dropout,
+            bias,
+            add_bias_kv,
+            add_zero_attn,
+            kdim,
+            vdim,
+            batch_first,
+            device,
+            dtype,
         )
         self._attend_by_regard()
 
@@ -239,9 +244,9 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             query.ndim == key.ndim == value.ndim and query.ndim in (2, 3),
             "the arguments differ in number of axes, or have too many",
-            given=shown,
-            expected=layout,
-            fix="add or remove the batch axis of all three",
+            shown,
+            layout,
+            "add or remove the batch axis of all three",
         )
         for name, rows, width in (
             ("query", query, self.embed_dim),
@@ -251,25 +256,25 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 rows.shape[-1] == width,
                 f"{name} does not have the width of the layer",
-                given=shown,
-                expected=f"{width} on the last axis of {name}",
-                fix="check the last axis, and embed_dim, kdim and vdim of the layer",
+                shown,
+                f"{width} on the last axis of {name}",
+                "check the last axis, and embed_dim, kdim and vdim of the layer",
             )
         check.done()
         check.need(
             key.shape[:-1] == value.shape[:-1],
             "key and value differ in rows or batch",
-            given=shown,
-            expected="one value for each key",
-            fix=f"check the layout: {layout}",
+            shown,
+            "one value for each key",
+            f"check the layout: {layout}",
         )
         N = query.shape[first] if query.ndim == 3 else 1
         check.need(
             query.ndim == 2 or key.shape[first] == N,
             "query and key differ in batch",
-            given=shown,
-            expected=f"N = {N}",
-            fix=f"batch_first={self.batch_first}: the layout is {layout}",
+            shown,
+            f"N = {N}",
+            f"batch_first={self.batch_first}: the layout is {layout}",
         )
         L, S = (rows.shape[-2 if self.batch_first else 0] for rows in (query, key))
         for name, given, shapes in (
@@ -281,18 +286,18 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
             check.need(
                 given.dtype == torch.bool or given.is_floating_point(),
                 f"{name} has an unsupported dtype",
-                given=f"{given.dtype}",
-                expected="booleans (true means may not attend) or floats (added)",
-                fix=f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
+                f"{given.dtype}",
+                "booleans (true means may not attend) or floats (added)",
+                f'pass {name} == 0 if 1 means "may attend", as tokenizers return it, or {name} != 0 if 1 means '
                 '"may not attend"',
             )
             if tuple(given.shape) not in shapes:  # torch.compile cannot trace how sizes that it leaves open are joined
                 check.need(
                     False,
                     f"{name} does not fit",
-                    given=f"{tuple(given.shape)}",
-                    expected=" or ".join(map(str, shapes)),
-                    fix=f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
+                    f"{tuple(given.shape)}",
+                    " or ".join(map(str, shapes)),
+                    f"check the sizes: L = {L} queries, S = {S} keys, N = {N}, {self.num_heads} heads",
                 )
         check.done()
 
@@ -302,23 +307,23 @@ class MultiHeadAttention(torch.nn.MultiheadAttention):
         check.need(
             query is key is value,
             "nested tensors are supported for self-attention only",
-            given="query, key and value that are not the same tensor",
-            expected="self-attention",
-            fix="pass padded tensors and a key_padding_mask",
+            "query, key and value that are not the same tensor",
+            "self-attention",
+            "pass padded tensors and a key_padding_mask",
         )
         check.need(
             padding is None,
             "nested tensors have no padding",
-            given="a key_padding_mask",
-            expected="key_padding_mask=None",
-            fix="omit key_padding_mask",
+            "a key_padding_mask",
+            "key_padding_mask=None",
+            "omit key_padding_mask",
         )
         check.need(
             self.batch_first,
             "nested tensors need batch_first=True",
-            given="batch_first=False",
-            expected="batch_first=True",
-            fix="construct the layer with batch_first=True",
+            "batch_first=False",
+            "batch_first=True",
+            "construct the layer with batch_first=True",
         )
         check.done()
         rows = query.to_padded_tensor(0.0)
@@ -334,21 +339,106 @@ def _check_convertible(cls: type[MultiHeadAttention], theirs) -> None:
     check.need(
         isinstance(theirs, torch.nn.MultiheadAttention),
         "this is not torch's layer",
-        given=type(theirs).__name__,
-        expected="a torch.nn.MultiheadAttention",
-        fix="convert the layer inside it, or build a MultiHeadAttention and load the state dict",
+        type(theirs).__name__,
+        "a torch.nn.MultiheadAttention",
+        "convert the layer inside it, or build a MultiHeadAttention and load the state dict",
     )
     check.done()
     usual = torch.nn.MultiheadAttention.forward, MultiHeadAttention.forward, cls.forward
     check.need(
         "forward" not in vars(theirs) and type(theirs).forward in usual,
         "the layer computes in a way of its own",
-        given=f"{type(theirs).__module__}.{type(theirs).__qualname__}, which has another forward",
-        expected="the forward of torch.nn.MultiheadAttention",
-        fix="keep this layer, or call regard.torch.attention in its forward",
+        f"{type(theirs).__module__}.{type(theirs).__qualname__}, which has another forward",
+        "the forward of torch.nn.MultiheadAttention",
+        "keep this layer, or call regard.torch.attention in its forward",
     )
     check.done()
 
 
 def _called(module: torch.nn.Module, args: tuple) -> None:
     """A hook that does nothing."""
+
+
+ANY = math.inf  # as in torch, only −inf masks a key: finite values are added, however low
+SMALL = 1 << 18  # masks with at most so many elements are compared by content
+
+
+class TorchMasks(NamedTuple):
+    """The masks of a call.
+
+    rule: the mask as an expression; row i is at position i. given: tensors that broadcast to (N, H, L, S), booleans
+    (true means "may not attend") or floats (added to the logits). keys: S. extra: the number of appended keys, which
+    no mask covers and every row may attend to.
+    """
+
+    rule: Expr | None
+    given: list[torch.Tensor]
+    keys: int
+    extra: int
+
+    def rules(self) -> dict[str, Any]:
+        """The arguments mask, score and query_start of attention."""
+        transformed = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        mask, score = self._tensors() if transformed else self._expressions()
+        return {"mask": mask, "score": score, "query_start": 0}
+
+    def _expressions(self) -> tuple[Expr | None, Expr | None]:
+        """Mask and score as expressions; −inf also becomes part of the mask, so that the plan skips those pairs."""
+        mask, score = self._whole(), None
+        for part in self._padded():
+            mask = _rule(mask, _allowed(part))
+            if not _hides_only(part):
+                score = bias(part, query_start=0) if score is None else bias(part, score, query_start=0)
+        return mask, score
+
+    def _tensors(self) -> tuple[Expr | torch.Tensor | None, torch.Tensor | None]:
+        """One mask (expression or tensor) and one score tensor, for compiled and transformed calls."""
+        whole, parts = self._whole(), self._padded()
+        hidden = [part for part in parts if part.dtype == torch.bool]
+        added = [part for part in parts if part.dtype != torch.bool]
+        if whole is not None:
+            added += [torch.zeros(part.shape, device=part.device).masked_fill(part, -math.inf) for part in hidden]
+            hidden = []
+        allowed = ~functools.reduce(torch.logical_or, hidden) if hidden else whole
+        return allowed, functools.reduce(torch.add, added) if added else None
+
+    def tensors(self, shape: tuple[int, int, int, int], device) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """The allowed pairs and the numbers added to the logits, for shape (N, H, L, S + extra)."""
+        mask, parts = self._whole(), self._padded()
+        allowed = [] if mask is None else [allowed_pairs(mask, shape, 0, device)]
+        allowed += [_allowed(part) for part in parts]
+        added = [part for part in parts if part.dtype != torch.bool]
+        both = functools.reduce(torch.logical_and, allowed) if allowed else None
+        return both, functools.reduce(torch.add, added) if added else None
+
+    def _whole(self) -> Expr | None:
+        return self.rule | (key >= self.keys) if self.rule is not None and self.extra else self.rule
+
+    def _padded(self) -> list[torch.Tensor]:
+        parts = [part for part in self.given if part.numel()]  # empty masks have no effect
+        return [pad(part, (0, self.extra)) for part in parts] if self.extra else parts
+
+
+def _allowed(part: torch.Tensor) -> torch.Tensor:
+    return ~part if part.dtype == torch.bool else ~hides(part.detach(), ANY)
+
+
+def _hides_only(part: torch.Tensor) -> bool:
+    """Whether a mask only masks and adds nothing: torch's layers convert boolean masks to floats of 0 and −inf."""
+    if part.dtype == torch.bool or part.requires_grad or part.device.type != "cpu":
+        return part.dtype == torch.bool
+    return bool(((part == 0) | hides(part, ANY)).all())
+
+
+def _rule(mask: Expr | None, allowed: torch.Tensor) -> Expr:
+    """The conjunction of a mask and allowed pairs; equal contents give the same expression, so layers share a plan."""
+    if allowed.device.type == "cpu" and allowed.numel() <= SMALL:
+        return _cached(mask, allowed.numpy().tobytes(), tuple(allowed.shape))
+    other = dense(allowed, query_start=0)
+    return other if mask is None else mask & other
+
+
+@functools.lru_cache(32)
+def _cached(mask: Expr | None, content: bytes, shape: tuple[int, ...]) -> Expr:
+    other = dense(frozen_table(np.frombuffer(content, bool).reshape(shape), "mask"), query_start=0)
+    return other if mask is None else mask & other

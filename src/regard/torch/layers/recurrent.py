@@ -10,7 +10,7 @@ import torch
 from ...common.text.keywords import known_arguments
 from ...language.expr import Expr
 from ..functional import attention
-from ..positions.sinusoidal import waves
+from ..positions.position import waves
 from .parts import Checks, dropped, join_heads, split_heads
 
 
@@ -59,9 +59,9 @@ class SegmentMemory:
         check.need(
             self.rows.shape[::2] == x.shape[::2],
             "the batch size or width differs from the remembered rows",
-            given=f"x {tuple(x.shape)}",
-            expected=f"({self.rows.shape[0]}, n, {self.rows.shape[2]})",
-            fix="use a new SegmentMemory",
+            f"x {tuple(x.shape)}",
+            f"({self.rows.shape[0]}, n, {self.rows.shape[2]})",
+            "use a new SegmentMemory",
         )
         check.done()
         return torch.cat((self.rows.to(x.dtype), x), dim=1)
@@ -138,29 +138,22 @@ class TransformerXL(torch.nn.Module):
         super().__init__()
         check = Checks("TransformerXL")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.head_dim = self.d_model // self.heads if head_dim is None else check.size("head_dim", head_dim)
+        self.head_dim = check.heads(self.d_model, self.heads, head_dim)
         self.relative_dim = self.d_model if relative_dim is None else check.size("relative_dim", relative_dim)
         self.dropout, self.score = check.rate("dropout", dropout), score
         check.need(
-            head_dim is not None or self.d_model % self.heads == 0,
-            "heads do not divide d_model",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
             self.relative_dim % 2 == 0,
             "relative_dim is not even",
-            given=f"relative_dim={self.relative_dim}",
-            expected="an even number, for pairs of sine and cosine",
-            fix="pass an even relative_dim",
+            f"relative_dim={self.relative_dim}",
+            "an even number, for pairs of sine and cosine",
+            "pass an even relative_dim",
         )
         check.need(
             score is None or isinstance(score, Expr),
             "score is not an expression",
-            given=f"{score!r}",
-            expected="an expression such as rg.softcap(50)",
-            fix="omit it to use the scores unchanged",
+            f"{score!r}",
+            "an expression such as rg.softcap(50)",
+            "omit it to use the scores unchanged",
         )
         check.done()
         width = self.heads * self.head_dim
@@ -198,26 +191,20 @@ class TransformerXL(torch.nn.Module):
             Refused: shapes that do not fit, or unsupported arguments; the error lists every problem.
         """
         check = Checks("TransformerXL")
-        check.need(
-            x.ndim == 3 and x.shape[-1] == self.d_model,
-            "x does not fit the layer",
-            given=f"{tuple(x.shape)}",
-            expected=f"(B, n, {self.d_model})",
-            fix="the layout is (batch, rows, d_model)",
-        )
+        check.rows(x, self.d_model)
         check.need(
             positions is None,
             "the layer takes no positions",
-            given=f"positions={positions!r}",
-            expected="positions=None: the layer computes relative positions itself",
-            fix="omit positions",
+            f"positions={positions!r}",
+            "positions=None: the layer computes relative positions itself",
+            "omit positions",
         )
         check.need(
             cache is None or isinstance(cache, SegmentMemory),
             "cache is not a SegmentMemory",
-            given=f"cache={cache!r}",
-            expected="a SegmentMemory",
-            fix="pass cache=SegmentMemory(length)",
+            f"cache={cache!r}",
+            "a SegmentMemory",
+            "pass cache=SegmentMemory(length)",
         )
         check.done()
         source = x if cache is None else cache.before(x)

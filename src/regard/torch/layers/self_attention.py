@@ -92,9 +92,9 @@ class SelfAttention(torch.nn.Module):
         check.need(
             x.ndim == 3 and x.shape[-1] == self.d_model,
             "x does not fit the layer",
-            given=f"{tuple(x.shape)}",
-            expected=f"(batch, n, {self.d_model})",
-            fix="the layout is (batch, rows, d_model)",
+            f"{tuple(x.shape)}",
+            f"(batch, n, {self.d_model})",
+            "the layout is (batch, rows, d_model)",
         )
         check.done()
         batch, n, _ = x.shape
@@ -102,25 +102,25 @@ class SelfAttention(torch.nn.Module):
             check.need(
                 mask.dtype == torch.bool,
                 "the mask has an unsupported dtype",
-                given=f"{mask.dtype}",
-                expected="booleans: true means may attend",
-                fix="" if mask.dtype == torch.bool else _as_booleans(mask),
+                f"{mask.dtype}",
+                "booleans: true means may attend",
+                "" if mask.dtype == torch.bool else _as_booleans(mask),
             )
             fits = 2 <= mask.ndim <= 3 and all(own in (1, size) for own, size in zip(mask.shape[::-1], (n, n, batch)))
             check.need(
                 fits,
                 "the mask does not fit",
-                given=f"{tuple(mask.shape)}",
-                expected=f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
-                fix="pass padding[:, None] for padding (batch, n)",
+                f"{tuple(mask.shape)}",
+                f"(batch, 1, n) or (batch, n, n): {(batch, n, n)}",
+                "pass padding[:, None] for padding (batch, n)",
             )
         else:
             check.need(
                 mask is None or isinstance(mask, Syntax),
                 "the mask has an unsupported type",
-                given=f"{type(mask).__name__}",
-                expected="a boolean tensor, or an expression such as rg.causal()",
-                fix="pass torch.as_tensor(mask)",
+                f"{type(mask).__name__}",
+                "a boolean tensor, or an expression such as rg.causal()",
+                "pass torch.as_tensor(mask)",
             )
         check.done()
 

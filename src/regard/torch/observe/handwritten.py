@@ -12,14 +12,6 @@ PRODUCTS = {"matmul": 0, "__matmul__": 0, "bmm": 0, "baddbmm": 1}  # the index o
 OVER_HEADS = ("einsum", "linear", "conv1d", "conv2d", "tensordot")  # of weights: a linear map of their heads
 
 
-class Ended(NamedTuple):
-    """A complete attention, with its values (…, K, E) and its output (…, Q, E)."""
-
-    trail: Trail
-    v: torch.Tensor
-    out: torch.Tensor
-
-
 class Step(NamedTuple):
     """One torch function applied to the scores.
 
@@ -58,8 +50,10 @@ class Products:
     def __init__(self) -> None:
         self.trails: Any = WeakTensorKeyDictionary()
 
-    def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> Ended | None:
-        """Records one operation; returns the attention if it was the product of weights and values, which ends it."""
+    def follow(self, name: str, args: tuple, kwargs: dict[str, Any], out, seconds: float) -> tuple | None:
+        """Records one operation. If it was the product of weights and values, which ends an attention: its trail, its
+        values (…, K, E) and its output (…, Q, E).
+        """
         if not isinstance(out, torch.Tensor):
             return None
         factors = _factors(name, args, kwargs)
@@ -70,7 +64,7 @@ class Products:
                 trail.seconds += seconds
                 trail.outside += tensors_in(args)[1:]
                 trail.weights = left
-                return Ended(trail, right, out if order is None else out.permute(order))
+                return trail, right, out if order is None else out.permute(order)
             if not isinstance(right, torch.nn.Parameter) and left.ndim > 1 and right.ndim > 1:
                 self.trails[out] = Trail(left, right.transpose(-2, -1), tensors_in((*args, *kwargs.values())), seconds)
                 added = args[: PRODUCTS.get(name, 0)]

@@ -116,8 +116,7 @@ class Observer(TorchFunctionMode):
         """Runs and observes a call of a function of regard."""
         if threading.get_ident() != self.thread or self.inside is not None:
             return function(*args, **kwargs)
-        given = _named(label, args, kwargs)
-        return self._run(ObservedCall(len(self.seen), self.layer, label, given), lambda: function(*args, **kwargs))
+        return self._observe(label, function, args, kwargs)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -128,8 +127,7 @@ class Observer(TorchFunctionMode):
                 return _opened(function)(*args, **kwargs)
         kind = SDPA if function is F.scaled_dot_product_attention else FLEX if _is_flex(function) else None
         if kind is not None:
-            call = ObservedCall(len(self.seen), self.layer, kind, _named(kind, args, kwargs))
-            return self._run(call, lambda: function(*args, **kwargs))
+            return self._observe(kind, function, args, kwargs)
         name = getattr(function, "__name__", "")
         begin = clock(args)
         try:
@@ -147,6 +145,10 @@ class Observer(TorchFunctionMode):
             call.trail, call.outside = trail, trail.outside
             self._ended(call)
         return out
+
+    def _observe(self, kind: str, function: Callable, args: tuple, kwargs: dict[str, Any]):
+        call = ObservedCall(len(self.seen), self.layer, kind, _named(kind, args, kwargs))
+        return self._run(call, lambda: function(*args, **kwargs))
 
     def _run(self, call: ObservedCall, function: Callable[[], Any]):
         self.inside = call

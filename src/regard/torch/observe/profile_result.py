@@ -1,21 +1,108 @@
-"""`Profile`: the result of `regard.torch.profile`, with figures, a printable table and the timeline of one run."""
+"""`Profile`: the result of `regard.torch.profile`: figures, a printable table, and the timeline of one run."""
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import math
 import os
+import re
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from ...common.errors import refuse
+from ...common.files.output import replacing
 from ...common.text.terminal_text import printable
 from .observed_call import ObservedCall
-from .timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Timeline:
+    """A compressed Chrome trace, which can be written repeatedly (torch exports its own only once)."""
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, profiler) -> Timeline:
+        """The trace of a torch profiler."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(file))
+            return cls(gzip.compress(file.read_bytes()))
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events of the trace: names, ts and dur in microseconds, and more."""
+        return json.loads(gzip.decompress(self.packed))["traceEvents"]
+
+    def save(self, path) -> Path:
+        """Writes the trace, compressed if the name ends in .gz; an existing file is replaced atomically."""
+        file = Path(path)
+        if not file.parent.is_dir() or file.is_dir():
+            raise refuse(
+                "save",
+                "the trace cannot be written there",
+                f"{os.fspath(path)!r}",
+                "a file name in a folder that exists",
+                "create the folder first, or use tensorboard(folder)",
+            )
+        with replacing("save", "path", file) as draft:
+            draft.write_bytes(self.packed if file.suffix == ".gz" else gzip.decompress(self.packed))
+        return file
+
+    def tensorboard(self, folder, worker: str = "regard") -> Path:
+        """Writes the trace for TensorBoard's profiler plugin: <worker>.<time>.pt.trace.json in a folder of logs."""
+        if not re.fullmatch(r"[\w-]+", worker):
+            raise refuse(
+                "tensorboard", "not a valid worker name", repr(worker), "alphanumeric characters, - and _", "omit it"
+            )
+        logs = Path(folder)
+        if logs.exists() and not logs.is_dir():
+            raise refuse(
+                "tensorboard",
+                "the log path is not a folder",
+                f"{os.fspath(folder)!r}, a file",
+                "a new or existing folder",
+                "pass another path",
+            )
+        logs.mkdir(parents=True, exist_ok=True)
+        return self.save(logs / f"{worker}.{time.time_ns()}.pt.trace.json")
+
+    def memory(self, calls: list[int]) -> list[int | None]:
+        """For each call by its index: the peak bytes that torch allocated during it; None for calls without a range."""
+        events = self.events
+        spans = {}
+        for event in events:
+            named = re.search(r" #(\d+)$", str(event.get("name"))) if event.get("cat") == "user_annotation" else None
+            if named:
+                spans[int(named[1])] = float(event["ts"]), float(event["ts"]) + float(event["dur"])
+        marks = sorted(
+            (float(event["ts"]), event["args"]["Total Allocated"], event["args"]["Bytes"])
+            for event in events
+            if event.get("name") == "[memory]" and "Total Allocated" in event.get("args", {})
+        )
+        times = np.array([mark[0] for mark in marks])
+        found: list[int | None] = []
+        for number in calls:
+            if number not in spans:
+                found.append(None)
+                continue
+            first, last = np.searchsorted(times, spans[number])
+            inside = marks[first:last]
+            before = inside[0][1] - inside[0][2] if inside else 0
+            found.append(max((total for _, total, _ in inside), default=before) - before)
+        return found
+
 
 LISTED = 40  # the maximum number of rows in the table; of more calls, the slowest are listed
 
@@ -48,7 +135,7 @@ class Profile:
     @property
     def flops(self) -> int:
         """Floating-point operations of all attention calls together, forward and backward."""
-        return sum(call.flops + (call.backward_flops or 0) for call in self.calls)
+        return sum(call.all_flops for call in self.calls)
 
     @property
     def share(self) -> float:
@@ -138,7 +225,7 @@ class Profile:
                 call.dtype,
                 _time(call.seconds),
                 *([_time(call.backward)] if self.backward else []),
-                f"{(call.flops + (call.backward_flops or 0)) / 1e9:.3g}",
+                f"{call.all_flops / 1e9:.3g}",
                 _number(call.rate / 1e9, ".3g"),
                 _number(call.share, ".0%"),
                 _bytes(call.measured),
@@ -146,8 +233,7 @@ class Profile:
                 _number(call.total / self.whole, ".1%"),
             )
         timed = [call for call in self.calls if not math.isnan(call.total)]
-        rate = sum(call.flops + (call.backward_flops or 0) for call in timed) / self.seconds if timed else math.nan
-        back = [_time(sum(call.backward or 0 for call in timed))] if self.backward else []
+        rate = sum(call.all_flops for call in timed) / self.seconds if timed else math.nan
         table.add_section()
         table.add_row(
             str(len(self.calls)),
@@ -156,7 +242,7 @@ class Profile:
             "",
             "",
             _time(sum(call.seconds for call in timed)),
-            *back,
+            *([_time(sum(call.backward or 0 for call in timed))] if self.backward else []),
             f"{self.flops / 1e9:.3g}",
             _number(rate / 1e9, ".3g"),
             "",

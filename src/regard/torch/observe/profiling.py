@@ -15,12 +15,10 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from ...common.errors import Reason, Refused, refuse
-from .describe import describe
 from .handwritten import tensors_in
-from .observed_call import ObservedCall
+from .observed_call import ObservedCall, describe
 from .observer import Observer, arguments, clock, left_alone, module_of
-from .profile_result import Profile
-from .timeline import Timeline
+from .profile_result import Profile, Timeline
 
 
 def profile(
@@ -76,12 +74,12 @@ def profile(
         whole, watched, times = _times(step, model, backward, repeats, listed.seen)
         ranged, timeline = _timeline(step, model)
     memory = dict(zip(_keys(ranged.seen), timeline.memory([call.index for call in ranged.seen])))
-    for key, call, traced in zip(_keys(listed.seen), listed.seen, listed.traced):
+    for key, call in zip(_keys(listed.seen), listed.seen):
         spans = times.get(key)
         measured = memory.get(key)
         call.seconds = statistics.median(span[0] for span in spans) if spans else math.nan
         call.backward = statistics.median(span[1] for span in spans) if spans and backward else None
-        call.measured = None if measured is None else measured + traced
+        call.measured = None if measured is None else measured + (call.measured or 0)
         call.limit = _peak(call) if peak is None else float(peak)
         call.let_go()
     return Profile(
@@ -100,25 +98,18 @@ def profile(
 class _Listing(Observer):
     """Describes every call, and measures the memory that NumPy allocates during it."""
 
-    def __init__(self, model, **options):
-        super().__init__(model, **options)
-        self.traced: list[int] = []
-        self.most = 0
-
     def _run(self, call: ObservedCall, function: Callable[[], Any]):
         def measured():
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             out = function()
-            self.most = tracemalloc.get_traced_memory()[1] - before
+            call.measured = tracemalloc.get_traced_memory()[1] - before
             return out
 
         return super()._run(call, measured)
 
     def called(self, call: ObservedCall) -> None:
         describe(call)
-        self.traced.append(self.most)
-        self.most = 0
 
     def failed(self, call: ObservedCall, error: Exception) -> None:
         self.called(call)  # activation checkpointing stops its recomputation by an error
@@ -127,14 +118,12 @@ class _Listing(Observer):
 def _step(model, inputs, backward: bool) -> Callable[[], None]:
     """A function for one run of the model, forward or forward and backward."""
 
-    def forward() -> None:
+    def step() -> None:
         args, named = arguments(inputs)
-        with torch.no_grad():
-            model(*args, **named)
-
-    def forward_and_backward() -> None:
-        args, named = arguments(inputs)
-        out = model(*args, **named)
+        with torch.set_grad_enabled(backward and torch.is_grad_enabled()):
+            out = model(*args, **named)
+        if not backward:
+            return
         ends = [tensor for tensor in tensors_in([out]) if tensor.requires_grad]
         owner = module_of(model)
         leaves = [] if owner is None else [parameter for parameter in owner.parameters() if parameter.requires_grad]
@@ -149,7 +138,7 @@ def _step(model, inputs, backward: bool) -> Callable[[], None]:
             )
         torch.autograd.grad(ends, leaves, [torch.ones_like(tensor) for tensor in ends], allow_unused=True)
 
-    return forward_and_backward if backward else forward
+    return step
 
 
 def _times(step, model, backward: bool, repeats: int, listed: list[ObservedCall]) -> tuple[float, float, dict]:

@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import html
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
 
 from ...common.errors import Reason, Refused, first_line, refuse
+from ...common.text.terminal_text import printable
 from ...language.problem import Problem
-from .describe import outline_of, problem_of
-from .faults import Finding, empty_rows, non_finite, swapped_axes, wrong_numbers
+from .faults import KINDS, Finding, empty_rows, non_finite, swapped_axes, wrong_numbers
 from .handwritten import tensors_in
-from .observed_call import CACHE, WRITTEN_OUT, Layout, ObservedCall
+from .observed_call import CACHE, WRITTEN_OUT, Layout, ObservedCall, outline_of, problem_of
 from .observer import Observer, arguments, left_alone, module_of
-from .timeline import Trace
+
+FIRST = {
+    "shape": "the first wrong shape",
+    "number": "NaN or infinity first appears",
+    "row": "the first fully masked row",
+}
+
+
+@printable
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """The result of `regard.torch.trace`; print it, or read its fields. findings: the faults, in order of detection."""
+
+    model: str
+    calls: tuple[ObservedCall, ...]
+    findings: tuple[Finding, ...]
+
+    def first(self, kind: str) -> Finding | None:
+        """The first finding of a kind: "shape", "number" or "row"; None if there is none."""
+        return next((finding for finding in self.findings if finding.kind == kind), None)
+
+    def __str__(self) -> str:
+        calls = (
+            f"{len(self.calls)} attention call{'' if len(self.calls) == 1 else 's'}"
+            if self.calls
+            else "no attention call"
+        )
+        lines = [f"{self.model}: {calls}"]
+        for kind in KINDS:
+            finding = self.first(kind)
+            if finding is not None:
+                more = sum(other.kind == kind for other in self.findings) - 1
+                lines.append(f"{FIRST[kind]}: {finding}" + (f" (and {more} more below)" if more else ""))
+        if not self.findings and self.calls:
+            lines.append("shapes fit, all numbers are finite, no row is fully masked")
+        if not self.calls:
+            lines.append(
+                "neither regard, torch's attention or FlexAttention, nor a softmax between two products was called"
+            )
+        for (block, texts), group in groupby(
+            self.calls, lambda call: (call.lines, [f.text for f in self.findings if f.call == call.index])
+        ):
+            some = list(group)
+            where = some[0].layer if len(some) == 1 else f"{some[0].layer} … {some[-1].layer}, {len(some)} calls alike"
+            lines += ["", f"{some[0].index:<3} {where}: {block[0]}"]
+            lines += [f"    {line}" for line in block[1:]]
+            lines += [f"  ! {text}" for text in texts]
+        elsewhere = [finding for finding in self.findings if finding.call is None]
+        return "\n".join([*lines, *([""] if elsewhere else []), *[f"  ! {finding}" for finding in elsewhere]])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
 
 # Torch functions whose output is not checked: uninitialized memory, and access to attributes.
 UNCHECKED = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "__get__", "__set__", "detach"}
@@ -157,7 +213,7 @@ class _Tracer(Observer):
     def _describe(self, call: ObservedCall) -> Problem | None:
         """Sets the mask and scores of the call as text; returns its problem, if regard supports it."""
         try:
-            problem = problem_of(call) if all(hasattr(part, "shape") for part in self._parts(call)) else None
+            problem = problem_of(call) if _has_shapes(call) else None
         except Refused:
             problem = None
         mask = call.given.get("attn_mask", call.given.get("mask"))
@@ -181,9 +237,6 @@ class _Tracer(Observer):
         call.mask, call.scores = text, scores
         return problem
 
-    def _parts(self, call: ObservedCall) -> list[Any]:
-        return [call.q] if call.kind == CACHE else [call.q, call.k, call.v]
-
     # Errors of the model ----------------------------------------------------------------------------------------------
 
     def refusal(self, error: Exception) -> Refused:
@@ -191,9 +244,12 @@ class _Tracer(Observer):
         chain = [error]
         while (earlier := chain[-1].__cause__ or chain[-1].__context__) is not None and isinstance(earlier, Exception):
             chain.append(earlier)
-        what = next((entry for entry in self.errors if any(entry[0] is one for one in chain)), None)
+        place, given = self._place_of(error)
+        cause, layer, what = next(
+            (entry for entry in self.errors if any(entry[0] is one for one in chain)), (error, place, None)
+        )
+        call = what if isinstance(what, ObservedCall) else None
         if what is None:
-            place, given = self._place_of(error)
             reasons = [
                 Reason(
                     f"{place} stopped with {type(error).__name__}",
@@ -202,36 +258,32 @@ class _Tracer(Observer):
                     self._fix("see the original error, which is the cause of this one"),
                 )
             ]
-        elif isinstance(what[2], ObservedCall):
-            reasons = self._of_call(what[2], what[0])
+        elif call is not None:
+            reasons = self._of_call(call, cause)
         else:
-            name, given = what[2]
+            name, given = what
             shown = (
                 ", ".join(f"{self.owned.get(id(tensor), '')} {tuple(tensor.shape)}".strip() for tensor in given)
                 or "no tensors"
             )
             reasons = [
                 Reason(
-                    f"{name} stopped in {what[1]}",
+                    f"{name} stopped in {layer}",
                     shown,
-                    f"sizes that fit: {first_line(what[0])}",
-                    self._fix(f"check the arguments of {what[1]}"),
+                    f"sizes that fit: {first_line(cause)}",
+                    self._fix(f"check the arguments of {layer}"),
                 )
             ]
         refused = Refused("regard.torch.trace", reasons)
-        first = Finding(kind="shape", call=None, layer=what[1] if what else place, text=reasons[0].what)
-        if what is not None and isinstance(what[2], ObservedCall):
-            first = Finding(
-                kind="shape", call=what[2].index, layer=what[2].layer, text=reasons[0].what.partition(": ")[2]
-            )
-        self.findings.append(first)
+        text = reasons[0].what if call is None else reasons[0].what.partition(": ")[2]
+        self.findings.append(Finding(kind="shape", call=None if call is None else call.index, layer=layer, text=text))
         refused.add_note(str(self.result()))
         return refused
 
     def _of_call(self, call: ObservedCall, error: Exception) -> list[Reason]:
         where = f"call {call.index} in {call.layer} ({call.kind})"
         reasons = error.reasons if isinstance(error, Refused) else ()
-        if not reasons and all(hasattr(part, "shape") for part in self._parts(call)):
+        if not reasons and _has_shapes(call):
             try:
                 outline_of(call)
             except Refused as refused:
@@ -264,3 +316,9 @@ class _Tracer(Observer):
         inner: dict[str, Any] = next((names for names in reversed(frames) if id(names.get("self")) in self.names), {})
         sizes = [f"{name} {tuple(value.shape)}" for name, value in inner.items() if isinstance(value, torch.Tensor)]
         return self.names.get(id(inner.get("self")), self.root), ", ".join(sizes[:8]) or "no tensors"
+
+
+def _has_shapes(call: ObservedCall) -> bool:
+    """Whether q, k and v are arrays or tensors."""
+    parts = (call.q,) if call.kind == CACHE else (call.q, call.k, call.v)
+    return all(hasattr(part, "shape") for part in parts)

@@ -1,11 +1,9 @@
 """Position encodings: sinusoidal, learned, rotary (with length scaling), ALiBi, T5 buckets, relative tables."""
 
 from ...common.public import belong
-from .position import Position
-from .relative import ALiBi, Buckets, Relative
+from .position import ALiBi, Buckets, Learned, Position, Relative, Sinusoidal
 from .rotary import Rotary
 from .scaling import NTK, DynamicNTK, Linear, Llama3, LongRoPE, YaRN
-from .sinusoidal import Learned, Sinusoidal
 
 __all__ = [
     "ALiBi",

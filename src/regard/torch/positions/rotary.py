@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused, did_you_mean, refuse
 from ...common.text.keywords import known_arguments
-from .config import read_config
 from .position import Position, fitting
-from .scaling import Scaling
+from .scaling import DynamicNTK, Linear, Llama3, LongRoPE, Scaling, YaRN
 
 
 @known_arguments
@@ -196,3 +196,86 @@ class Rotary(Position):
             Rotary(depth=16, base=500000, interleaved=False)
         """
         return cls(interleaved=interleaved, **read_config(config, layer_type))
+
+
+def read_config(config: Any, layer_type: str | None = None) -> dict[str, Any]:
+    """The arguments depth, base, fraction and scaling of `Rotary` for a config."""
+    given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = {name: part for name, part in given.items() if isinstance(part, dict)}
+    if not nested and layer_type is not None:
+        raise refuse(
+            "Rotary.from_config",
+            "all layers have the same angles",
+            f"layer_type={layer_type!r}",
+            "layer_type=None: rope_parameters are the same for all layer types",
+            "omit layer_type",
+        )
+    if nested and layer_type in given and layer_type not in nested:
+        raise refuse(
+            "Rotary.from_config",
+            "layers of this type have no rotary positions",
+            f"{layer_type!r}: {given[layer_type]}",
+            f"one of {', '.join(map(repr, nested))}",
+            "construct these layers with positions=None",
+        )
+    if nested and layer_type not in nested:
+        raise refuse(
+            "Rotary.from_config",
+            "layer_type is missing or unknown",
+            f"layer_type={layer_type!r}",
+            f"one of {', '.join(map(repr, nested))}",
+            "pass layer_type=…: each type has its own angles",
+        )
+    if nested:
+        given = nested[str(layer_type)]
+    depth = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    base = given.get("rope_theta") or getattr(config, "rope_theta", None) or 10000.0
+    fraction = given.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0
+    return {"depth": depth, "base": base, "fraction": fraction, "scaling": _scaling(config, given)}
+
+
+# By type: the scaling, and the names of its settings in a config. Those after the first tuple may be missing.
+TRAINED = "original_max_position_embeddings"
+SCALINGS: dict[str, tuple[Callable[..., Scaling], tuple[str, ...], tuple[str, ...]]] = {
+    "linear": (Linear, ("factor",), ()),
+    "dynamic": (DynamicNTK, ("factor", "max_position_embeddings"), ()),
+    "yarn": (
+        YaRN,
+        ("factor", TRAINED),
+        ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"),
+    ),
+    "llama3": (Llama3, ("factor", TRAINED, "low_freq_factor", "high_freq_factor"), ()),
+    "longrope": (LongRoPE, ("factor", TRAINED, "short_factor", "long_factor"), ("attention_factor",)),
+}
+
+
+def _scaling(config: Any, given: dict[str, Any]) -> Scaling | None:
+    kind = "mrope" if "mrope_section" in given else given.get("rope_type") or given.get("type") or "default"
+    if kind == "default":
+        return None
+    if kind not in SCALINGS:
+        known = ("default", *SCALINGS)
+        raise refuse(
+            "Rotary.from_config",
+            "this type of rotary positions is not supported",
+            f"rope_type={kind!r}",
+            ", ".join(known),
+            did_you_mean(kind, known),
+        )
+    longest = getattr(config, "max_position_embeddings", None)
+    trained = getattr(config, TRAINED, None) or given.get(TRAINED) or longest
+    settings = given | {TRAINED: trained, "max_position_embeddings": longest}
+    if kind in ("yarn", "longrope") and not given.get("factor") and longest and trained:
+        settings["factor"] = longest / trained
+    scaling, needed, optional = SCALINGS[kind]
+    missing = [name for name in needed if settings.get(name) is None]
+    if missing:
+        raise refuse(
+            "Rotary.from_config",
+            f"the config does not specify {', '.join(missing)}",
+            f"{given}",
+            f"every setting that rope_type={kind!r} needs",
+            "complete rope_parameters",
+        )
+    values = [tuple(part) if isinstance(part := settings[name], list) else part for name in needed]
+    return scaling(*values, **{name: given[name] for name in optional if given.get(name) is not None})

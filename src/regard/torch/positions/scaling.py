@@ -17,8 +17,12 @@ def frequencies(depth: int, base: float | torch.Tensor) -> torch.Tensor:
     >>> frequencies(4, 10000.0).tolist()
     [1.0, 0.009999999776482582]
     """
-    device = base.device if isinstance(base, torch.Tensor) else "cpu"
-    return 1.0 / (base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth))
+    return 1.0 / slowness(depth, base, base.device if isinstance(base, torch.Tensor) else "cpu")
+
+
+def slowness(depth: int, base: float | torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """1 / θᵢ (depth/2,), in float32."""
+    return base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth)
 
 
 def larger_base(base: float, growth: Any, depth: int) -> Any:
@@ -271,8 +275,8 @@ class YaRN(Scaling):
         high = high + 0.001 if low == high else high  # a ramp needs some width
         ramp = torch.clamp((torch.arange(depth // 2, dtype=torch.float32, device="cpu") - low) / (high - low), 0, 1)
         kept = 1 - ramp
-        slowness = base ** (torch.arange(0, depth, 2, dtype=torch.float32, device="cpu") / depth)
-        return (1.0 / (self.factor * slowness)) * (1 - kept) + (1.0 / slowness) * kept
+        plain = slowness(depth, base, "cpu")
+        return (1.0 / (self.factor * plain)) * (1 - kept) + (1.0 / plain) * kept
 
     def _pair(self, turns: float, depth: int, base: float) -> float:
         """The (fractional) index of the pair with this number of rotations within trained_length."""
@@ -408,5 +412,4 @@ class LongRoPE(Scaling):
                 f"{depth // 2}: one for each pair",
                 "check short and long",
             )
-        slowness = base ** (torch.arange(0, depth, 2, dtype=torch.float32, device=device) / depth)
-        return 1.0 / (torch.tensor(by, dtype=torch.float32, device=device) * slowness)
+        return 1.0 / (torch.tensor(by, dtype=torch.float32, device=device) * slowness(depth, base, device))

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ....common.text.keywords import known_arguments
-from .deviation import ApproximateAttention
+from ...common.text.keywords import known_arguments
+from .approximate import ApproximateAttention
 from .mask_parts import MaskParts
 
 CHUNK = 128  # rows per chunk: pairs within a chunk are computed directly, sums connect the chunks
@@ -185,9 +185,9 @@ class LinearAttention(ApproximateAttention):
         check.need(
             not parts.causal or q.shape[2] == k.shape[2],
             "a causal mask over a memory",
-            given=f"{q.shape[2]} rows, {k.shape[2]} keys",
-            expected="one key for each row",
-            fix="omit the mask: every row attends to the whole memory",
+            f"{q.shape[2]} rows, {k.shape[2]} keys",
+            "one key for each row",
+            "omit the mask: every row attends to the whole memory",
         )
         check.done()
         q, (k, v) = self.query_features(q), parts.hide(self.key_features(k), v)

@@ -8,14 +8,14 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from ....common.call_hooks import compiling
-from ....common.errors import Refused, refuse
-from ....language import rule_text
-from ....language.analysis import evaluate
-from ....language.callables import as_mask
-from ....language.expr import Expr, Op, Var, walk
-from ....language.masks import causal, everything
-from ....language.tree.traced import Traced, text
+from ...common.call_hooks import compiling
+from ...common.errors import Refused, refuse
+from ...language import rule_text
+from ...language.analysis import evaluate
+from ...language.callables import as_mask
+from ...language.expr import Expr, Op, Var, walk
+from ...language.masks import causal, everything
+from ...language.tree.traced import Traced, text
 
 TENSORS = "a mask that the recorded program builds reads tensors, whose numbers are not known yet"
 CAUSAL, EVERYTHING = causal(), everything()  # built here, because torch.compile records calls of these functions

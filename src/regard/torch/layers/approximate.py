@@ -1,4 +1,4 @@
-"""The base class of approximate layers, and `deviation`, which measures their error against exact attention."""
+"""Approximate attention: the base class of such layers, Linformer, and how far a layer is from the exact result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ....common.text.keywords import known_arguments
-from ....common.text.terminal_text import printable
-from ....language.expr import Expr
-from ...functional import attention
-from ..parts import Checks, join_heads, split_heads
+from ...common.text.keywords import known_arguments
+from ...common.text.terminal_text import printable
+from ...language.expr import Expr
+from ..functional import attention
 from .mask_parts import MaskParts
+from .parts import Checks, add_projections, join_heads, split_heads
 
 
 @known_arguments
@@ -41,29 +41,12 @@ class ApproximateAttention(torch.nn.Module):
         super().__init__()
         check = self.checks()
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = self.heads if kv_heads is None else check.size("kv_heads", kv_heads)
-        self.head_dim = self.d_model // self.heads if head_dim is None else check.size("head_dim", head_dim)
+        self.kv_heads = check.groups(self.heads, kv_heads)
+        self.head_dim = check.heads(self.d_model, self.heads, head_dim)
         self.value_dim = self.head_dim if value_dim is None else check.size("value_dim", value_dim)
         self.memory_dim = self.d_model if memory_dim is None else check.size("memory_dim", memory_dim)
-        check.need(
-            head_dim is not None or self.d_model % self.heads == 0,
-            "heads do not divide d_model",
-            given=f"d_model={d_model}, heads={heads}",
-            expected="d_model to be a multiple of heads",
-            fix="pass head_dim=…",
-        )
-        check.need(
-            self.heads % self.kv_heads == 0,
-            "kv_heads do not divide heads",
-            given=f"heads={heads}, kv_heads={kv_heads}",
-            expected="heads to be a multiple of kv_heads",
-            fix="kv_heads=1 fits every number of heads",
-        )
         check.done()
-        self.q = torch.nn.Linear(self.d_model, self.heads * self.head_dim, bias)
-        self.k = torch.nn.Linear(self.memory_dim, self.kv_heads * self.head_dim, bias)
-        self.v = torch.nn.Linear(self.memory_dim, self.kv_heads * self.value_dim, bias)
-        self.o = torch.nn.Linear(self.heads * self.value_dim, self.d_model, bias)
+        add_projections(self, bias)
 
     def checks(self) -> Checks:
         """Starts the argument checks of a call.
@@ -103,23 +86,23 @@ class ApproximateAttention(torch.nn.Module):
         check.need(
             positions is None,
             "the layer takes no positions",
-            given=f"positions={positions!r}",
-            expected="positions=None",
-            fix="add positions to the rows before the first layer: Sinusoidal or Learned",
+            f"positions={positions!r}",
+            "positions=None",
+            "add positions to the rows before the first layer: Sinusoidal or Learned",
         )
         check.need(
             cache is None or (self.keeps is not None and isinstance(cache, self.keeps)),
             "the layer does not support this cache",
-            given=f"cache={cache!r}",
-            expected=f"a {self.keeps.__name__}" if self.keeps else "cache=None",
-            fix=self.keeps_instead,
+            f"cache={cache!r}",
+            f"a {self.keeps.__name__}" if self.keeps else "cache=None",
+            self.keeps_instead,
         )
         check.need(
             memory is None or cache is None,
             "a memory is not appended to a cache",
-            given="both memory and cache",
-            expected="one of them",
-            fix="pass a cache only for self-attention",
+            "both memory and cache",
+            "one of them",
+            "pass a cache only for self-attention",
         )
         check.done()
         return self.o(join_heads(self.mixed(q, k, v, mask, cache)))
@@ -188,20 +171,14 @@ class ApproximateAttention(torch.nn.Module):
             Refused: shapes that do not fit; the error lists every problem.
         """
         source, check = x if memory is None else memory, self.checks()
-        check.need(
-            x.ndim == 3 and x.shape[-1] == self.d_model,
-            "x does not fit the layer",
-            given=f"{tuple(x.shape)}",
-            expected=f"(B, n, {self.d_model})",
-            fix="the layout is (batch, rows, d_model)",
-        )
+        check.rows(x, self.d_model)
         name = "x" if memory is None else "the memory"
         check.need(
             source.ndim == 3 and source.shape[-1] == self.memory_dim,
             f"{name} does not fit the key and value projections",
-            given=f"{tuple(source.shape)}",
-            expected=f"(B, m, {self.memory_dim})",
-            fix="pass rows of width memory_dim as memory=…",
+            f"{tuple(source.shape)}",
+            f"(B, m, {self.memory_dim})",
+            "pass rows of width memory_dim as memory=…",
         )
         check.done()
         return split_heads(self.q(x), self.heads), *(
@@ -275,3 +252,107 @@ def _difference(out: torch.Tensor, exact: torch.Tensor, axes: int | None = None)
     """The norm of the difference, relative to the norm of the exact result."""
     error, size = (torch.linalg.vector_norm(each.double(), dim=axes) for each in (out - exact, exact))
     return error / size.clamp_min(torch.finfo(torch.float64).tiny)
+
+
+@known_arguments
+class Linformer(ApproximateAttention):
+    """Attention over `rows` learned mixtures of the keys instead of the keys, in time linear in the length.
+
+    out_i = softmax(q_i (A k)ᵀ / √D) (B v),  A and B (rows, length), learned, shared by all heads
+
+    A and B are the parameters project_k and project_v; the others are those of `Attention`. Causal masks and caches
+    are not supported, because every mixture contains keys of all positions.
+
+    Args:
+        d_model: the width of the input and output rows.
+        heads: H, the number of query heads.
+        kv_heads: G, the number of key/value heads, a divisor of H; None means H.
+        length: the maximum number of keys; shorter inputs use the first columns of A and B.
+        rows: the number of mixtures.
+        head_dim: D, the depth of queries and keys; None means d_model / H.
+        value_dim: E, the depth of values; None means D.
+        memory_dim: the width of the memory; None means d_model.
+        bias: whether the four projections have a bias.
+
+    Raises:
+        Refused: sizes that do not fit; the error lists every problem.
+
+    Source:
+        Wang et al. 2020.
+
+    Examples:
+        >>> import torch
+        >>> from regard.torch import Linformer
+        >>> Linformer(32, heads=4, length=1000, rows=16)(torch.zeros(2, 300, 32)).shape
+        torch.Size([2, 300, 32])
+    """
+
+    keeps_instead = "use LinearAttention or Performer: here a new key would change every row of A k"
+
+    def __init__(
+        self,
+        d_model: int,
+        heads: int,
+        kv_heads: int | None = None,
+        *,
+        length: int,
+        rows: int,
+        head_dim: int | None = None,
+        value_dim: int | None = None,
+        memory_dim: int | None = None,
+        bias: bool = False,
+    ):
+        super().__init__(
+            d_model, heads, kv_heads, head_dim=head_dim, value_dim=value_dim, memory_dim=memory_dim, bias=bias
+        )
+        check = self.checks()
+        self.length, self.rows = check.size("length", length), check.size("rows", rows)
+        check.done()
+        self.project_k, self.project_v = (torch.nn.Parameter(torch.empty(self.rows, self.length)) for _ in range(2))
+        for projection in (self.project_k, self.project_v):
+            # A mixture of `length` independent keys then has the norm of a single key, on average.
+            torch.nn.init.normal_(projection, std=self.length**-0.5)
+        self.attend = attention
+
+    def mix(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, parts: MaskParts, cache: Any) -> torch.Tensor:
+        """Computes attention over the mixtures.
+
+        Args:
+            q: (B, H, Q, D) queries.
+            k: (B, G, K, D) keys.
+            v: (B, G, K, E) values.
+            parts: the mask, split into causality and conditions on keys.
+            cache: must be None.
+
+        Returns:
+            (B, H, Q, E) weighted means of the values.
+
+        Raises:
+            Refused: a causal mask, or more keys than `length`; the error lists both.
+        """
+        check = self.checks()
+        check.need(
+            not parts.causal,
+            "Linformer does not support causal masks",
+            "a causal mask",
+            "rows that may attend to all keys",
+            "use LinearAttention or Performer: each row of A k mixes all keys, later ones too",
+        )
+        check.need(
+            k.shape[2] <= self.length,
+            "more keys than the projections have columns",
+            f"{k.shape[2]} keys",
+            f"at most {self.length}",
+            "construct the layer with a larger length, or shorten the input",
+        )
+        check.done()
+        k, v = parts.hide(k, v)
+        mixed_k, mixed_v = (
+            projection[:, : k.shape[2]].to(k.dtype) @ each
+            for projection, each in ((self.project_k, k), (self.project_v, v))
+        )
+        return self.attend(q, mixed_k, mixed_v)
+
+    def extra_repr(self) -> str:
+        """The settings that repr(layer) shows besides the submodules."""
+        return f"length={self.length}, rows={self.rows}"
