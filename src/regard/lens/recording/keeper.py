@@ -15,10 +15,10 @@ import numpy as np
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from ...language.expr import Expr
-from ..projections.layer import NAMES, LayerProjections
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.detectors import of_tokens
+from ..runs.projections import NAMES, LayerProjections
 from ..runs.run import Run, Step
 from ..storage.arrays import shown, size_of
 from ..storage.folder import Writer

@@ -24,8 +24,8 @@ from ...common.errors import refuse
 from ...common.files.tensors import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
-from ..projections.layer import LayerProjections, Projection
 from ..runs.axis import Axis
+from ..runs.projections import LayerProjections, Projection
 from ..runs.run import Run
 from .keeper import Axes, Keeper, RecordingOptions, Skipped, keeping
 from .provenance import facts, hash_of

@@ -23,12 +23,12 @@ from ...torch.hf.recorder import layer_number
 from ...torch.observe.describe import engine_of, problem_of
 from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall
 from ...torch.observe.observer import Observer, module_of
-from ..projections.layer import LayerProjections
-from ..projections.watched import Products, Waiting
+from ..runs.projections import LayerProjections
+from .handwritten import read_steps
 from .keeper import Skipped
+from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
+from .products import Products, Waiting
 from .recorded_call import Recorded, unmeasured
-from .rules.handwritten import read_steps
-from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .tensor_layout import Layout
 
 # Arguments through which transformers layers receive the hidden states of another text.

@@ -12,10 +12,10 @@ import numpy as np
 from ...common.errors import refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr, Op, score
-from ..projections.layer import LayerProjections
 from ..runs.call import Call
+from ..runs.projections import LayerProjections
+from .one_entry import CELLS, added, mask_of, reads
 from .recorded_call import Recorded
-from .rules.one_entry import CELLS, added, mask_of, reads
 
 TRIED = (-1.75, 0.5)  # scores at which two rules are compared
 

@@ -1,6 +1,7 @@
 """A recorded run as data: its calls, axes and steps, and what is computed from them on request.
 
 run · call · axis   what was recorded
+projections         the matrices of an attention layer
 figures             statistics of every row; row_figures: their names, and their means over a head
 tiles               any part of a map at any scale; codes: a weight as a byte, or float64
 mask_reach          which cells a mask allows

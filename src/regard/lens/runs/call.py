@@ -18,8 +18,8 @@ from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 from ...language.measures import Mass, Measure
-from ..projections.layer import LayerProjections
 from .detectors import reads_token
+from .projections import LayerProjections
 from .readers import readers
 from .row_figures import means
 
@@ -372,16 +372,21 @@ class Call:
         return np.asarray(self.lse[np.ix_(h, i)], np.float64)
 
     def _places(self, heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
-        found = []
-        for name, part, count in zip(("heads", "rows", "keys"), (heads, rows, keys), self.shape, strict=True):
-            try:
-                found.append(np.atleast_1d(np.arange(count)[slice(None) if part is None else part]))
-            except (IndexError, TypeError, ValueError) as error:
-                raise refuse(
-                    "weights",
-                    f"{name} outside the matrix",
-                    f"{name}={part!r}: {error}",
-                    f"positions among {count}",
-                    "count from 0, or from the end with negative numbers",
-                ) from error
-        return found
+        return places(self.shape, heads, rows, keys)
+
+
+def places(shape: tuple[int, int, int], heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
+    """The heads, rows and keys of a part as positions; shape: (H, Q, K). Refused: positions outside the matrix."""
+    found = []
+    for name, part, count in zip(("heads", "rows", "keys"), (heads, rows, keys), shape, strict=True):
+        try:
+            found.append(np.atleast_1d(np.arange(count)[slice(None) if part is None else part]))
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse(
+                "weights",
+                f"{name} outside the matrix",
+                f"{name}={part!r}: {error}",
+                f"positions among {count}",
+                "count from 0, or from the end with negative numbers",
+            ) from error
+    return found

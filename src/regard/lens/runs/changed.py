@@ -16,11 +16,11 @@ from ...language.callables import as_mask
 from ...language.expr import head
 from ...language.expr import score as plain_score
 from ...language.tree.interning import walk
-from ..projections.layer import LayerProjections
 from .axis import Axis
 from .call import Call
 from .detectors import of_tokens
 from .figures import moved, with_figures
+from .projections import LayerProjections
 from .readers import SMALL
 
 RECORDED = "recorded"  # the mask of the model

@@ -66,9 +66,9 @@ def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
     return np.where(coarse >= FIRST, found, np.where(np.isin(coarse, (NAN, OUT, LEAK)), np.nan, 0))
 
 
-def packed(numbers: np.ndarray) -> str:
-    """The bytes of an array, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
-    return base64.b64encode(zlib.compress(np.ascontiguousarray(numbers).tobytes(), 6)).decode()
+def packed(raw: bytes) -> str:
+    """Bytes, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
+    return base64.b64encode(zlib.compress(raw, 6)).decode()
 
 
 def percent(error: float) -> str:

@@ -32,6 +32,11 @@ class Choice:
     query: int
     why: str
 
+    @property
+    def place(self) -> dict[str, int]:
+        """What is shown first, as the page takes it."""
+        return {"call": self.call, "head": self.head, "query": self.query}
+
 
 def choose(
     run: Run,

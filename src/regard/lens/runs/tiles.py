@@ -130,14 +130,14 @@ def tile(
     return pooled_tile(call, part, step, budget)
 
 
-def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
+def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int = 1) -> Overview:
     """The matrix of every head (or of `heads`) in cells × cells with the edges of `pooled`; from one row in `sample`.
 
     A side with fewer positions than cells has one cell per position.
     """
     H, Q, K = call.shape
     lines, columns = min(cells, Q), min(cells, K)
-    rows, height = spread(range(Q), lines, sample or 1)
+    rows, height = spread(range(Q), lines, sample)
     shown = range(H) if heads is None else heads
     part = Part(shown, rows, range(K), lines=lines, columns=columns, height=height, width=K)
     if call.given is not None or part.pairs <= SMALL:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..projections.layer import NAMES, LayerProjections
 from ..runs.call import Call
+from ..runs.projections import NAMES, LayerProjections
 from .embed import frame
 
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
@@ -44,7 +44,10 @@ def matrices(call: Call, head: int) -> dict[str, np.ndarray]:
     for name in ("q", "k", "v"):
         part = getattr(known, name)
         if part is not None:
-            found |= _named(name, part.w[_group(call, head, len(part.w))], part.b, _group(call, head, len(part.w)))
+            group = _group(call, head, len(part.w))
+            found[name] = part.w[group]
+            if part.b is not None:
+                found[f"{name}_bias"] = part.b[group]
     if known.o is not None:
         found["o"] = known.o.w.reshape(len(known.o.w), call.shape[0], -1)[:, head]
         if known.o.b is not None:
@@ -85,14 +88,22 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
     wide = [name for name in ("q", "k", "v") if name in whole and "x" in made]
     if not wide and "o" not in whole:
         return None
-    elements = {"q": _strongest(call, head, i, j), "v": _of_output(call, head, i)}
-    elements |= {"k": elements["q"], "o": _largest(made["y"], OUTPUTS) if "y" in made else np.arange(0)}
+    nothing = np.arange(0)
+    strongest = nothing
+    if call.q is not None and call.k is not None:
+        strongest = call.q[head, i] * call.k[_group(call, head, len(call.k)), j]
+    elements = {
+        "q": _largest(strongest),  # those first that add most to the score of key j
+        "k": _largest(strongest),
+        "v": _largest(nothing if call.out is None else call.out[head, i]),
+        "o": _largest(made.get("y", nothing)),
+    }
     room = ROOM - sum(part.nbytes for name, part in made.items() if name != "by_head")
     count = room // (4 * len(made["x"]) * len(wide)) if wide else 0
     if room < 0 or (wide and count < 1):
         return None
     arrays = dict(made)
-    for name in (*wide, *(name for name in ("o",) if name in whole)):
+    for name in [*wide, "o"] if "o" in whole else wide:
         some = elements[name] = np.sort(elements[name][: count if name != "o" else OUTPUTS])
         arrays[name] = whole[name][some]
         if f"{name}_bias" in whole:
@@ -104,27 +115,12 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
     return frame({"head": head, "row": i, "key": j, "elements": listed}, **arrays)
 
 
-def _named(name: str, w: np.ndarray, b: np.ndarray | None, group: int) -> dict[str, np.ndarray]:
-    return {name: w} if b is None else {name: w, f"{name}_bias": b[group]}
-
-
 def _group(call: Call, head: int, count: int) -> int:
     """The key/value head, of `count`, that a head reads."""
     return head // (call.shape[0] // count)
 
 
-def _strongest(call: Call, head: int, i: int, j: int) -> np.ndarray:
-    """The elements of q, those first that add most to the score of key j."""
-    if call.q is None or call.k is None:
-        return np.arange(0)
-    return _largest(call.q[head, i] * call.k[_group(call, head, len(call.k)), j])
-
-
-def _of_output(call: Call, head: int, i: int) -> np.ndarray:
-    """The elements of the head's output, the largest first."""
-    return np.arange(0) if call.out is None else _largest(call.out[head, i])
-
-
-def _largest(values: np.ndarray, most: int | None = None) -> np.ndarray:
+def _largest(values: np.ndarray) -> np.ndarray:
+    """The elements, the largest first."""
     size = np.abs(np.asarray(values, np.float64))
-    return np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")[:most]
+    return np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")

@@ -12,7 +12,7 @@ import torch
 
 from ...common.arrays import read_array
 from ..runs.call import Call
-from .layer import LayerProjections, Projection, equal, heads_from
+from ..runs.projections import LayerProjections, Projection, equal, heads_from
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything

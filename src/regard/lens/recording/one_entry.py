@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
-from ....language.analysis import evaluate
-from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
-from ....language.expr import score as score_variable
-from ....language.masks import causal, window
+from ...language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
+from ...language.analysis import evaluate
+from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
+from ...language.expr import score as score_variable
+from ...language.masks import causal, window
 
 CELLS = 1 << 24  # the most pairs over which a rule is evaluated as a whole
 
