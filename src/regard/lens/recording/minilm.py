@@ -37,19 +37,6 @@ SMALL = 1 << 18  # weights of a call: below this, NumPy is faster than compiling
 ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
-def record_text(text: str, options: RecordingOptions) -> Run:
-    """The run of one text through the default model."""
-    if options.entry:
-        raise refuse(
-            "look",
-            "no such batch entry",
-            f"entry={options.entry} of one text",
-            "0",
-            "leave entry= out, or pass a list of texts",
-        )
-    return DefaultModel.open().record(text, options)
-
-
 @dataclass(frozen=True, eq=False)
 class DefaultModel:
     """The default model, which records one text after another: its settings, its tokenizer, and its weights by name."""
@@ -72,6 +59,14 @@ class DefaultModel:
 
     def record(self, text: str, options: RecordingOptions) -> Run:
         """The run of a text. Refused: a text without words, or longer than the model allows."""
+        if options.entry:
+            raise refuse(
+                "look",
+                "no such batch entry",
+                f"entry={options.entry} of one text",
+                "0",
+                "leave entry= out, or pass a list of texts",
+            )
         encoded = self.reader.encode(text)
         fit(text, encoded.special_tokens_mask, self.config["max_position_embeddings"], DEFAULT)
         tokenizer = Words(self.reader)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
+from ...common.text.units import counted
 from ...torch.hf import attention as hf
 from ...torch.hf.readiness import assigned
 from ...torch.hf.recorder import NAME, implementations, layer_number
@@ -18,6 +19,7 @@ from .observer import Recorder
 from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
+LIKELIEST = 8  # candidates that are stored for every generated token
 After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
 
@@ -75,6 +77,23 @@ def _called(call: Callable[[], Any], name: str) -> Any:
             "inputs that the model accepts",
             "run regard.torch.trace(model, inputs), which shows where it stopped and with which arguments",
         ) from error
+
+
+def steps_of(
+    begun: int, logits: Sequence[Any], wanted: int, spell: Callable[[list[int]], Sequence[str]]
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    """The steps of generation from the logits of each generated token, and its facts, such as why it stopped.
+
+    begun: the length of the prompt · wanted: how many tokens were requested · spell: tokens as text.
+    """
+    steps = []
+    for position, one in enumerate(logits, begun):
+        found = one.double().softmax(-1).topk(min(LIKELIEST, one.shape[-1]))
+        steps.append(Step(position, tuple(zip(spell(found.indices.tolist()), found.values.tolist(), strict=True))))
+    facts: dict[str, Any] = {"generated": len(logits)}
+    if len(logits) < wanted:
+        facts["stopped"] = f"the model generated an end token after {counted(len(logits), 'token')}"
+    return tuple(steps), facts
 
 
 @contextlib.contextmanager
