@@ -16,7 +16,7 @@ A recorded call is a `regard.lens.Call` from the start. To add a field to it, ch
 
 1. runs/call            the field with a default (older runs do not have it), and its line in the docstring
 2. where it is set      observer (and minilm) if the model provides it; figures if it is computed afterwards
-3. storage              arrays.AXES for an array; manifest.FIELDS for plain JSON, which needs a new version of the
+3. storage              manifest.AXES for an array, manifest.FIELDS for plain JSON, which needs a new version of the
                         format. An entry of `notes` needs neither
 4. recording/passes     only if it grows during generation
 5. viewer/queries       only if the page shows it

@@ -20,8 +20,8 @@ from ..runs.call import Call
 from ..runs.detectors import of_tokens
 from ..runs.projections import NAMES, LayerProjections
 from ..runs.run import Run, Step
-from ..storage.arrays import shown, size_of
 from ..storage.folder import Writer
+from ..storage.manifest import shown, size_of
 from .passes import Growing
 from .recorded_call import UNKNOWN, Recorded, completed
 

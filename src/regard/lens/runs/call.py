@@ -19,8 +19,8 @@ from ...language.analysis import evaluate
 from ...language.expr import Expr
 from ...language.measures import Mass, Measure
 from .detectors import reads_token
+from .mask_pairs import readers
 from .projections import LayerProjections
-from .readers import readers
 from .row_figures import means
 
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
@@ -263,8 +263,7 @@ class Call:
                 f"the tokens of the {self.keys!r} axis of the run",
                 f"write the rule with token = run.axes[{self.keys!r}].token, or pass it to look(measures=)",
             )
-        rules = {name: getattr(self, name) for name in ("mask", "score", "scale", "sinks")}
-        return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules)
+        return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules_of(self))
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax: `logits` after the score rule.
@@ -373,6 +372,11 @@ class Call:
 
     def _places(self, heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
         return places(self.shape, heads, rows, keys)
+
+
+def rules_of(call: Call) -> dict[str, Any]:
+    """The rules of a call, as arguments of `attention`."""
+    return {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
 
 
 def places(shape: tuple[int, int, int], heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:

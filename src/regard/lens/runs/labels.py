@@ -78,14 +78,14 @@ def _shown(text: str) -> str:
     for at, character in enumerate(text):
         kind = unicodedata.category(character)
         marks = marks + 1 if kind in ("Mn", "Me") else 0
-        needed = at < whole
-        if not needed and (kind in UNSEEN or ord(character) in INKLESS) and (more := joins(text, at)):
+        needed, unseen = at < whole, kind in UNSEEN or ord(character) in INKLESS
+        if not needed and unseen and (more := joins(text, at)):
             whole, needed = at + more, True
         if character in SIGNS:
             found.append(SIGNS[character])
         elif ord(character) < 0x20:
             found.append(chr(0x2400 + ord(character)))
-        elif not needed and (kind in UNSEEN or ord(character) in INKLESS or marks > MARKS or character == LOST):
+        elif not needed and (unseen or marks > MARKS or character == LOST):
             found.append(f"⟨U+{ord(character):04X}⟩")
         elif at == 0 and kind in ("Mn", "Mc", "Me"):
             found.append(_base(character) + character)

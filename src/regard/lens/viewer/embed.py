@@ -17,6 +17,7 @@ from ...language.measures import edges
 from ..runs.call import Call
 from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
+from ..runs.tiles import joined
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
@@ -125,7 +126,7 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
 def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarray:
     """Sums, or the largest, over the cells of a map."""
     Q, K = numbers.shape
-    return law.reduceat(law.reduceat(numbers, edges(Q, rows)[:-1], 0), edges(K, columns)[:-1], 1)
+    return joined(law, numbers, edges(Q, rows)[:-1], edges(K, columns)[:-1])
 
 
 def _thumbnail(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
