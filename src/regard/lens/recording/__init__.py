@@ -9,7 +9,7 @@ one_entry      masks and scores of that entry as expressions; handwritten: those
 products       the matrix products of the model, and which of them gave q, k, v and the output
 recorded_call  a call before it is completed with axes and figures, and compared with the model's output
 passes         joins the calls of generation, one per step, into one call
-keeper         stores calls in memory or on disk, up to the limit, with their axes; provenance: versions and hashes
+keeper         stores calls in memory or on disk, up to the limit, with their axes and provenance
 from_arrays    runs without a model, from q and k or from weights
 
 A recorded call is a `regard.lens.Call` from the start. To add a field to it, change these files in order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .inputs import Given, given_image, given_inputs, given_text
 from .keeper import UNSEEN, Axes, Keeper, RecordingOptions
-from .session import accepts, on_regard, record_module, steps_of
+from .session import on_regard, record_module, steps_of
 from .token_text import check_length, spelled
 
 
@@ -55,7 +56,7 @@ def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: i
         "options": options,
     }
     if not writes:
-        once = {"use_cache": False} if accepts(model, "use_cache") else {}
+        once = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
         return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
     written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,9 +13,8 @@ from ...torch.hf.readiness import assigned
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
 from ..runs.run import Run, Step
-from .keeper import Axes, Keeper, RecordingOptions, keeping
+from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping
 from .observer import Recorder
-from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
 LIKELIEST = 8  # candidates that are stored for every generated token
@@ -50,10 +48,7 @@ def record_module(
         )
 
     with keeping(options, axes, alike, rows) as keeper:
-        recorder = Recorder(
-            model, admit=keeper.admit, take=keeper.add, batch=batch, entry=options.entry, wanted=options.selects
-        )
-        with left_alone(model), recorder.recording():
+        with left_alone(model), Recorder(model, keeper, batch).recording():
             result = _called(call, name)
         steps, written = ((), {}) if after is None else after(result, keeper)
         known: dict[str, Any] = {}
@@ -61,7 +56,7 @@ def record_module(
             known["implementation"] = sorted(implementations(owner))
             if options.hashed:
                 known["weights"] = hash_of(weights_of(owner))
-        return keeper.run(name, text, recorder.skipped, steps, {**facts(), **known, **written})
+        return keeper.run(name, text, steps, known | written)
 
 
 def _called(call: Callable[[], Any], name: str) -> Any:
@@ -113,8 +108,3 @@ def on_regard(model) -> Iterator[None]:
         for key, config in configs.items():
             if before[key] is not None:
                 config._attn_implementation = before[key]
-
-
-def accepts(model, name: str) -> bool:
-    """Whether the model's `forward` has an argument of this name."""
-    return name in inspect.signature(model.forward).parameters

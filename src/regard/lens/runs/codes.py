@@ -92,10 +92,11 @@ def too_large(q: np.ndarray, k: np.ndarray, scale: float, lse: np.ndarray | None
     if q.dtype == k.dtype == np.float64:
         return False
     below = 0.0 if lse is None else np.where(np.isfinite(lse), np.abs(lse), 0).max(initial=0)
-    return bool(below > LARGE or abs(scale) * _longest(q) * _longest(k) > LARGE)
+    return bool(below > LARGE or abs(scale) * longest(q) * longest(k) > LARGE)
 
 
-def _longest(vectors: np.ndarray) -> float:
+def longest(vectors: np.ndarray) -> float:
+    """The largest length of the vectors (H, rows, D)."""
     plain = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         return float(np.sqrt(np.einsum("hid,hid->hi", plain, plain).max(initial=0)))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...common.text.units import counted
 from ...common.web import visuals
@@ -152,17 +152,13 @@ def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
 
 
 def _check_start(run: Run, start: Mapping[str, int]) -> None:
-    reasons = [
-        Reason(f"unknown name {name!r} in start", f"start={dict(start)}", "call, head and query", "leave it out")
-        for name in start
-        if name not in ("call", "head", "query")
-    ]
+    if unknown := start.keys() - {"call", "head", "query"}:
+        what = f"unknown name {min(unknown)!r} in start"
+        raise refuse("page", what, f"start={dict(start)}", "call, head and query", "leave it out")
     shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)
     for name, count in (("call", len(run.calls)), ("head", shape[0]), ("query", shape[1])):
         if not 0 <= start[name] < count:
-            reasons.append(Reason(f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0"))
-    if reasons:
-        raise Refused("page", reasons[:1])
+            raise refuse("page", f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0")
 
 
 def _check_figures(runs: Sequence[Run]) -> None:

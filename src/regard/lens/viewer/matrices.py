@@ -23,12 +23,11 @@ OUTPUTS = 16  # elements of the layer's output in a page
 
 def about(call: Call) -> dict[str, Any]:
     """Which matrices are known, which of them have a bias, and why others are not known if they could be."""
-    known = LayerProjections() if call.projections is None else call.projections
-    parts = {name: getattr(known, name) for name in NAMES}
+    found = LayerProjections() if call.projections is None else call.projections
     return {
-        "known": [name for name, part in parts.items() if part is not None],
-        "biased": [name for name, part in parts.items() if part is not None and part.b is not None],
-        "missing": dict(known.missing),
+        "known": list(found.known),
+        "biased": [name for name, part in found.known.items() if part.b is not None],
+        "missing": dict(found.missing),
     }
 
 
@@ -38,20 +37,13 @@ def matrices(call: Call, head: int) -> dict[str, np.ndarray]:
     q, k (D, d_model) · v (E, d_model) · o (d_model, E): the columns of this head · *_bias.
     """
     found: dict[str, np.ndarray] = {}
-    known = call.projections
-    if known is None:
-        return found
-    for name in ("q", "k", "v"):
-        part = getattr(known, name)
-        if part is not None:
+    for name, part in ({} if call.projections is None else call.projections.known).items():
+        if name == "o":
+            w, b = part.w.reshape(len(part.w), call.shape[0], -1)[:, head], part.b
+        else:
             group = _group(call, head, len(part.w))
-            found[name] = part.w[group]
-            if part.b is not None:
-                found[f"{name}_bias"] = part.b[group]
-    if known.o is not None:
-        found["o"] = known.o.w.reshape(len(known.o.w), call.shape[0], -1)[:, head]
-        if known.o.b is not None:
-            found["o_bias"] = known.o.b
+            w, b = part.w[group], None if part.b is None else part.b[group]
+        found |= {name: w} if b is None else {name: w, f"{name}_bias": b}
     return {name: np.asarray(part, np.float32) for name, part in found.items()}
 
 
