@@ -19,11 +19,10 @@ import numpy as np
 from regard.api.attention import attention, attention_weights
 from regard.language.masks import causal
 from regard.lens import Axis, Call, Run
-from regard.lens.runs.codes import FINE_ERROR, decode
+from regard.lens.runs.codes import FINE_ERROR, decode, encode
 from regard.lens.runs.figures import measured
 from regard.lens.runs.tiles import overview, tile
 from regard.lens.viewer import page
-from regard.lens.viewer.queries import row
 
 from . import browser
 from .interleave import Pace, interleaved, seconds
@@ -70,7 +69,7 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
         place = (tokens >> level) // 512
         queries[f"tile at level {level}"] = partial(tile, call, 0, level, place, place)
     queries |= {
-        "row": partial(row, call, 0, tokens - 1),
+        "row": partial(row, call, tokens - 1),
         "overview, exact": partial(overview, call),
         "overview, sampled": partial(overview, call, sample=16),
     }
@@ -79,6 +78,11 @@ def measure(pace: Pace, progress: Callable[[str], None], shrink: int = 1) -> lis
         exact = getattr(compute(), "exact", "exact")
         listed.append(Figure(name, seconds(interleaved({name: compute}, pace)[name]), "s", exact))
     return listed + a_page(pace, progress, shrink)
+
+
+def row(call: Call, at: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a row of head 0 attends to: coarse and fine codes."""
+    return encode(call.weights([at], heads=0)[0, 0], call.allowed([at], heads=0)[0, 0])
 
 
 def check(call: Call) -> None:
@@ -90,7 +94,7 @@ def check(call: Call) -> None:
     )[0, 0]
     wrong = {
         "the largest weight": abs(call.rows["maximum"][0, last] / right.max() - 1),
-        "a row": np.abs(decode(*row(call, 0, last))[right > 1e-6] / right[right > 1e-6] - 1).max() - FINE_ERROR,
+        "a row": np.abs(decode(*row(call, last))[right > 1e-6] / right[right > 1e-6] - 1).max() - FINE_ERROR,
         "a tile": np.abs(tile(call, 0, 0, last // 256, 0).share[last % 256] / right[:256] - 1).max(),
         "a line of the overview": abs(overview(call, sample=16).share[0, -1].sum() - 1),
     }

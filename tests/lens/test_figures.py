@@ -9,6 +9,7 @@ import regard as rg
 from regard.lens import Call
 from regard.lens.runs import figures, tiles
 from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.runs.row_figures import ROWS
 
 
 def defined(p, allowed, scores, special, start) -> dict[str, np.ndarray]:
@@ -51,18 +52,19 @@ def test_figures_equal_their_definitions(rules, how, monkeypatch):
     scores tell.
     """
     monkeypatch.setattr(figures, "SMALL", 0 if how == "compiled" else 1 << 18)
+    monkeypatch.setattr(figures, "CELLS", 4)
     monkeypatch.setattr(figures, "BLOCK", {"weights by the row": 1, "weights in blocks": 25}.get(how, 1 << 20))
     rng = np.random.default_rng(1)
     q, k, special = 2 * rng.standard_normal((3, 10, 8)), 2 * rng.standard_normal((3, 12, 8)), np.arange(12) % 11 == 0
     p = rg.attention_weights(q, k, **rules)
     (call,) = rg.look(q, k=k, **rules).calls
     if weights := how.startswith("weights"):
-        found = figures.of_weights(p, special, mask=call.mask, start=call.start, cells=4)
+        found = figures.of_weights(p, special, mask=call.mask, start=call.start)
     else:
         kept = {name: getattr(call, name) for name in ("mask", "start", "score", "scale", "sinks")}
-        found = figures.measured(q, k, special, **kept, cells=4)
+        found = figures.measured(q, k, special, **kept)
     expected = defined(p, call.allowed(), call.scores(), special, call.start)
-    assert set(found["rows"]) == set(figures.ROWS) - set(figures.OF_VALUES) - (set() if weights else {"forbidden"})
+    assert set(found["rows"]) == set(ROWS) - {"moved", "moved_special"} - (set() if weights else {"forbidden"})
     for name, values in found["rows"].items():
         exact = np.nan if weights and name in ("low", "high") else expected[name]
         np.testing.assert_allclose(values, np.broadcast_to(exact, values.shape), rtol=1e-5, atol=1e-5, err_msg=name)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import regard as rg
 from regard.lens import Axis, Call, Run
-from regard.lens.drawing.figure import matrix_figure
+from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.drawing.ramp import ramp
 from regard.lens.drawing.terminal import matrix
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import regard as rg
 from regard.common.web import visuals
-from regard.common.web.html_page import hashed
+from regard.common.web.html_page import hashed, json_for_html
 from regard.lens.runs import figures
-from regard.lens.viewer import embed, json_for_html, page
+from regard.lens.viewer import embed, page
 from regard.lens.viewer.views import SCRIPTS, VISUALS
 from tests.support.browser import example, fault
 

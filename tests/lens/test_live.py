@@ -10,7 +10,7 @@ import pytest
 import regard as rg
 from regard.lens.open_model import OpenModel
 from regard.lens.runs import codes
-from regard.lens.viewer import held_runs, live, server
+from regard.lens.viewer import live, routes, server
 from tests.lens.client import Client
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.browser import Opened, example, fault
@@ -167,7 +167,7 @@ def test_requests_for_runs_are_checked(rules):
 def test_old_runs_are_forgotten_and_numbers_are_never_used_again(rules, monkeypatch):
     """The server keeps the runs that were used last; the first one stays for ever."""
     _, client = rules
-    monkeypatch.setattr(held_runs, "HELD", 2)
+    monkeypatch.setattr(routes, "HELD", 2)
     for number in (1, 2, 3):
         assert made(client, "rules", n=0, mask="none", temperature=number)["number"] == number
         assert client.ask("row/1/0/0/0")[0] == client.ask("row/0/0/0/0")[0] == 200  # so run 1 is not the oldest

@@ -7,7 +7,7 @@ import pytest
 
 import regard as rg
 from regard.lens import Axis, Run
-from regard.lens.projections.layer import LayerProjections, Projection
+from regard.lens.runs.projections import LayerProjections, Projection
 from regard.lens.viewer import matrices
 from regard.lens.viewer.embed import unframed
 from regard.lens.viewer.routes import Responder

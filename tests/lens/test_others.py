@@ -9,7 +9,7 @@ import regard as rg
 from regard.language.analysis import evaluate
 from regard.language.expr import head, key, query
 from regard.lens.look import of_arrays, of_weights
-from regard.lens.runs.readers import SMALL, readers
+from regard.lens.runs.mask_pairs import SMALL, readers
 
 MASKS = {
     "none": None,

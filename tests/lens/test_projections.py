@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from regard.lens import look
-from regard.lens.projections import watched
-from regard.lens.projections.layer import LayerProjections, Projection, equal, heads_from, rounding
 from regard.lens.recording import keeper
+from regard.lens.recording import products as watched
 from regard.lens.recording.recorded_call import UNKNOWN
+from regard.lens.runs.projections import LayerProjections, Projection, equal, heads_from, rounding
 from regard.torch.hf.tiny_models import inputs, tiny_model
 
 IDS = {"input_ids": torch.arange(7)[None]}

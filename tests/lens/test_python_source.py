@@ -6,7 +6,7 @@ import transformers as T
 
 import regard as rg
 from regard.lens import look
-from regard.lens.viewer.python_source import origin
+from regard.lens.viewer.queries import origin
 from tests.lens.minilm import SENTENCE, with_minilm
 
 

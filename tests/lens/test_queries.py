@@ -10,7 +10,7 @@ import regard as rg
 from regard.lens import Run, Segment
 from regard.lens.look import of_arrays, of_weights
 from regard.lens.viewer import queries as answers
-from regard.lens.viewer.row_walk import KEYS
+from regard.lens.viewer.queries import KEYS
 from tests.support.browser import HOSTILE, example, fault
 
 

@@ -10,10 +10,10 @@ from regard import batch, head, key, query, table
 from regard.language.analysis import evaluate
 from regard.language.expr import frozen_table
 from regard.language.expr import score as the_score
+from regard.lens.recording import one_entry as rules
 from regard.lens.recording.inputs import png
 from regard.lens.recording.passes import Growing
 from regard.lens.recording.recorded_call import Recorded, unmeasured
-from regard.lens.recording.rules import one_entry as rules
 
 
 def value(rule, heads, Q, K, start=0, entry=0, score=0.0):

@@ -188,8 +188,8 @@ def test_what_is_not_there_is_refused_in_a_sentence(served):
 def test_a_fault_of_regards_own_tells_the_client_nothing(served, monkeypatch):
     """An error that nobody foresaw is a sentence for the client; what it was stands in the terminal."""
     _, client, _, _ = served
-    monkeypatch.setattr(routes.answers, "row", lambda *given: 1 // 0)
-    assert client.error("row/0/0/0/0") == (500, "internal error in regard; the terminal of the server shows it")
+    monkeypatch.setattr(routes.answers, "walk", lambda *given: 1 // 0)
+    assert client.error("walk/0/0/0/0") == (500, "internal error in regard; the terminal of the server shows it")
     assert client.ask("column/0/0/0/0")[0] == 200
 
 

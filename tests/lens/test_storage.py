@@ -18,8 +18,8 @@ from regard.language.expr import Const, frozen_table, key, query
 from regard.lens import Run
 from regard.lens.storage import folder as container
 from regard.lens.storage import rules_json as rules
-from regard.lens.storage.arrays import size_of
 from regard.lens.storage.folder import Writer, open_run, save
+from regard.lens.storage.manifest import size_of
 from tests.support.kept_runs import contents, example, refused, rich
 from tests.support.strategies import Dims, masks, scores
 
@@ -56,11 +56,11 @@ def test_a_rule_comes_back_from_json(mask, score):
     """
     described, tables = rules.pack({"mask": mask, "score": score})
     read = strict.loads(strict.dumps(described, "test").encode())
-    again = rules.unpack(read, [frozen_table(one.array, one.name) for one in tables], "test")
+    again = rules.unpack(read, [frozen_table(one.array, one.name) for one in tables])
     for rule, found in zip((mask, score), again.values(), strict=True):
         assert found.kind == rule.kind
         np.testing.assert_array_equal(numbers_of(found), numbers_of(rule))
-    third = rules.unpack(*rules.pack(again), "test")
+    third = rules.unpack(*rules.pack(again))
     assert all(third[name] is again[name] for name in ("mask", "score"))
 
 
@@ -70,7 +70,7 @@ def test_a_rule_comes_back_from_json(mask, score):
 def test_a_constant_keeps_its_kind_and_its_bits(value):
     """Truth values, whole numbers, floats, NaN and the infinities are told apart in JSON."""
     described, _ = rules.pack({"mask": Const(value)})
-    found = rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [], "test")
+    found = rules.unpack(strict.loads(strict.dumps(described, "test").encode()), [])
     assert found["mask"] is Const(value)
 
 

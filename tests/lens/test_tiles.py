@@ -18,10 +18,10 @@ from regard.language.analysis import substituted
 from regard.language.expr import batch, lift
 from regard.language.problem import Problem
 from regard.lens import Call
-from regard.lens.drawing.figure import matrix_figure
+from regard.lens.drawing.heatmap import matrix_figure
 from regard.lens.look import of_weights
 from regard.lens.runs import codes, tiles
-from regard.lens.runs import mask_reach as reach
+from regard.lens.runs import mask_pairs as reach
 from regard.lens.viewer import embed
 from tests.support.engines import DTYPES
 from tests.support.lanes import examples
@@ -200,10 +200,9 @@ def test_an_overview_is_cut_as_maps_are(size, small):
     sinks = np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)
     call = recorded(q, k, mask=rg.key >= rg.query - 20, sinks=sinks)
     found, places = tiles.overview(call, 16), [np.arange(min(16, n) + 1) * n // min(16, n) for n in size]
-    for shown, heads in ((found, range(4)), (tiles.overview(call, 16, heads=range(2, 4)), range(2, 4))):
-        for name, pool in POOLS.items():
-            right = [boxes(exact(call)[head], *places, pool) for head in heads]
-            np.testing.assert_allclose(getattr(shown, name), right, rtol=1e-5, atol=1e-7)
+    for name, pool in POOLS.items():
+        right = [boxes(head, *places, pool) for head in exact(call)]
+        np.testing.assert_allclose(getattr(found, name), right, rtol=1e-5, atol=1e-7)
     assert found.exact == "exact"
     allowed = [boxes(head, *places, SOME) for head in call.allowed()]
     np.testing.assert_array_equal(tiles.coded(call, found) != codes.MASKED, allowed)
@@ -259,14 +258,6 @@ def test_a_tile_outside_is_refused(where):
     """A head, level or place that is not there is named, with what there is."""
     with pytest.raises(rg.Refused, match=r"(?s)no such tile.*2 heads, 40 rows and 40 keys"):
         tiles.tile(recorded(*np.ones((2, 2, 40, 8), np.float32)), *where, size=16)
-
-
-def test_heads_that_share_keys_unevenly_are_refused(monkeypatch):
-    """Some heads of an overview are one head, whole groups, or as many of each group."""
-    monkeypatch.setattr(tiles, "SMALL", 0)
-    call = recorded(np.ones((8, 9, 4), np.float32), np.ones((2, 9, 4), np.float32))
-    with pytest.raises(rg.Refused, match="heads that share keys unevenly"):
-        tiles.overview(call, heads=range(1, 5))
 
 
 def test_a_long_call_is_never_unfolded():

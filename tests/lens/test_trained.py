@@ -178,8 +178,8 @@ def test_a_trained_model_stays_open(place, name, generated):
     """Another text on the served page goes through the model that was opened once, also with its continuation."""
     first = rg.look(place / name, "the film", generate=generated)
     model = OpenModel.of(first)
-    one, opened, two = model("was good"), model._trained, model("the film")
-    assert model._trained is opened is not None
+    one, opened, two = model("was good"), model.model, model("the film")
+    assert model.model is opened is not None
     assert (one.text, two.text, len(one.steps)) == ("was good", "the film", generated)
     np.testing.assert_array_equal(two.calls[0].weights(), first.calls[0].weights())
 

@@ -58,7 +58,6 @@ ALLOWED = {
     "src/regard/lens/look.py": PICTURE,
     "src/regard/lens/runs/axis.py": PICTURE,
     "src/regard/lens/storage/manifest.py": PICTURE,
-    "src/regard/lens/viewer/python_source.py": PICTURE,
     "src/regard/lens/viewer/queries.py": PICTURE,
 }
 

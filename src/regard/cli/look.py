@@ -168,7 +168,7 @@ def look(
     Writes an HTML page and prints a summary. With many texts, prints what every head does on average.
     """
     from ..lens.storage import folder as container
-    from ..lens.storage.arrays import size_of
+    from ..lens.storage.manifest import size_of
 
     measures = parse_measures(measure or ())
     if texts := several(words or (), lines, as_json):
@@ -313,7 +313,7 @@ def _write_page(
     say: Callable[[str], None],
 ) -> Path | None:
     """Writes the page and returns its path; prints how to serve the run and returns None if it is too long."""
-    from ..lens.storage.arrays import shown
+    from ..lens.storage.manifest import shown
     from ..lens.viewer import page
     from ..lens.viewer.embed import fits
 

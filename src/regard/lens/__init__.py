@@ -5,7 +5,6 @@ detection   head detectors over many texts
 trained     models of `regard train` and `regard classify`
 runs        a recorded run as data, and what is computed from it on request
 recording   records a run while a model computes
-projections the matrices of its attention layers
 storage     runs in folders, memory-mapped
 viewer      the HTML page of a run, as a file or served
 drawing     figures with matplotlib, and the terminal
@@ -20,7 +19,7 @@ from .runs.call import Call, Overview
 from .runs.detectors import token
 from .runs.run import Run, Step
 from .viewer import page
-from .viewer.notebook import frame_of
+from .viewer.html import frame_of
 
 __all__ = [
     "Axis",

@@ -347,7 +347,8 @@ def detect_heads(
     _check(what, texts)
     chosen = layer_selection(layers)
     options = RecordingOptions(chosen, values=False, limit=limit, measures=own, hashed=False)
-    record = _recorder(what, options, tokenizer)
+    record = OpenModel(what, options, tokenizer=tokenizer, where="detect_heads")
+    record.open()  # before the first text
     found = Collected((*KINDS, *own))
     left_out: list[tuple[str, tuple[Reason, ...]]] = []
     for name, read in named(texts):
@@ -363,7 +364,7 @@ def detect_heads(
 
 
 def _check(what: Any, texts: Any) -> None:
-    """Refuses a recorded run, and one text in the place of many."""
+    """Refuses a recorded run and what else is not a model, and one text in the place of many."""
     reasons = []
     if isinstance(what, str | Path) and is_run(what):
         reasons.append(
@@ -372,6 +373,15 @@ def _check(what: Any, texts: Any) -> None:
                 f"the recorded run {what}",
                 "a model, to run on every text",
                 "pass the model; for the run, see the figures of its calls",
+            )
+        )
+    if not (what is None or isinstance(what, str | Path) or is_transformers_model(what)):
+        reasons.append(
+            Reason(
+                "not a model",
+                type(what).__name__,
+                "a folder, a hub id, or a model of transformers",
+                "save a model of regard.models with regard.models.save, and pass the folder",
             )
         )
     if isinstance(texts, str | bytes | Path | Mapping) or not isinstance(texts, Iterable):
@@ -385,36 +395,6 @@ def _check(what: Any, texts: Any) -> None:
         )
     if reasons:
         raise Refused("detect_heads", reasons)
-
-
-def _recorder(what: Any, options: RecordingOptions, tokenizer: Any) -> Callable[[str], Run]:
-    """The model as a function from a text to its run. A model that has a name is opened once, before the first text."""
-    if what is None or isinstance(what, str | Path):
-        if tokenizer is not None:
-            raise refuse(
-                "detect_heads",
-                "tokenizer= is not used",
-                "tokenizer= with a folder or hub id",
-                "the tokenizer in the model's folder",
-                "leave it out, or load the model yourself",
-            )
-        model = OpenModel(what, options)
-        model.open()
-        return model
-    from ..torch.hf.load_model import Opened
-    from .recording.entry import of_model
-
-    if not is_transformers_model(what):
-        raise refuse(
-            "detect_heads",
-            "not a model",
-            type(what).__name__,
-            "a folder, a hub id, or a model of transformers",
-            "save a model of regard.models with regard.models.save, and pass the folder",
-        )
-    loaded = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
-    given = {"target": None, "image": None, "inputs": None, "tokenizer": None}
-    return lambda text: of_model(loaded, options, text=text, generate=0, **given)
 
 
 def _all_reasons(left_out: Sequence[tuple[str, Sequence[Reason]]]) -> list[Reason]:

@@ -13,16 +13,17 @@ from ..common.module_settings import is_transformers_model
 from ..common.optional import requires_extra
 from ..common.text.characters import clipped
 from ..common.text.keywords import known_keywords
+from .open_model import OpenModel
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
-from .recording.minilm import record_text
 from .runs.detectors import checked
 from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 from .text_or_path import is_text
-from .trained import TrainedModel, is_trained
+from .trained import is_trained
 
+DEFAULTS = {"generate": 0, "entry": 0, "limit": "2GB", "overwrite": False}  # of the arguments that are not None
 # The arguments that each kind of `what` accepts.
 RULES = ("mask", "score", "scale", "query_start", "sinks")
 RECORDED = ("layers", "entry", "values", "limit", "into", "overwrite", "measures")
@@ -134,32 +135,8 @@ def look(
         what, text = None, _only(what, {"text": text, "picture": picture, "inputs": inputs})
     given = {
         name: value
-        for name, value in {
-            "text": text,
-            "target": target,
-            "picture": picture,
-            "inputs": inputs,
-            "tokenizer": tokenizer,
-            "generate": generate or None,
-            "layers": layers,
-            "entry": entry or None,
-            "values": values,
-            "limit": None if limit == "2GB" else limit,
-            "into": into,
-            "overwrite": overwrite or None,
-            "k": k,
-            "v": v,
-            "weights": weights,
-            "mask": mask,
-            "score": score,
-            "scale": scale,
-            "query_start": query_start,
-            "sinks": sinks,
-            "tokens": tokens,
-            "special": special,
-            "measures": measures,
-        }.items()
-        if value is not None
+        for name, value in locals().items()
+        if name != "what" and value is not None and (name not in DEFAULTS or value != DEFAULTS[name])
     }
     kind = _kind(what, given)
     _check(kind, what, given)
@@ -167,48 +144,15 @@ def look(
     if kind == "a recorded run":
         return open_run(what)
     if kind == "q and k":
-        return of_arrays(
-            what,
-            k,
-            v,
-            tokens=tokens,
-            special=special,
-            mask=mask,
-            score=score,
-            scale=scale,
-            query_start=query_start,
-            sinks=sinks,
-            measures=own,
-        )
+        return of_arrays(what, **{**given, "measures": own})
     if kind == "weights":
-        return of_weights(
-            weights,
-            mask=mask,
-            query_start=query_start,
-            tokens=tokens,
-            special=special,
-            entry=entry,
-            measures=own,
-        )
+        return of_weights(**{**given, "measures": own})
     options = RecordingOptions(layer_selection(layers), entry, values, limit, into, overwrite, own)
-    if kind == "a trained model":
-        return _with_origin(TrainedModel.open(what).record(text, options, generate), what, given)
-    if what is None and isinstance(text, str) and not given.keys() & {"target", "picture", "tokenizer", "generate"}:
-        return _with_origin(record_text(text, options), what, given)
-    from .recording.entry import of_model, of_module  # loads torch
-
     if kind == "a module":
+        from .recording.entry import of_module  # loads torch
+
         return of_module(what, inputs, tokens, options)
-    run = of_model(
-        what,
-        options,
-        text=text,
-        target=target,
-        image=picture,
-        inputs=inputs,
-        tokenizer=tokenizer,
-        generate=generate,
-    )
+    run = OpenModel(what, options, generate, tokenizer)(text, target=target, image=picture, inputs=inputs)
     return _with_origin(run, what, given)
 
 

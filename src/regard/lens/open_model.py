@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..common.errors import refuse
+from ..language.masks import count
 from .recording.keeper import RecordingOptions
 from .recording.minilm import DefaultModel
 from .runs.run import Run
@@ -20,15 +22,25 @@ NAMES = {"what", "text", "generate", "layers", "values", "limit"}  # the argumen
 class OpenModel:
     """A model as a function from a text to its run.
 
-    what: a folder or hub id of a transformers model, a folder of `regard train` or `regard classify`, or None for the
-    default model · generate: how many tokens each text is continued by.
+    what: a folder or hub id of a transformers model, a folder of `regard train` or `regard classify`, None for the
+    default model, or a loaded transformers model · generate: how many tokens each text is continued by · tokenizer: of
+    a loaded model · where: the function that refuses these arguments.
     """
 
-    def __init__(self, what: str | Path | None, options: RecordingOptions, generate: int = 0):
-        self.what, self.options, self.generate = what, options, generate
-        self._default: DefaultModel | None = None
-        self._trained: TrainedModel | None = None
-        self._opened: Opened | None = None
+    def __init__(
+        self, what: Any, options: RecordingOptions, generate: int = 0, tokenizer: Any = None, where: str = "look"
+    ):
+        self.what, self.options, self.tokenizer = what, options, tokenizer
+        self.generate = count(generate, where, "generate")
+        self.model: DefaultModel | TrainedModel | Opened | None = None
+        if tokenizer is not None and (what is None or isinstance(what, str | Path)):
+            raise refuse(
+                where,
+                "tokenizer= is not used",
+                "tokenizer= with a folder or hub id",
+                "the tokenizer in the model's folder",
+                "leave it out, or load the model yourself",
+            )
 
     @classmethod
     def of(cls, run: Run) -> OpenModel | None:
@@ -39,25 +51,36 @@ class OpenModel:
         options = RecordingOptions(made.get("layers"), values=made.get("values"), limit=made.get("limit", "2GB"))
         return cls(made["what"], options, made.get("generate", 0))
 
-    def open(self) -> None:
-        """Opens the model, before its first text. Refused: a model that cannot be opened."""
-        if self.what is None and not self.generate:
-            self._default = self._default or DefaultModel.open()
-        elif self.what is not None and is_trained(self.what):
-            self._trained = self._trained or TrainedModel.open(self.what)
-        elif self._opened is None:
-            from ..torch.hf.load_model import opened  # loads torch
+    def open(self, alone: bool = True, reads: bool = True, sees: bool = False) -> DefaultModel | TrainedModel | Opened:
+        """Opens the model, before its first text. Refused: a model that cannot be opened.
 
-            self._opened = opened(self.what, writes=self.generate > 0)
+        alone: whether one text is all that it will get · reads, sees: whether it will get texts, or images.
+        """
+        if self.model is not None:
+            return self.model
+        if self.what is None and alone and not self.generate:
+            self.model = DefaultModel.open()
+        elif is_trained(self.what):
+            self.model = TrainedModel.open(self.what)
+        else:
+            from ..torch.hf.load_model import Opened, opened  # loads torch
 
-    def __call__(self, text: str) -> Run:
-        """The run of a text. Refused: whatever `look` refuses."""
-        self.open()
-        if self._default is not None:
-            return self._default.record(text, self.options)
-        if self._trained is not None:
-            return self._trained.record(text, self.options, self.generate)
+            if self.what is None or isinstance(self.what, str | Path):
+                self.model = opened(self.what, writes=self.generate > 0, reads=reads, sees=sees)
+            else:
+                name = getattr(self.what, "name_or_path", "") or type(self.what).__name__
+                self.model = Opened(name, self.what, self.tokenizer, own=False)
+        return self.model
+
+    def __call__(self, text: Any, target: Any = None, image: Any = None, inputs: Any = None) -> Run:
+        """The run of a text, or of other inputs of a transformers model. Refused: whatever `look` refuses."""
+        alone = isinstance(text, str) and target is None and image is None
+        model = self.open(alone, text is not None, image is not None)
+        if isinstance(model, DefaultModel):
+            return model.record(text, self.options)
+        if isinstance(model, TrainedModel):
+            return model.record(text, self.options, self.generate)
         from .recording.entry import of_model  # loads torch
 
-        given = {"target": None, "image": None, "inputs": None, "tokenizer": None}
-        return of_model(self._opened, self.options, text=text, generate=self.generate, **given)
+        more = {"target": target, "image": image, "inputs": inputs}
+        return of_model(model, self.options, text=text, generate=self.generate, **more)

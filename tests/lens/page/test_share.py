@@ -14,8 +14,8 @@ from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, page
-from regard.lens.viewer.notebook import frame_of
-from regard.lens.viewer.python_source import origin
+from regard.lens.viewer.html import frame_of
+from regard.lens.viewer.queries import origin
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import HOSTILE, example, fault, share
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +16,11 @@ from ...common.text.keywords import known_keywords
 from ...common.text.units import counted
 from ...language.added_masks import how_to_pass
 from ...language.masks import dense
-from ..runs.axis import Axis
 from ..runs.call import Call
-from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO
-from ..runs.labels import named, visible
+from ..runs.codes import LEAK, MASKED, NAN, OUT, ZERO, encode
+from ..runs.labels import named, visible, words
 from ..runs.run import Run
-from .figure import MatrixFigure, matrix_figure
+from ..runs.tiles import region
 from .ramp import ramp
 
 if TYPE_CHECKING:
@@ -155,8 +155,9 @@ def _selected(
     queries: Sequence[str] | None = None
     if isinstance(what, Run):
         shown = what.call(call)
-        queries, words = ([named(axis, i, "␣") for i in range(len(axis))] for axis in _axes(what, shown))
-        tokens = words if tokens is None else tokens
+        axes = what.axes[shown.queries], what.axes[shown.keys]
+        queries, own = ([named(axis, i, "␣") for i in range(len(axis))] for axis in axes)
+        tokens = own if tokens is None else tokens
     elif call != 0:
         reasons.append(Reason("call= without a run", f"call={call!r}", "call= only with a Run", "leave it out"))
     if isinstance(what, Call):
@@ -201,17 +202,55 @@ def _selected(
     if queries is None and tokens is not None and Q == K:
         queries = tokens
     top, left = (range(count)[slice(None) if part is None else part] for part, count in parts.values())
-    found = [matrix_figure(shown, head % H, top, left, cells, queries=queries, words=tokens) for head in listed]
+    found = [matrix_figure(shown, head % H, top, left, cells, queries=queries, tokens=tokens) for head in listed]
     label = shown.name or "attention"
-    return (
-        found,
-        [f"{label}, head {head % H}" if H > 1 or isinstance(what, Run | Call) else label for head in listed],
-        K,
+    one = H == 1 and not isinstance(what, Run | Call)
+    return found, [label if one else f"{label}, head {head % H}" for head in listed], K
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFigure:
+    """A part of one head's matrix, pooled to cells.
+
+    share, codes (R, C): the mean over a cell's rows of the sum over its keys, and its code, or that of an invalid
+    weight in the cell · rows, keys: of the part · queries, tokens: those of the rows and of the keys, if a cell is one
+    row or key · exact: how the cells were computed.
+    """
+
+    share: np.ndarray
+    codes: np.ndarray
+    rows: range
+    keys: range
+    queries: Sequence[str] | None
+    tokens: Sequence[str] | None
+    exact: str
+
+
+def matrix_figure(
+    call: Call,
+    head: int,
+    rows: range,
+    keys: range,
+    cells: int,
+    *,
+    queries: Sequence[str] | None = None,
+    tokens: Sequence[str] | None = None,
+) -> MatrixFigure:
+    """The part of a head, pooled to at most cells × cells. queries, tokens: of all rows and keys of the call."""
+    height, width = min(cells, len(rows)), min(cells, len(keys))
+    found = region(call, head, rows, keys, height, width)
+    single = height == len(rows), width == len(keys)
+    size = f"cells of {len(rows) / height:.4g} × {len(keys) / width:.4g} pairs: mean of rows, sum of keys"
+    exact = found.exact if all(single) else size if found.exact == "exact" else f"{size}, {found.exact}"
+    return MatrixFigure(
+        found.share,
+        encode(found.share, found.allowed, found.wrong)[0],
+        rows,
+        keys,
+        None if queries is None or not single[0] else queries[rows.start : rows.stop],
+        None if tokens is None or not single[1] else tokens[keys.start : keys.stop],
+        exact,
     )
-
-
-def _axes(run: Run, call: Call) -> tuple[Axis, Axis]:
-    return run.axes[call.queries], run.axes[call.keys]
 
 
 def _call_of(weights, mask) -> Call:
@@ -247,13 +286,9 @@ def _call_of(weights, mask) -> Call:
     return Call("", None, "queries", "keys", np.zeros(held.shape[:2]), given=held, mask=rule)
 
 
-def _plain(words: str) -> str:
+def _plain(text: str) -> str:
     """Visible text with $ escaped, since matplotlib reads formulas between dollar signs."""
-    return (
-        visible(words, "␣").replace("$", r"\$")
-        if words.strip() != words
-        else " ".join(map(visible, words.split())).replace("$", r"\$")
-    )
+    return (words(text) if text.strip() == text else visible(text, "␣")).replace("$", r"\$")
 
 
 def _draw(ax: Any, shown: MatrixFigure, name: str, scale: str) -> None:
@@ -265,18 +300,16 @@ def _draw(ax: Any, shown: MatrixFigure, name: str, scale: str) -> None:
         colors[codes == code] = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     ax.set_facecolor("#f4f2ea")
     ax.patch.set(hatch="////", edgecolor="#cfccc0", linewidth=0)
-    ax.imshow(
-        np.dstack([colors, codes != MASKED]), interpolation="nearest", aspect="auto" if shown.stretched else "equal"
-    )
+    aspect = "auto" if max(codes.shape) > 4 * min(codes.shape) else "equal"  # too long for square cells
+    ax.imshow(np.dstack([colors, codes != MASKED]), interpolation="nearest", aspect=aspect)
     ax.set(title=_plain(name), xlabel="keys" if shown.exact == "exact" else f"keys\n{shown.exact}", ylabel="queries")
-    for side, words, count in (("x", shown.keys, codes.shape[1]), ("y", shown.queries, codes.shape[0])):
-        if words is not None and count <= NAMED:
-            marks: dict[str, Any] = {"rotation": 90} if side == "x" else {}
-            getattr(ax, f"set_{side}ticks")(range(count), [_plain(word) for word in words], fontsize=8, **marks)
+    sides = ((ax.set_yticks, shown.rows, shown.queries, 0), (ax.set_xticks, shown.keys, shown.tokens, 90))
+    for (mark, part, names, rotation), count in zip(sides, codes.shape, strict=True):
+        if names is not None and count <= NAMED:
+            mark(range(count), [_plain(each) for each in names], fontsize=8, rotation=rotation)
         else:
-            start, step = (shown.left, shown.columns) if side == "x" else (shown.top, shown.rows)
             ticks = np.unique(np.linspace(0, count - 1, min(count, 6)).round().astype(int))
-            getattr(ax, f"set_{side}ticks")(ticks, [f"{start + round(tick * step):,}" for tick in ticks])
+            mark(ticks, [f"{part.start + round(tick * len(part) / count):,}" for tick in ticks])
 
 
 def _legend(figure, places, shown: Sequence[MatrixFigure], scale: str) -> None:

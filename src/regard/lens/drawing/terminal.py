@@ -11,20 +11,19 @@ from rich.cells import cell_len
 from rich.columns import Columns
 from rich.console import Console
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ...common.text.characters import fitting
 from ...common.text.units import counted
-from ..detection import KINDS, HeadScore, HeadScores
+from ..detection import KINDS, Collected, HeadScore, HeadScores
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.codes import FIRST, LEAK, MASKED, NAN, OUT
 from ..runs.labels import named, visible, words
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
-from .figure import MatrixFigure, matrix_figure
-from .heatmap import DECADES, SHORT
+from .heatmap import DECADES, SHORT, MatrixFigure, matrix_figure
 from .ramp import ramp
 
 if TYPE_CHECKING:
@@ -44,7 +43,8 @@ TITLES = {
     "distance": "mean distance",
 }
 LISTED = 8
-BEST = 3  # heads for each kind
+WIDTH = 30  # of a bar
+BEST = 3  # heads for each detector
 NAMED = 40  # rows: up to here, each has a line and a label
 SHADES = " .:-=+*#%@"  # for terminals without colors
 SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
@@ -56,7 +56,7 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     heads = max(call.shape[0] for call in run.calls)
     sizes = " · ".join(_size(name, len(axis)) for name, axis in run.axes.items())
     calls = f"{counted(len(run.calls), 'attention call')} × {counted(heads, 'head')}"
-    console.print(_line(f"{visible(run.model)} · {calls} · {sizes}", bold=True))
+    console.print(Text(f"{visible(run.model)} · {calls} · {sizes}", "bold"))
     console.print()
     _answer(console, run, choice)
     console.print()
@@ -65,7 +65,7 @@ def summary(console: Console, run: Run, choice: Choice) -> None:
     known = {name for call in run.calls for name in call.figures} - {"first" if _marked(run) else "special"}
     shown = [name for name in BLOCKS if name in known]
     blocks = [block for name in shown for block in _blocks(name, run.calls, console.width)]
-    console.print(_line("every head: rows are attention calls (layers), columns are heads", dim=True))
+    console.print(Text("every head: rows are attention calls (layers), columns are heads", "dim"))
     console.print(Columns(blocks, padding=(1, 3)))
 
 
@@ -80,7 +80,7 @@ def _answer(console: Console, run: Run, choice: Choice) -> None:
     """What the chosen token attends to, why this head was chosen, and its matrix."""
     call = run.calls[choice.call]
     console.print(Text.assemble((f"{visible(call.name)}, head {choice.head}", "bold"), ": ", _sentence(run, choice)))
-    console.print(_line(choice.why, dim=True))
+    console.print(Text(choice.why, "dim"))
     console.print()
     shown, row = matrix(run, choice.call, choice.head, console), _row(run, choice, "█" if _drawn(console) else "#")
     widest = max(len(line) for line in shown.plain.splitlines())
@@ -96,7 +96,7 @@ def _answer(console: Console, run: Run, choice: Choice) -> None:
     figures = [f"{TITLES[name]} {_figure(name, call.figures[name][choice.head])}" for name in shown_figures]
     if call.lengths is not None:
         figures.append(f"moves: the key’s share of Σ p·{call.notes.get('lengths', '‖v‖')}")
-    console.print(_line(" · ".join(figures), dim=True))
+    console.print(Text(" · ".join(figures), "dim"))
 
 
 def _sentence(run: Run, choice: Choice) -> str:
@@ -193,10 +193,6 @@ def _drawn(console: Console) -> bool:
     return console.encoding.startswith("utf")
 
 
-def _line(words: str, **style) -> Text:
-    return Text(words, style=Style(**style))
-
-
 def _marked(run: Run) -> bool:
     return any(any(axis.special) for axis in run.axes.values())
 
@@ -214,38 +210,35 @@ def _blocks(name: str, calls: Sequence[Call], width: int) -> list[Text]:
     heads, per_block = max(map(len, shown)), max(1, (width - 4) // cell)
     blocks = []
     for first in range(0, heads, per_block):
-        some = range(first, min(first + per_block, heads))
+        some = slice(first, first + per_block)
         block = Text(f"{BLOCKS[name]}\n")
-        block.append("   " + "".join(f"{head:>{cell}}" for head in some), style="dim")
-        for number, line in enumerate(shown):
+        block.append("   " + "".join(f"{head:>{cell}}" for head in range(heads)[some]), style="dim")
+        for number, (figure, line) in enumerate(zip(figures, shown, strict=True)):
             block.append(f"\n{number:>2} ", style="dim")
-            for head in some:
-                value = figures[number][head] if head < len(line) else np.nan
-                words = line[head] if head < len(line) else ""
-                block.append(f"{words:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
+            for value, number_shown in zip(figure[some], line[some], strict=True):
+                block.append(f"{number_shown:>{cell}}", style=_color(float(np.nan_to_num(value)) / most))
         blocks.append(block)
     return blocks
 
 
 def _detectors(run: Run) -> Table:
     """For each well-known kind of head, the heads with the largest weight on its keys."""
-    table = Table(box=None, header_style="dim", padding=(0, 2), pad_edge=False)
-    table.add_column("most weight on")
-    table.add_column("layer.head, mean of the rows")
+    table = _table("most weight on", "layer.head, mean of the rows")
     own = {name for call in run.calls for name in call.figures} - {*ROWS, *KINDS}
-    for name, title in (KINDS | {name: name for name in sorted(own)}).items():
-        found = [
-            (float(value), call.layer if call.layer is not None else number, head)
-            for number, call in enumerate(run.calls)
-            for head, value in enumerate(call.figures.get(name, ()))
-            if np.isfinite(value)
-        ]
-        if found:
-            most = sorted(found, key=lambda each: -each[0])[:BEST]
+    titles = KINDS | {name: name for name in sorted(own)}
+    collected = Collected(tuple(titles))
+    collected.add("", run)
+    found = collected.scores(titles, ())
+    for name, title in titles.items():
+        if best := found.best(name, BEST):
             rows = max(np.isfinite(call.rows[name]).sum(-1).max() for call in run.calls if name in call.rows)
             some = "" if name in ROWS else f" ({counted(int(rows), 'row')})"  # a mean of few rows says little
-            table.add_row(f"{title}{some}", " · ".join(f"{layer}.{head} {value:.0%}" for value, layer, head in most))
+            table.add_row(f"{title}{some}", " · ".join(f"{score.name} {score.mean:.0%}" for score in best))
     return table
+
+
+def _table(*columns: Column | str) -> Table:
+    return Table(*columns, box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
 
 
 def _color(share: float) -> Style:
@@ -267,14 +260,12 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     if moves is not None and np.nansum(moves) > 0:
         moves = moves / np.nansum(moves)
     order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
-    table = Table(box=None, show_header=True, header_style="", padding=(0, 1), pad_edge=False)
+    table = Table(box=None, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
         Text.assemble("“", (_short(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
-    table.add_column(Text("weight", style="dim"), justify="right")
-    table.add_column(Text("other rows", style="dim"), justify="right")
-    if call.lengths is not None:
-        table.add_column(Text("moves", style="dim"), justify="right")
+    for title in ("weight", "other rows", *(() if call.lengths is None else ("moves",))):
+        table.add_column(Text(title, "dim"), justify="right")
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
@@ -296,25 +287,21 @@ def _short(axis: Axis, position: int) -> str:
     return fitting(named(axis, position), 20, cell_len)
 
 
-def _bar(share: float, brick: str, width: int = 30) -> Text:
-    """A bar of at most `width` characters; its end is in eighths if the terminal supports block characters."""
-    eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * width * 8)
+def _bar(share: float, brick: str) -> Text:
+    """A bar of at most `WIDTH` characters; its end is in eighths if the terminal supports block characters."""
+    eighths = round(max(0.0, min(1.0, float(np.nan_to_num(share)))) * WIDTH * 8)
     end = " ▏▎▍▌▋▊▉"[eighths % 8].strip() if brick == "█" else ""
     return Text(brick * (eighths // 8) + end, style="cyan")
 
 
-BEST_HEADS = 3  # heads for each detector
 CELL = 9  # columns of the terminal for the score of a head
 
 
 def head_table(console: Console, found: HeadScores) -> None:
     """Prints the heads with the largest mean of each detector, every head, and the texts that were left out."""
     heads = len(next(iter(found.scores.values())))
-    sizes = " · ".join(
-        f"{count} {name}{'s' * (count != 1)}"
-        for count, name in ((len(found.layers), "layer"), (heads, "head"), (found.texts, "text"))
-    )
-    console.print(Text(f"{words(found.model)} · {sizes}", "bold"))
+    sizes = counted(len(found.layers), "layer"), counted(heads, "head"), counted(found.texts, "text")
+    console.print(Text(" · ".join((words(found.model), *sizes)), "bold"))
     console.print()
     console.print(_best(found))
     names = list(found.detectors)
@@ -326,24 +313,23 @@ def head_table(console: Console, found: HeadScores) -> None:
         console.print(_every(found, names[first : first + per_table]))
     if found.left_out:
         console.print()
-        count = len(found.left_out)
-        console.print(Text(f"{count} text{'s' * (count > 1)} left out", "yellow"))
+        console.print(Text(f"{counted(len(found.left_out), 'text')} left out", "yellow"))
         for name, reason in found.left_out:
             console.print(Text(f"  {words(name)}: {words(reason)}"), soft_wrap=True)
 
 
 def _best(found: HeadScores) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    table = _table()
     for title in ("detector", "weight on", "head", "mean", "sd", "texts", "most in"):
         right = title in ("head", "mean", "sd", "texts")
         table.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=right)
     for name, keys in found.detectors.items():
-        best = found.best(name, BEST_HEADS)
+        best = found.best(name, BEST)
         for place, score in enumerate(best):
             begin = (name, Text(keys)) if not place else ("", "")
             text = "" if not score.most else f"{words(score.most[0][0])} {score.most[0][1]:.0%}"
-            figures = (_percent(score.mean), _percent(score.deviation), str(score.texts))
-            table.add_row(*begin, score.name, *figures, Text(text))
+            figures = (_figure(name, value) for value in (score.mean, score.deviation))
+            table.add_row(*begin, score.name, *figures, str(score.texts), Text(text))
         if not best:
             table.add_row(name, Text(keys), Text("—", "dim"), "", "", "0", "")
     return table
@@ -351,10 +337,7 @@ def _best(found: HeadScores) -> Table:
 
 def _every(found: HeadScores, names: list[str]) -> Table:
     """One line for each head, and a column for each of these detectors."""
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("head", justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(*(Column(name, justify="right", no_wrap=True) for name in ("head", *names)))
     for row in zip(*(found.scores[name] for name in names), strict=True):
         table.add_row(row[0].name, *(_cell(score) for score in row))
     return table
@@ -365,7 +348,3 @@ def _cell(score: HeadScore) -> Text:
         return Text("—", "dim")
     spread = f" ±{100 * score.deviation:>2.0f}" if np.isfinite(score.deviation) else ""
     return Text(f"{100 * score.mean:.0f}{spread}")
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0%}" if np.isfinite(value) else "—"

@@ -5,20 +5,21 @@ inputs         model inputs, pixel values of images, and the axes that follow fr
 minilm         the default model, in NumPy, without torch
 session        runs any torch module under the observer
 observer       records calls as they happen, for one batch entry; tensor_layout: where that entry is in the tensors
-rules          masks and scores of that entry as expressions
+one_entry      masks and scores of that entry as expressions; handwritten: those of attention that a model writes out
+products       the matrix products of the model, and which of them gave q, k, v and the output
 recorded_call  a call before it is completed with axes and figures, and compared with the model's output
 passes         joins the calls of generation, one per step, into one call
-keeper         stores calls in memory or on disk, up to the limit, with their axes; provenance: versions and hashes
+keeper         stores calls in memory or on disk, up to the limit, with their axes and provenance
 from_arrays    runs without a model, from q and k or from weights
 
 A recorded call is a `regard.lens.Call` from the start. To add a field to it, change these files in order:
 
 1. runs/call            the field with a default (older runs do not have it), and its line in the docstring
 2. where it is set      observer (and minilm) if the model provides it; figures if it is computed afterwards
-3. storage              arrays.AXES for an array; manifest.FIELDS for plain JSON, which needs a new version of the
+3. storage              manifest.AXES for an array, manifest.FIELDS for plain JSON, which needs a new version of the
                         format. An entry of `notes` needs neither
 4. recording/passes     only if it grows during generation
 5. viewer/queries       only if the page shows it
 
-The matrices of a layer (`..projections`) are found by the observer as well; they are not stored in folders.
+The matrices of a layer (`runs/projections`) are found by the observer as well; they are not stored in folders.
 """

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from ...common.errors import Refused, refuse
-from ...common.text.units import counted
-from ...torch.hf.load_model import Opened, opened
+from ...torch.hf.load_model import Opened
 from ...torch.hf.recorder import NAME, implementations
 from ...torch.observe.observer import arguments
 from ..runs.axis import Axis
 from ..runs.run import Run, Step
 from .inputs import Given, given_image, given_inputs, given_text
 from .keeper import UNSEEN, Axes, Keeper, RecordingOptions
-from .session import accepts, on_regard, record_module
-from .token_text import spelled
-
-LIKELIEST = 8  # candidates that are stored for every generated token
+from .session import on_regard, record_module, steps_of
+from .token_text import check_length, spelled
 
 
 def record_model(opened: Opened, given: Given, options: RecordingOptions, writes: int) -> Run:
@@ -61,7 +56,7 @@ def _recorded(opened: Opened, given: Given, options: RecordingOptions, writes: i
         "options": options,
     }
     if not writes:
-        once = {"use_cache": False} if accepts(model, "use_cache") else {}
+        once = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
         return record_module(model, lambda: model(**{**once, **given.inputs}), **common)
     written = _Written(opened, given, options.entry, writes)
     return record_module(model, written.generate, rows=written.rows, after=written.after, **common)
@@ -88,14 +83,7 @@ class _Written:
             )
         begun = 1 if ids is None else ids.shape[1]
         self.rows = begun + writes
-        if opened.longest is not None and self.rows > opened.longest:
-            raise refuse(
-                "look",
-                "the text is too long for the model",
-                f"{counted(begun, 'token')} and {writes} more",
-                f"at most {opened.longest} for {opened.name}",
-                "generate fewer tokens",
-            )
+        check_length(begun, opened.longest, opened.name, writes)
 
     def generate(self):
         config, padded = self.opened.model.generation_config, {}
@@ -127,19 +115,8 @@ class _Written:
         words, flags = (*begins, *self._tokens(kept)[begun:]), (*special, *(token in ends for token in new))
         lacking = () if self.decodes else axes[name].unknown  # of the prompt; a model generates no unknown characters
         axes[name] = Axis(name, words, flags, ids=tuple(kept), unknown=lacking)
-        steps = tuple(Step(begun + i, self._candidates(generated.scores[i][self.entry])) for i in range(len(new)))
-        why = (
-            {"stopped": f"the model generated an end token after {counted(len(new), 'token')}"}
-            if len(new) < self.writes
-            else {}
-        )
-        return steps, {"generated": len(new), **why}
-
-    def _candidates(self, scores: torch.Tensor) -> tuple[tuple[str, float], ...]:
-        found = scores.double().softmax(-1).topk(min(LIKELIEST, scores.shape[-1]))
-        return tuple(
-            zip((self._tokens([token])[0] for token in found.indices.tolist()), found.values.tolist(), strict=True)
-        )
+        scores = [each[self.entry] for each in generated.scores[: len(new)]]
+        return steps_of(begun, scores, self.writes, self._tokens)
 
     def _tokens(self, ids: list[int]) -> tuple[str, ...]:
         tokenizer = self.opened.words
@@ -156,30 +133,8 @@ def of_module(model, inputs, tokens: Sequence[str] | None, options: RecordingOpt
     )
 
 
-def of_model(what, options: RecordingOptions, *, text, target, image, inputs, tokenizer, generate: int) -> Run:
-    """The run of a transformers model: a folder or hub id to open, a loaded model, or one that was opened before."""
-    if isinstance(generate, bool) or not isinstance(generate, int) or generate < 0:
-        raise refuse(
-            "look",
-            "generate is not a number of tokens",
-            f"generate={generate!r}",
-            "an integer, at least 0",
-            "pass a number of tokens, or leave it out to generate none",
-        )
-    if isinstance(what, Opened):
-        model = what
-    elif what is None or isinstance(what, str | Path):
-        if tokenizer is not None:
-            raise refuse(
-                "look",
-                "tokenizer= is not used",
-                "tokenizer= with a folder or hub id",
-                "the tokenizer in the model's folder",
-                "leave it out, or load the model yourself",
-            )
-        model = opened(what, writes=generate > 0, reads=text is not None, sees=image is not None)
-    else:
-        model = Opened(getattr(what, "name_or_path", "") or type(what).__name__, what, tokenizer, own=False)
+def of_model(model: Opened, options: RecordingOptions, *, text, target, image, inputs, generate: int) -> Run:
+    """The run of a transformers model."""
     if image is not None:
         given = given_image(model, image, text, options.entry)
     elif text is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ..runs.call import UNMEASURED, Call
 from ..runs.detectors import of_tokens
 from ..runs.figures import with_figures
 from ..runs.run import Run
-from .provenance import facts
+from .keeper import facts
 
 
 def of_arrays(
@@ -26,13 +27,8 @@ def of_arrays(
     *,
     tokens: Sequence[str] | None = None,
     special=None,
-    mask=None,
-    score=None,
-    scale=None,
-    query_start=None,
-    sinks=None,
-    name: str = "attention",
     measures: Mapping[str, Expr] | None = None,
+    **rules: Any,
 ) -> Run:
     """A run of one call from its q (H, Q, D) and k (G, K, D), with the mask and score rules of `attention`.
 
@@ -40,9 +36,7 @@ def of_arrays(
     >>> of_arrays(*np.zeros((2, 1, 4, 8))).calls[0].weights(rows=[0])
     array([[[0.25, 0.25, 0.25, 0.25]]])
     """
-    problem = Problem.of(
-        q, k, v, mask=mask, score=score, scale=scale, query_start=query_start, sinks=sinks, where="look"
-    )
+    problem = Problem.of(q, k, v, where="look", **rules)
     if len(problem.q) != 1:
         raise refuse(
             "look",
@@ -53,7 +47,7 @@ def of_arrays(
         )
     axes = _axes(problem.dims["Q"], problem.dims["K"], int(problem.query_start[0]), tokens, special)
     call = Call(
-        name,
+        "attention",
         0,
         queries=next(iter(axes)),
         keys="keys",

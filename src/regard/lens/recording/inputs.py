@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +66,7 @@ def _image(given: Any) -> np.ndarray:
     return array
 
 
-def patches_of(config: Any, values: Any, processor: Any, entry: int) -> tuple[tuple[int, int], bytes] | None:
+def patches_of(config: Any, values: Any, processor: Any, entry: int) -> PatchGrid | None:
     """The grid of patches, (rows, columns), and the image as a PNG; None if the model's patch size is not known."""
     inner = getattr(config, "vision_config", config)
     size = getattr(inner, "patch_size", None)
@@ -76,7 +75,7 @@ def patches_of(config: Any, values: Any, processor: Any, entry: int) -> tuple[tu
     down, across = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     rows, columns = values.shape[2] // down, values.shape[3] // across
     shown = np.moveaxis(values[entry].float().cpu().numpy(), 0, -1)[..., :3]
-    return (rows, columns), png(_colors(shown[: rows * down, : columns * across], processor))
+    return PatchGrid((rows, columns), png(_colors(shown[: rows * down, : columns * across], processor)))
 
 
 def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
@@ -95,17 +94,13 @@ def _colors(values: np.ndarray, processor: Any) -> np.ndarray:
 
 def png(colors: np.ndarray) -> bytes:
     """Bytes (rows, columns, 3) as a PNG file, with every second row and column removed until it is small enough."""
+    from PIL import Image
+
     while True:
-        rows, columns = colors.shape[:2]
-        lines = np.concatenate([np.zeros((rows, 1), np.uint8), colors.reshape(rows, -1)], 1)
-        head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
-        parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-        made = b"\x89PNG\r\n\x1a\n" + b"".join(
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-            for kind, body in parts
-        )
-        if len(made) <= LARGEST:
-            return made
+        file = io.BytesIO()
+        Image.fromarray(colors).save(file, "PNG")
+        if file.tell() <= LARGEST:
+            return file.getvalue()
         colors = colors[::2, ::2]
 
 
@@ -161,10 +156,10 @@ def given_text(
             "an encoder–decoder model, without generate=",
             "leave target= out",
         )
-    encoded = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
+    encoded, axis = _encoded(opened, texts, many, entry, writes > 0 and not encoder_decoder)
     device = opened.model.device
-    inputs = {name: torch.tensor(values, device=device) for name, values in encoded.rest.items()}
-    axes = {"source" if encoder_decoder else "text": encoded.axis}
+    inputs = {name: torch.tensor(values, device=device) for name, values in encoded.items()}
+    axes = {"source" if encoder_decoder else "text": axis}
     if target is not None:
         targets = [target] if isinstance(target, str) else list(target)
         if len(targets) != len(texts):
@@ -180,15 +175,8 @@ def given_text(
     return Given(inputs, texts[entry], axes, len(texts))
 
 
-@dataclass(frozen=True)
-class Encoded:
+def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: bool) -> tuple[dict[str, Any], Axis]:
     """The output of the tokenizer, and the axis of the recorded text."""
-
-    rest: dict[str, Any]
-    axis: Axis
-
-
-def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: bool) -> Encoded:
     tokenizer = opened.tokenizer
     if not 0 <= entry < len(texts):
         raise refuse("look", "no such batch entry", f"entry={entry}", f"0 … {len(texts) - 1}", "count from 0")
@@ -208,7 +196,7 @@ def _encoded(opened: Opened, texts: list[str], many: bool, entry: int, left: boo
     ids = encoded["input_ids"][entry]
     fit(texts[entry], flags, opened.longest, opened.name)
     lacking = unknown(tokenizer, texts[entry], ids, offsets)
-    return Encoded(dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags, ids=ids, unknown=lacking))
+    return dict(encoded), Axis.of(spelled(tokenizer, ids, offsets), flags, ids=ids, unknown=lacking)
 
 
 def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tuple[list[list[int]], Axis]:
@@ -265,8 +253,7 @@ def given_inputs(opened: Opened, inputs: Mapping[str, Any], entry: int) -> Given
         given.axes = {{"text": "source"}.get(name, name): axis for name, axis in given.axes.items()}
     if "input_ids" in held and opened.words is not None:
         given.text = opened.words.decode(held["input_ids"][entry], skip_special_tokens=True)
-    found = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
-    given.patches = None if found is None else PatchGrid(*found)
+    given.patches = patches_of(opened.model.config, held.get("pixel_values"), opened.tokenizer, entry)
     if not given.axes:
         first = next((value for value in held.values() if getattr(value, "ndim", 0) > 1), None)
         given.batch = 1 if first is None else first.shape[0]

@@ -1,11 +1,15 @@
-"""Which calls of a model are recorded, their axes, and where they are stored, up to a size limit."""
+"""Which calls of a model are recorded, their axes, where they are stored, up to a size limit, and their provenance."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,13 @@ import numpy as np
 from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from ...language.expr import Expr
-from ..projections.layer import NAMES, LayerProjections
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.detectors import of_tokens
+from ..runs.projections import NAMES, LayerProjections
 from ..runs.run import Run, Step
-from ..storage.arrays import shown, size_of
 from ..storage.folder import Writer
+from ..storage.manifest import shown, size_of
 from .passes import Growing
 from .recorded_call import UNKNOWN, Recorded, completed
 
@@ -150,19 +154,12 @@ class RecordingOptions:
 
 
 @dataclass(eq=False)
-class Skipped:
-    """Calls that are not stored: the names of unselected layers, and calls that cannot be stored with the reason."""
-
-    unselected: set[str] = field(default_factory=set)
-    left_out: list[dict[str, str]] = field(default_factory=list)
-
-
-@dataclass(eq=False)
 class Keeper:
     """Stores calls in the order in which they are made.
 
     alike: how many calls will have the size of the first call of a layer; it predicts the size of the run · rows: the
-    number of rows once passes are joined, 0 for a single pass.
+    number of rows once passes are joined, 0 for a single pass · unselected: the names of layers that are not selected ·
+    left_out: calls that cannot be stored, with the reason.
     """
 
     options: RecordingOptions
@@ -176,6 +173,8 @@ class Keeper:
     held: int = 0
     matrices: int = 0
     values: bool | None = None
+    unselected: set[str] = field(default_factory=set)
+    left_out: list[dict[str, str]] = field(default_factory=list)
 
     def take(self, recorded: Recorded) -> None:
         """Admits and stores a call."""
@@ -193,12 +192,12 @@ class Keeper:
         else:
             self.growing[name, recorded.nth] = Growing(recorded)
 
-    def run(self, name: str, text: str, skipped: Skipped, steps: Sequence[Step], facts: dict[str, Any]) -> Run:
+    def run(self, name: str, text: str, steps: Sequence[Step], more: dict[str, Any]) -> Run:
         """The run of all stored calls. Refused: no calls, or none of a selected layer."""
         for each in self.growing.values():
             self._keep(each.joined())
-        self._complain(name, skipped)
-        known = {**facts, "entry": self.options.entry, "left_out": skipped.left_out, "values": bool(self.values)}
+        self._complain(name)
+        known = {**facts(), **more, "entry": self.options.entry, "left_out": self.left_out, "values": bool(self.values)}
         if unknown := [each for each in self.calls if UNKNOWN in each.notes]:
             known[f"{UNKNOWN}s"] = [{"call": each.name, "reason": each.notes[UNKNOWN]} for each in unknown]
         if self.options.layers is not None:
@@ -254,12 +253,12 @@ class Keeper:
             fix + (", or pass values=False" if self.values else ""),
         )
 
-    def _complain(self, name: str, skipped: Skipped) -> None:
-        seen = self.names | {(each["call"].split(": ")[0], None) for each in skipped.left_out}
+    def _complain(self, name: str) -> None:
+        seen = self.names | {(each["call"].split(": ")[0], None) for each in self.left_out}
         reasons = []
         for part in self.options.layers or ():
             if not any(fits(part, *each) for each in seen):
-                others = ", ".join(sorted(skipped.unselected | {each for each, _ in seen})[:8])
+                others = ", ".join(sorted(self.unselected | {each for each, _ in seen})[:8])
                 reasons.append(
                     Reason(
                         "no such layer",
@@ -279,7 +278,7 @@ class Keeper:
                 )
             )
         if not self.calls and not reasons:
-            why = "; ".join(sorted({each["reason"] for each in skipped.left_out})) or UNSEEN
+            why = "; ".join(sorted({each["reason"] for each in self.left_out})) or UNSEEN
             reasons.append(
                 Reason(
                     "no attention calls",
@@ -311,3 +310,23 @@ def keeping(options: RecordingOptions, axes: Axes, alike: Callable[[str], int], 
         return
     with Writer(options.into, options.limit, overwrite=options.overwrite) as keeper.writer:
         yield keeper
+
+
+def facts() -> dict[str, Any]:
+    """The versions of the imported libraries, the date, and how exact the numbers are."""
+    names = ("regard", "numpy", "torch", "transformers")
+    found = {name: getattr(sys.modules[name], "__version__", "") for name in names if name in sys.modules}
+    return {
+        "versions": {"python": platform.python_version(), **found},
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "exact": "figures and lse are sums over all keys",
+    }
+
+
+def hash_of(weights: Iterable[tuple[str, str, np.ndarray]]) -> str:
+    """SHA-256 of weights (name, dtype, array), sorted by name: names, dtypes, shapes and bytes."""
+    found = hashlib.sha256()
+    for name, dtype, array in sorted(weights, key=lambda weight: weight[0]):
+        found.update(f"{name} {dtype} {array.shape}\n".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()

@@ -14,6 +14,7 @@ import json
 import math
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,30 +25,16 @@ from ...common.errors import refuse
 from ...common.files.tensors import mapped
 from ...engines.dispatch import choose
 from ...language.problem import Problem
-from ..projections.layer import LayerProjections, Projection
 from ..runs.axis import Axis
+from ..runs.mask_pairs import SMALL
+from ..runs.projections import LayerProjections, Projection
 from ..runs.run import Run
-from .keeper import Axes, Keeper, RecordingOptions, Skipped, keeping
-from .provenance import facts, hash_of
+from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping
 from .recorded_call import Recorded, unmeasured
 from .token_text import fit, spelled, unknown
 
-SMALL = 1 << 18  # weights of a call: below this, NumPy is faster than compiling a kernel
 # Abramowitz and Stegun 7.1.26: erf within 1.5e-7.
 ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
-
-
-def record_text(text: str, options: RecordingOptions) -> Run:
-    """The run of one text through the default model."""
-    if options.entry:
-        raise refuse(
-            "look",
-            "no such batch entry",
-            f"entry={options.entry} of one text",
-            "0",
-            "leave entry= out, or pass a list of texts",
-        )
-    return DefaultModel.open().record(text, options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +59,36 @@ class DefaultModel:
 
     def record(self, text: str, options: RecordingOptions) -> Run:
         """The run of a text. Refused: a text without words, or longer than the model allows."""
+        if options.entry:
+            raise refuse(
+                "look",
+                "no such batch entry",
+                f"entry={options.entry} of one text",
+                "0",
+                "leave entry= out, or pass a list of texts",
+            )
         encoded = self.reader.encode(text)
         fit(text, encoded.special_tokens_mask, self.config["max_position_embeddings"], DEFAULT)
-        tokenizer = Words(self.reader)
+        tokenizer = SimpleNamespace(  # what `spelled` and `unknown` read of a tokenizer of transformers
+            convert_ids_to_tokens=lambda ids: [self.reader.id_to_token(number) for number in ids],
+            convert_tokens_to_string=self.reader.decoder.decode,
+            unk_token_id=self.reader.token_to_id("[UNK]"),
+        )
         axis = Axis.of(
             spelled(tokenizer, encoded.ids, encoded.offsets),
-            [bool(flag) for flag in encoded.special_tokens_mask],
+            encoded.special_tokens_mask,
             ids=encoded.ids,
             unknown=unknown(tokenizer, text, encoded.ids, encoded.offsets),
         )
-        skipped = Skipped()
         layers = range(self.config["num_hidden_layers"])
-        with keeping(
-            options, Axes({"text": axis}), lambda _: sum(options.selects(_name(layer), layer) for layer in layers)
-        ) as keeper:
-            _forward(self.weights, self.config, np.array(encoded.ids), options, keeper, skipped)
+
+        def alike(_: str) -> int:
+            return sum(options.selects(_name(layer), layer) for layer in layers)
+
+        with keeping(options, Axes({"text": axis}), alike) as keeper:
+            self._forward(np.array(encoded.ids), keeper)
             known = {"implementation": ["regard"], **({"weights": self.hash} if options.hashed else {})}
-            return keeper.run(DEFAULT, text, skipped, (), {**facts(), **known})
+            return keeper.run(DEFAULT, text, (), known)
 
     @functools.cached_property
     def hash(self) -> str:
@@ -96,84 +96,77 @@ class DefaultModel:
         names = self.weights.keys() - {"embeddings.position_ids"}
         return hash_of([(name, str(self.weights[name].dtype), self.weights[name]) for name in names])
 
+    def _forward(self, ids: np.ndarray, keeper: Keeper) -> None:
+        """Runs the model, and records the selected layers."""
+        config, weights = self.config, self.weights
+        heads = config["num_attention_heads"]
+
+        def linear(x: np.ndarray, name: str) -> np.ndarray:
+            return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+        def normed(x: np.ndarray, name: str) -> np.ndarray:
+            away = x - x.mean(-1, keepdims=True)
+            scaled = away / np.sqrt((away**2).mean(-1, keepdims=True) + config["layer_norm_eps"])
+            return scaled * weights[f"{name}.LayerNorm.weight"] + weights[f"{name}.LayerNorm.bias"]
+
+        table = "embeddings.{}_embeddings.weight".format
+        h = weights[table("word")][ids] + weights[table("position")][: len(ids)] + weights[table("token_type")][0]
+        h = normed(h, "embeddings")
+        for layer in range(config["num_hidden_layers"]):
+            at = f"encoder.layer.{layer}"
+            q, k, v = (
+                linear(h, f"{at}.attention.self.{part}").reshape(len(ids), heads, -1).swapaxes(0, 1)
+                for part in ("query", "key", "value")
+            )
+            begin = time.perf_counter()
+            engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
+            out = attention(q, k, v, engine=engine)
+            seconds = time.perf_counter() - begin
+            y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")
+            if keeper.options.selects(_name(layer), layer):
+                scale = 1 / math.sqrt(q.shape[-1])
+                notes = {
+                    "kind": "regard.attention",
+                    "seconds": seconds,
+                    "dtype": "float32",
+                    "scale": scale,
+                    "causal": False,
+                }
+                keeper.take(
+                    Recorded(
+                        unmeasured(
+                            _name(layer),
+                            layer,
+                            q=np.ascontiguousarray(q),
+                            k=np.ascontiguousarray(k),
+                            v=np.ascontiguousarray(v),
+                            out=out,
+                            x=h,
+                            scale=scale,
+                            engine=f"regard {engine}",
+                            notes=notes,
+                            projections=self._projections(at, y),
+                        )
+                    )
+                )
+            else:
+                keeper.unselected.add(_name(layer))
+            h = normed(h + y, f"{at}.attention.output")
+            h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
+
+    def _projections(self, at: str, y: np.ndarray) -> LayerProjections:
+        """The matrices of a layer, which stay in the file of the model."""
+
+        def of(name: str, *sizes: int) -> Projection:
+            w, b = (self.weights[f"{at}.attention.{name}.{part}"] for part in ("weight", "bias"))
+            return Projection(w.reshape(*sizes, w.shape[-1]), b.reshape(sizes))
+
+        q, k, v = (of(f"self.{part}", self.config["num_attention_heads"], -1) for part in ("query", "key", "value"))
+        return LayerProjections(q, k, v, of("output.dense", y.shape[-1]), y)
+
 
 def _name(layer: int) -> str:
     return f"encoder.layer.{layer}.attention.self"
-
-
-def _forward(
-    weights: dict[str, np.ndarray],
-    config: dict,
-    ids: np.ndarray,
-    options: RecordingOptions,
-    keeper: Keeper,
-    skipped: Skipped,
-) -> None:
-    heads = config["num_attention_heads"]
-
-    def linear(x: np.ndarray, name: str) -> np.ndarray:
-        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-
-    def normed(x: np.ndarray, name: str) -> np.ndarray:
-        away = x - x.mean(-1, keepdims=True)
-        scaled = away / np.sqrt((away**2).mean(-1, keepdims=True) + config["layer_norm_eps"])
-        return scaled * weights[f"{name}.LayerNorm.weight"] + weights[f"{name}.LayerNorm.bias"]
-
-    table = "embeddings.{}_embeddings.weight".format
-    h = weights[table("word")][ids] + weights[table("position")][: len(ids)] + weights[table("token_type")][0]
-    h = normed(h, "embeddings")
-    for layer in range(config["num_hidden_layers"]):
-        at = f"encoder.layer.{layer}"
-        q, k, v = (
-            linear(h, f"{at}.attention.self.{part}").reshape(len(ids), heads, -1).swapaxes(0, 1)
-            for part in ("query", "key", "value")
-        )
-        begin = time.perf_counter()
-        engine: Any = "reference" if heads * len(ids) ** 2 <= SMALL else choose(Problem.of(q, k, v))[0]
-        out = attention(q, k, v, engine=engine)
-        seconds = time.perf_counter() - begin
-        y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")
-        if options.selects(_name(layer), layer):
-            scale = 1 / math.sqrt(q.shape[-1])
-            notes = {
-                "kind": "regard.attention",
-                "seconds": seconds,
-                "dtype": "float32",
-                "scale": scale,
-                "causal": False,
-            }
-            keeper.take(
-                Recorded(
-                    unmeasured(
-                        _name(layer),
-                        layer,
-                        q=np.ascontiguousarray(q),
-                        k=np.ascontiguousarray(k),
-                        v=np.ascontiguousarray(v),
-                        out=out,
-                        x=h,
-                        scale=scale,
-                        engine=f"regard {engine}",
-                        notes=notes,
-                        projections=_projections(weights, at, heads, y),
-                    )
-                )
-            )
-        else:
-            skipped.unselected.add(_name(layer))
-        h = normed(h + y, f"{at}.attention.output")
-        h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
-
-
-def _projections(weights: dict[str, np.ndarray], at: str, heads: int, y: np.ndarray) -> LayerProjections:
-    """The matrices of a layer, which stay in the file of the model."""
-
-    def of(name: str, *sizes: int) -> Projection:
-        w, b = (weights[f"{at}.attention.{name}.{part}"] for part in ("weight", "bias"))
-        return Projection(w.reshape(*sizes, w.shape[-1]), b.reshape(sizes))
-
-    q, k, v = (of(f"self.{part}", heads, -1) for part in ("query", "key", "value"))
-    return LayerProjections(q, k, v, of("output.dense", y.shape[-1]), y)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -182,17 +175,3 @@ def _gelu(x: np.ndarray) -> np.ndarray:
     t = 1 / (1 + np.float32(0.3275911) * z)
     erf = 1 - np.polyval([*ERF[::-1], 0], t).astype(np.float32) * np.exp(-z * z)
     return x * (1 + np.copysign(erf, x)) / 2
-
-
-class Words:
-    """A tokenizer of the `tokenizers` package, with what `spelled` and `unknown` read."""
-
-    def __init__(self, reader):
-        self.reader = reader
-        self.unk_token_id = reader.token_to_id("[UNK]")
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [self.reader.id_to_token(number) for number in ids]
-
-    def convert_tokens_to_string(self, tokens: list[str]) -> str:
-        return self.reader.decoder.decode(tokens)

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,13 @@ from ...language.problem import Problem
 from ...torch.hf.recorder import layer_number
 from ...torch.observe.observed_call import CACHE, HF, SDPA, WRITTEN_OUT, ObservedCall, engine_of, problem_of
 from ...torch.observe.observer import Observer, module_of
-from ..projections.layer import LayerProjections
-from ..projections.watched import Products, Waiting
-from .keeper import Skipped
+from ..runs.codes import longest
+from ..runs.projections import LayerProjections
+from .handwritten import read_steps
+from .keeper import Keeper
+from .one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
+from .products import Products, Waiting
 from .recorded_call import Recorded, unmeasured
-from .rules.handwritten import read_steps
-from .rules.one_entry import entry_mask, entry_score, hidden, mask_of, reads, window_rules
 from .tensor_layout import Layout
 
 # Arguments through which transformers layers receive the hidden states of another text.
@@ -37,30 +38,18 @@ CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
 class Recorder(Observer):
     """Records the calls made in `with recorder.recording(): model(…)`.
 
-    Each call is passed to `admit` as a `Recorded`, which may refuse it, and to `take` once its layer has ended; calls
-    that cannot be stored are listed in `skipped`. batch: the batch size of the model's inputs, if known · entry: the
-    recorded batch entry · wanted: selects layers by name and number.
+    Each call is admitted by the keeper as a `Recorded`, which it may refuse, and added to it once its layer has ended.
+    batch: the batch size of the model's inputs, if known.
     """
 
-    def __init__(
-        self,
-        model,
-        *,
-        admit: Callable[[Recorded], None],
-        take: Callable[[Recorded], None],
-        batch: int | None,
-        entry: int,
-        wanted: Callable[[str, int | None], bool],
-    ):
+    def __init__(self, model, keeper: Keeper, batch: int | None):
         super().__init__(model, describing=True)
-        self.admit, self.take = admit, take
-        self.batch, self.entry, self.wanted = batch, entry, wanted
+        self.keeper, self.batch, self.entry = keeper, batch, keeper.options.entry
         self.top = module_of(model)
         self.pass_number = -1
         self.counted: Counter[tuple[int, str]] = Counter()
         self.entered: Counter[str] = Counter()  # how often each module ran in this pass
         self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
-        self.skipped = Skipped()
         self.matrices = Products()
         self.first: dict[tuple[str, int], LayerProjections] = {}  # of the first pass
         self.waiting: tuple[Recorded, Waiting] | None = None
@@ -108,7 +97,7 @@ class Recorder(Observer):
         module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
         number = self._layer_number(module, seen.layer)
         self._taken()
-        if self.wanted(seen.layer, number):
+        if self.keeper.options.selects(seen.layer, number):
             number_of_pass = max(self.pass_number, 0)
             nth = self.counted[number_of_pass, seen.layer]
             self.counted[number_of_pass, seen.layer] += 1
@@ -117,12 +106,12 @@ class Recorder(Observer):
             except Refused as refused:
                 found = "; ".join(f"{reason.what}: {reason.given}" for reason in refused.reasons)
             if isinstance(found, str):
-                self.skipped.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
+                self.keeper.left_out.append({"call": f"{seen.layer}: {seen.kind}", "reason": found})
             else:
-                self.admit(found[0])
+                self.keeper.admit(found[0])
                 self.waiting = found
         else:
-            self.skipped.unselected.add(seen.layer)
+            self.keeper.unselected.add(seen.layer)
         if seen.trail is not None:
             self.products.forget(seen.trail)
         seen.let_go()
@@ -145,7 +134,7 @@ class Recorder(Observer):
             (recorded, waiting), self.waiting = self.waiting, None
             call = dataclasses.replace(recorded.call, projections=waiting.found)
             self.first.setdefault((call.name, recorded.nth), dataclasses.replace(waiting.found, y=None))
-            self.take(dataclasses.replace(recorded, call=call))
+            self.keeper.add(dataclasses.replace(recorded, call=call))
 
     def _recorded(self, seen: ObservedCall, module, number: int | None, nth: int) -> tuple[Recorded, Waiting] | str:
         """The call, cut to the batch entry; or the reason why it cannot be stored."""
@@ -206,9 +195,9 @@ class Recorder(Observer):
             notes["windows"] = layout.windows
         else:
             mask, score = entry_mask(problem.mask, entry, sizes, start), entry_score(problem.score, entry, sizes, start)
-            largest = abs(problem.scale) * _longest(q) * _longest(k)
+            largest = abs(problem.scale) * longest(q) * longest(k)
             mask, score = hidden(mask, score, sizes, start, largest)
-            if recorded.cross and not any(rule is not None and reads(rule, "query") for rule in (mask, score)):
+            if recorded.cross and not any(reads(rule, "query") for rule in (mask, score)):
                 start = 0  # rows of one text over keys of another
             sinks = None if problem.sinks is None else np.array(problem.sinks)
         call = dataclasses.replace(
@@ -325,10 +314,6 @@ def _groups(module) -> tuple[int, int | None]:
     """How many heads share their keys, and the number of heads, from the settings of a transformers layer."""
     copies = setting(module, "num_key_value_groups")
     return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
-
-
-def _longest(vectors: np.ndarray) -> float:
-    return float(np.sqrt(np.square(vectors, dtype=np.float64).sum(-1)).max(initial=0))
 
 
 def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...common.errors import Refused, first_line, refuse
+from ...common.text.units import counted
 from ...torch.hf import attention as hf
 from ...torch.hf.readiness import assigned
 from ...torch.hf.recorder import NAME, implementations, layer_number
 from ...torch.observe.observer import left_alone, module_of
 from ..runs.run import Run, Step
-from .keeper import Axes, Keeper, RecordingOptions, keeping
+from .keeper import Axes, Keeper, RecordingOptions, hash_of, keeping
 from .observer import Recorder
-from .provenance import facts, hash_of
 from .tensor_layout import weights_of
 
+LIKELIEST = 8  # candidates that are stored for every generated token
 After = Callable[[Any, Keeper], tuple[Sequence[Step], dict[str, Any]]]
 
 
@@ -48,10 +48,7 @@ def record_module(
         )
 
     with keeping(options, axes, alike, rows) as keeper:
-        recorder = Recorder(
-            model, admit=keeper.admit, take=keeper.add, batch=batch, entry=options.entry, wanted=options.selects
-        )
-        with left_alone(model), recorder.recording():
+        with left_alone(model), Recorder(model, keeper, batch).recording():
             result = _called(call, name)
         steps, written = ((), {}) if after is None else after(result, keeper)
         known: dict[str, Any] = {}
@@ -59,7 +56,7 @@ def record_module(
             known["implementation"] = sorted(implementations(owner))
             if options.hashed:
                 known["weights"] = hash_of(weights_of(owner))
-        return keeper.run(name, text, recorder.skipped, steps, {**facts(), **known, **written})
+        return keeper.run(name, text, steps, known | written)
 
 
 def _called(call: Callable[[], Any], name: str) -> Any:
@@ -75,6 +72,23 @@ def _called(call: Callable[[], Any], name: str) -> Any:
             "inputs that the model accepts",
             "run regard.torch.trace(model, inputs), which shows where it stopped and with which arguments",
         ) from error
+
+
+def steps_of(
+    begun: int, logits: Sequence[Any], wanted: int, spell: Callable[[list[int]], Sequence[str]]
+) -> tuple[tuple[Step, ...], dict[str, Any]]:
+    """The steps of generation from the logits of each generated token, and its facts, such as why it stopped.
+
+    begun: the length of the prompt · wanted: how many tokens were requested · spell: tokens as text.
+    """
+    steps = []
+    for position, one in enumerate(logits, begun):
+        found = one.double().softmax(-1).topk(min(LIKELIEST, one.shape[-1]))
+        steps.append(Step(position, tuple(zip(spell(found.indices.tolist()), found.values.tolist(), strict=True))))
+    facts: dict[str, Any] = {"generated": len(logits)}
+    if len(logits) < wanted:
+        facts["stopped"] = f"the model generated an end token after {counted(len(logits), 'token')}"
+    return tuple(steps), facts
 
 
 @contextlib.contextmanager
@@ -94,8 +108,3 @@ def on_regard(model) -> Iterator[None]:
         for key, config in configs.items():
             if before[key] is not None:
                 config._attn_implementation = before[key]
-
-
-def accepts(model, name: str) -> bool:
-    """Whether the model's `forward` has an argument of this name."""
-    return name in inspect.signature(model.forward).parameters

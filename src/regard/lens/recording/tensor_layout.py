@@ -13,18 +13,6 @@ import torch
 from ...common.arrays import is_tensor, read_array
 from ...common.module_settings import number_of_heads
 
-PLAIN = (
-    torch.float32,
-    torch.float64,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-)
-
 
 def numbers(value: Any) -> np.ndarray:
     """A tensor or array in CPU memory as NumPy; a view if it is there already."""
@@ -48,14 +36,11 @@ class Layout:
     def of(cls, sizes: tuple[int, ...], module: Any, batch: int | None, entry: int) -> Layout:
         """sizes: the shape of q · module: the layer, which may declare its heads · batch: of the model, if known."""
         lead = sizes[:-2]
-        if len(lead) != 1:
-            own = lead[0] if lead else 1
-            return cls(own, math.prod(lead[1:]), entry, own // batch if batch and own % batch == 0 else 1)
-        known = number_of_heads(module)
-        heads = (
-            known if known and lead[0] % known == 0 else lead[0] // batch if batch and lead[0] % batch == 0 else lead[0]
-        )
-        own = lead[0] // heads
+        own, heads = lead[0] if lead else 1, math.prod(lead[1:])
+        if len(lead) == 1:
+            known, whole = number_of_heads(module), own
+            heads = known if known and whole % known == 0 else whole // batch if batch and whole % batch == 0 else whole
+            own = whole // heads
         return cls(own, heads, entry, own // batch if batch and own % batch == 0 else 1)
 
     def cut(self, value: Any, depth: int = 2) -> np.ndarray:
@@ -101,5 +86,8 @@ def weights_of(module: torch.nn.Module) -> Iterator[tuple[str, str, np.ndarray]]
     """(name, dtype, array) of every weight and persistent buffer; dtypes that NumPy lacks are given as bytes."""
     for name, tensor in module.state_dict().items():
         held = tensor.detach().cpu().contiguous()
-        plain = held if held.dtype in PLAIN or not held.numel() else held.reshape(-1).view(torch.uint8)
-        yield name, str(held.dtype).removeprefix("torch."), plain.numpy()
+        try:
+            numbers = held.numpy()
+        except TypeError:
+            numbers = held.reshape(-1).view(torch.uint8).numpy()
+        yield name, str(held.dtype).removeprefix("torch."), numbers

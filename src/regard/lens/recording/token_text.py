@@ -60,8 +60,10 @@ def _as_bytes(token: str, text: str) -> str:
     return "".join(f"⟨{ord(each) - 0xDC00:02X}⟩" if "\udc80" <= each <= "\udcff" else each for each in found)
 
 
-def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str) -> None:
-    """Refuses a text without ordinary tokens, and a text that is longer than the model allows."""
+def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str, generate: int = 0) -> None:
+    """Refuses a text without ordinary tokens, and a text that is longer than the model allows, with `generate` tokens
+    more.
+    """
     if all(special):
         raise refuse(
             "look",
@@ -70,11 +72,17 @@ def fit(text: str, special: Sequence[bool | int], longest: int | None, name: str
             "a text",
             "pass a text with at least one word",
         )
-    if longest is not None and len(special) > longest:
+    check_length(len(special), longest, name, generate)
+
+
+def check_length(tokens: int, longest: int | None, name: str, generate: int) -> None:
+    """Refuses more tokens than the model allows."""
+    if longest is not None and tokens + generate > longest:
+        more, fix = f" and {generate} more", "generate fewer tokens, or pass a shorter text"
         raise refuse(
             "look",
             "the text is too long for the model",
-            counted(len(special), "token"),
+            counted(tokens, "token") + (more if generate else ""),
             f"at most {longest} for {name}",
-            "pass a shorter text, or choose a model for longer texts",
+            fix if generate else "pass a shorter text, or choose a model for longer texts",
         )

@@ -18,9 +18,9 @@ from ...common.errors import Refused, refuse
 from ...language.analysis import evaluate
 from ...language.expr import Expr
 from ...language.measures import Mass, Measure
-from ..projections.layer import LayerProjections
 from .detectors import reads_token
-from .readers import readers
+from .mask_pairs import readers
+from .projections import LayerProjections
 from .row_figures import means
 
 UNMEASURED = np.empty((0, 0))  # the lse of a call that `figures.with_figures` has not completed yet
@@ -263,8 +263,7 @@ class Call:
                 f"the tokens of the {self.keys!r} axis of the run",
                 f"write the rule with token = run.axes[{self.keys!r}].token, or pass it to look(measures=)",
             )
-        rules = {name: getattr(self, name) for name in ("mask", "score", "scale", "sinks")}
-        return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules)
+        return attention_stats(self.q, self.k, of=measures, query_start=self.start, **rules_of(self))
 
     def scores(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The scores before mask and softmax: `logits` after the score rule.
@@ -372,16 +371,26 @@ class Call:
         return np.asarray(self.lse[np.ix_(h, i)], np.float64)
 
     def _places(self, heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
-        found = []
-        for name, part, count in zip(("heads", "rows", "keys"), (heads, rows, keys), self.shape, strict=True):
-            try:
-                found.append(np.atleast_1d(np.arange(count)[slice(None) if part is None else part]))
-            except (IndexError, TypeError, ValueError) as error:
-                raise refuse(
-                    "weights",
-                    f"{name} outside the matrix",
-                    f"{name}={part!r}: {error}",
-                    f"positions among {count}",
-                    "count from 0, or from the end with negative numbers",
-                ) from error
-        return found
+        return places(self.shape, heads, rows, keys)
+
+
+def rules_of(call: Call) -> dict[str, Any]:
+    """The rules of a call, as arguments of `attention`."""
+    return {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
+
+
+def places(shape: tuple[int, int, int], heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
+    """The heads, rows and keys of a part as positions; shape: (H, Q, K). Refused: positions outside the matrix."""
+    found = []
+    for name, part, count in zip(("heads", "rows", "keys"), (heads, rows, keys), shape, strict=True):
+        try:
+            found.append(np.atleast_1d(np.arange(count)[slice(None) if part is None else part]))
+        except (IndexError, TypeError, ValueError) as error:
+            raise refuse(
+                "weights",
+                f"{name} outside the matrix",
+                f"{name}={part!r}: {error}",
+                f"positions among {count}",
+                "count from 0, or from the end with negative numbers",
+            ) from error
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,11 @@ from ...language.callables import as_mask
 from ...language.expr import head
 from ...language.expr import score as plain_score
 from ...language.tree.interning import walk
-from ..projections.layer import LayerProjections
 from .axis import Axis
-from .call import Call
+from .call import Call, rules_of
 from .detectors import of_tokens
 from .figures import moved, with_figures
-from .readers import SMALL
+from .mask_pairs import SMALL
 
 RECORDED = "recorded"  # the mask of the model
 COMPARED = ("compared", "difference", "empty")  # notes that compare the call with the model's output
@@ -46,37 +45,41 @@ def changed(
     if not said:
         return tuple(calls), said
 
-    def again(call: Call) -> Call:
+    def ruled(call: Call) -> Call:
+        """The call with the new rules, before anything is computed from them."""
         score = call.score
         if temperature != 1:
             score = (plain_score if score is None else score) * (1 / temperature)
-        axis = axes[call.keys]
-        special = np.array(axis.special)
-        new = with_figures(
-            dataclasses.replace(
-                call,
-                score=score,
-                scale=call.scale if scale is None else float(scale),
-                mask=call.mask if isinstance(mask, str) else rule,
-                v=None,
-                out=None,
-                notes={**_kept_notes(call), "changed": said},
-            ),
-            special,
-            of_tokens(axis, {}) if call.queries == call.keys else {},
+        return dataclasses.replace(
+            call,
+            score=score,
+            scale=call.scale if scale is None else float(scale),
+            mask=call.mask if isinstance(mask, str) else rule,
+            out=None,
+            # The model has not computed the output of the changed rules.
+            projections=None if call.projections is None else call.projections.without_output(OTHER_RULES),
+            notes={**{name: value for name, value in call.notes.items() if name not in COMPARED}, "changed": said},
         )
-        if call.v is None:
-            return new
-        new = dataclasses.replace(new, v=call.v, out=_output(new, call.v), projections=_projections(call))
-        if call.lengths is None:
-            return new
-        return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
 
     new = dict(enumerate(calls))
     for numbers in _alike(calls, wanted):
-        some = [calls[number] for number in numbers]
-        new |= zip(numbers, _apart(some, again(_together(some))), strict=True)
+        some = [ruled(calls[number]) for number in numbers]
+        new |= zip(numbers, _apart(some, _computed(_together(some), axes)), strict=True)
     return tuple(new.values()), said
+
+
+def _computed(call: Call, axes: Mapping[str, Axis]) -> Call:
+    """The call with what follows from its rules: figures, and the output."""
+    axis = axes[call.keys]
+    special = np.array(axis.special)
+    sets = of_tokens(axis, {}) if call.queries == call.keys else {}
+    new = with_figures(dataclasses.replace(call, v=None), special, sets)
+    if call.v is None:
+        return new
+    new = dataclasses.replace(new, v=call.v, out=_output(new, call.v))
+    if call.lengths is None:
+        return new
+    return dataclasses.replace(new, rows={**new.rows, **moved(new, call.lengths, special)})
 
 
 def _alike(calls: Sequence[Call], wanted: Collection[int]) -> list[list[int]]:
@@ -104,45 +107,24 @@ def _together(calls: Sequence[Call]) -> Call:
         return calls[0]
     parts = {name: [getattr(call, name) for call in calls] for name in ("q", "k", "v", "lengths")}
     arrays: dict[str, Any] = {name: None if some[0] is None else np.concatenate(some) for name, some in parts.items()}
-    return dataclasses.replace(calls[0], out=None, **arrays)
+    return dataclasses.replace(calls[0], **arrays)
 
 
-def _apart(calls: Sequence[Call], whole: Call) -> list[Call]:
+def _apart(calls: Sequence[Call], whole: Call) -> Iterator[Call]:
     """The calls with their heads of what was computed for all."""
-    if len(calls) == 1:
-        return [whole]
     assert whole.received is not None and whole.overview is not None
-    found, first = [], 0
+    first = 0
     for call in calls:
         heads = slice(first, first := first + call.shape[0])
-        pooled = dataclasses.replace(
-            whole.overview, share=whole.overview.share[heads], largest=whole.overview.largest[heads]
+        pooled = whole.overview
+        yield dataclasses.replace(
+            call,
+            lse=whole.lse[heads],
+            rows={name: values[heads] for name, values in whole.rows.items()},
+            received=whole.received[heads],
+            overview=dataclasses.replace(pooled, share=pooled.share[heads], largest=pooled.largest[heads]),
+            out=None if whole.out is None else whole.out[heads],
         )
-        found.append(
-            dataclasses.replace(
-                call,
-                score=whole.score,
-                scale=whole.scale,
-                mask=whole.mask,
-                lse=whole.lse[heads],
-                rows={name: values[heads] for name, values in whole.rows.items()},
-                received=whole.received[heads],
-                overview=pooled,
-                out=None if whole.out is None else whole.out[heads],
-                projections=_projections(call),
-                notes={**_kept_notes(call), "changed": whole.notes["changed"]},
-            )
-        )
-    return found
-
-
-def _projections(call: Call) -> LayerProjections | None:
-    """The matrices of a call; the model has not computed the output of the changed rules."""
-    return None if call.projections is None else call.projections.without_output(OTHER_RULES)
-
-
-def _kept_notes(call: Call) -> dict[str, Any]:
-    return {name: value for name, value in call.notes.items() if name not in COMPARED}
 
 
 OTHER_RULES = "the model has not computed the output of changed rules, with which the product could be compared"
@@ -154,8 +136,7 @@ def _output(call: Call, v: np.ndarray) -> np.ndarray:
     H, Q, K = call.shape
     k, v = (np.repeat(part, H // len(part), 0) for part in (call.k, v))
     engine: Engine = "reference" if H * Q * K <= SMALL else "auto"
-    rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
-    return attention(call.q, k, v, query_start=call.start, engine=engine, **rules)
+    return attention(call.q, k, v, query_start=call.start, engine=engine, **rules_of(call))
 
 
 def _check(calls: Sequence[Call], temperature: Any, scale: Any, mask: Any, wanted: Collection[int]) -> None:

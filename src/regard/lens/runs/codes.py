@@ -66,9 +66,9 @@ def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
     return np.where(coarse >= FIRST, found, np.where(np.isin(coarse, (NAN, OUT, LEAK)), np.nan, 0))
 
 
-def packed(numbers: np.ndarray) -> str:
-    """The bytes of an array, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
-    return base64.b64encode(zlib.compress(np.ascontiguousarray(numbers).tobytes(), 6)).decode()
+def packed(raw: bytes) -> str:
+    """Bytes, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
+    return base64.b64encode(zlib.compress(raw, 6)).decode()
 
 
 def percent(error: float) -> str:
@@ -92,10 +92,11 @@ def too_large(q: np.ndarray, k: np.ndarray, scale: float, lse: np.ndarray | None
     if q.dtype == k.dtype == np.float64:
         return False
     below = 0.0 if lse is None else np.where(np.isfinite(lse), np.abs(lse), 0).max(initial=0)
-    return bool(below > LARGE or abs(scale) * _longest(q) * _longest(k) > LARGE)
+    return bool(below > LARGE or abs(scale) * longest(q) * longest(k) > LARGE)
 
 
-def _longest(vectors: np.ndarray) -> float:
+def longest(vectors: np.ndarray) -> float:
+    """The largest length of the vectors (H, rows, D)."""
     plain = vectors.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         return float(np.sqrt(np.einsum("hid,hid->hi", plain, plain).max(initial=0)))

@@ -14,10 +14,9 @@ from ...common.public import Engine
 from ...language.analysis import evaluate
 from ...language.expr import Expr, frozen_table, key, query
 from ...language.measures import edges, mass, pooled
-from .call import Call, Overview
+from .call import Call, Overview, rules_of
 from .codes import ABOVE, too_large
-from .readers import SMALL, keys_of
-from .row_figures import OF_VALUES, ROWS
+from .mask_pairs import SMALL, keys_of
 from .tiles import overview
 
 BLOCK = 1 << 20  # given weights that are processed at a time
@@ -36,8 +35,7 @@ def with_figures(call: Call, special, sets: Mapping[str, Expr] | None = None, w_
     if call.given is not None:
         found = of_weights(call.given, special, mask=call.mask, start=call.start, sets=sets)
     else:
-        rules: dict[str, Any] = {name: getattr(call, name) for name in ("mask", "score", "scale", "start", "sinks")}
-        found = measured(call.q, call.k, special, sets=sets, **rules)
+        found = measured(call.q, call.k, special, sets=sets, start=call.start, **rules_of(call))
     if call.v is not None:
         found["lengths"] = lengths(call.v, call.shape[0], w_o)
         found["rows"] |= moved(call, found["lengths"], np.asarray(special, bool))
@@ -70,11 +68,10 @@ def moved(call: Call, lengths: np.ndarray, special: np.ndarray) -> dict[str, np.
     else:
         assert call.q is not None and call.k is not None
         k = np.repeat(call.k, call.shape[0] // len(call.k), 0)
-        rules = {name: getattr(call, name) for name in ("mask", "score", "scale", "sinks")}
         engine: Engine = "reference" if np.prod(call.shape) <= SMALL else "auto"
         wide = np.float64 if too_large(call.q, call.k, call.scale) else np.result_type(call.q, np.float32)
         arrays = (each.astype(wide, copy=False) for each in (call.q, k, parts))
-        sums = attention(*arrays, query_start=call.start, engine=engine, **rules)
+        sums = attention(*arrays, query_start=call.start, engine=engine, **rules_of(call))
     with np.errstate(invalid="ignore"):
         share = np.where(sums[..., 0] > 0, sums[..., 1] / np.where(sums[..., 0] > 0, sums[..., 0], 1), 0)
     return {"moved": compact(sums[..., 0]), "moved_special": compact(share)}
@@ -90,13 +87,12 @@ def measured(
     scale: float = 1.0,
     start: int = 0,
     sinks=None,
-    cells: int = CELLS,
     sets: Mapping[str, Expr] | None = None,
 ) -> dict[str, Any]:
     """The computed fields of a call with q and k: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
-    q (H, Q, D) · k (G, K, D) · special (K,) booleans: which keys are special tokens · cells: along each side of the
-    overview · sets: further sets of keys by name. Everything is exact. The compiled engine reads q and k twice; short
+    q (H, Q, D) · k (G, K, D) · special (K,) booleans: which keys are special tokens · sets: further sets of keys by
+    name. Everything is exact. The compiled engine reads q and k twice; short
     calls run in NumPy. float64 is used if rounding to float32 would change weights; lse is always float64, since all
     weights follow from it.
     """
@@ -110,7 +106,7 @@ def measured(
         "first": key == 0,
         "distant": ~is_special & ((key < query - 1) | (key > query + 1)),
     }
-    columns = min(cells, K)
+    columns = min(CELLS, K)
     short = H * Q * K <= SMALL
 
     def computed(q, k):
@@ -126,7 +122,7 @@ def measured(
                 "counts",
                 "received",
                 *(mass(keys, name=name) for name, keys in sets.items()),
-                pooled(min(cells, Q), columns),
+                pooled(min(CELLS, Q), columns),
             ],
             mask=mask,
             score=score,
@@ -154,9 +150,7 @@ def measured(
     pooled_map = Overview(compact(found.pooled.mean * np.diff(edges(K, columns))), compact(found.pooled.maximum))
     return {
         "lse": found.lse.astype(np.float64),
-        "rows": {
-            name: compact(rows[name]) for name in (*ROWS, *(name for name in sets if name not in ROWS)) if name in rows
-        },
+        "rows": {name: compact(values) for name, values in rows.items()},
         "received": compact(found.received),
         "overview": pooled_map,
     }
@@ -168,7 +162,6 @@ def of_weights(
     *,
     mask: Expr | None = None,
     start: int = 0,
-    cells: int = CELLS,
     sets: Mapping[str, Expr] | None = None,
 ) -> dict[str, Any]:
     """The same for given weights (H, Q, K), which may violate the mask and need not sum to 1.
@@ -177,30 +170,29 @@ def of_weights(
     """
     H, Q, K = given.shape
     special, keys = np.asarray(special, bool), np.arange(K)
-    sets = sets or {}
-    rows: dict[str, np.ndarray] = {name: np.zeros((H, Q)) for name in (*ROWS, *sets) if name not in OF_VALUES}
+    nowhere = np.full((H, Q), np.nan)
+    rows = {"low": nowhere, "high": nowhere}
     lse, received = np.zeros((H, Q)), np.zeros((H, K))
     with np.errstate(all="ignore"):
-        for some in (slice(first, first + max(1, BLOCK // K)) for first in range(0, Q, max(1, BLOCK // K))):
+        for first in range(0, Q, max(1, BLOCK // K)):
+            some = slice(first, first + max(1, BLOCK // K))
             position = start + np.arange(Q)[some, None]
             for h in range(H):
                 p = np.asarray(given[h, some], np.float64)
                 places = {"batch": 0, "head": h, "query": position, "key": keys}
                 free = np.broadcast_to(True if mask is None else evaluate(mask, places), p.shape)
                 found = figures_of(p, free, position - keys, special)
-                found |= {name: np.where(evaluate(keys, places), p, 0).sum(-1) for name, keys in sets.items()}
+                for name, rule in (sets or {}).items():
+                    found[name] = np.where(evaluate(rule, places), p, 0).sum(-1)
                 for name, values in found.items():
-                    rows[name][h, some] = values
+                    rows.setdefault(name, np.zeros((H, Q), values.dtype))[h, some] = values
                 lse[h, some] = np.log(p.sum(-1))
                 received[h] += p.sum(0)
-    rows["low"][...] = rows["high"][...] = np.nan
-    whole = {name: rows[name].astype(np.int32) for name in ("strongest", "attended", "wrong")}
-    pooled_map = overview(Call("weights", None, "", "", lse, given=given), cells)
     return {
         "lse": lse,
-        "rows": {name: compact(values) for name, values in (rows | whole).items()},
+        "rows": {name: compact(values) for name, values in rows.items()},
         "received": compact(received),
-        "overview": pooled_map,
+        "overview": overview(Call("weights", None, "", "", lse, given=given), CELLS),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import refuse
 from ...common.text.units import counted
 from .axis import Axis
 from .call import Call
@@ -31,6 +31,11 @@ class Choice:
     head: int
     query: int
     why: str
+
+    @property
+    def place(self) -> dict[str, int]:
+        """What is shown first, as the page takes it."""
+        return {"call": self.call, "head": self.head, "query": self.query}
 
 
 def choose(
@@ -60,23 +65,14 @@ def choose(
     0
     """
     where = "" if call is None else f"call {call}"
-    reasons = []
     calls = range(len(run.calls)) if call is None else [call]
     if call is not None and not 0 <= call < len(run.calls):
-        reasons.append(
-            Reason("no such call", where, f"0 to {len(run.calls) - 1}", "count from 0, in the order of the table")
-        )
-    elif head is not None and not any(0 <= head < run.calls[at].shape[0] for at in calls):
-        reasons.append(
-            Reason(
-                "no such head",
-                f"head {head}" + (f" of {where}" if where else ""),
-                f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}",
-                "count from 0",
-            )
-        )
-    if reasons:
-        raise Refused("look", reasons)
+        fix = "count from 0, in the order of the table"
+        raise refuse("look", "no such call", where, f"0 to {len(run.calls) - 1}", fix)
+    if head is not None and not any(0 <= head < run.calls[at].shape[0] for at in calls):
+        given = f"head {head}" + (f" of {where}" if where else "")
+        expected = f"0 to {max(run.calls[at].shape[0] for at in calls) - 1}"
+        raise refuse("look", "no such head", given, expected, "count from 0")
     rows = {} if token is None else _positions(run, sorted({run.calls[at].queries for at in calls}), token)
     calls = [at for at in calls if token is None or run.calls[at].queries in rows]
     places = [(at, h) for at in calls for h in range(run.calls[at].shape[0]) if head in (None, h)]

@@ -30,7 +30,6 @@ ROWS = {
     "moved": "Σ p ‖v‖, what the keys contribute to the output; only with values",
     "moved_special": "the share of special tokens in it; only with values",
 }
-OF_VALUES = ("moved", "moved_special")
 AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high", "attended", "wrong"))
 POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...common.errors import Reason, Refused
+from ...common.errors import Reason, Refused, refuse
 from ...common.text.units import counted
 from .axis import Axis
 from .call import Call
@@ -127,16 +127,12 @@ class Run:
                 return found
         elif -len(self.calls) <= at < len(self.calls):
             return self.calls[at]
-        raise Refused(
+        raise refuse(
             "Run.call",
-            [
-                Reason(
-                    "no such call",
-                    f"{at!r}",
-                    f"0 to {len(self.calls) - 1}, or a name such as {self.calls[0].name!r}",
-                    "list them: [call.name for call in run.calls]",
-                )
-            ],
+            "no such call",
+            f"{at!r}",
+            f"0 to {len(self.calls) - 1}, or a name such as {self.calls[0].name!r}",
+            "list them: [call.name for call in run.calls]",
         )
 
     def changed(

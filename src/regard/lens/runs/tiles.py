@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ...common.errors import Reason, Refused
+from ...common.errors import refuse
 from ...language.analysis import substituted
 from ...language.expr import Expr, frozen_table, head, key, query
 from ...language.measures import edges
@@ -23,9 +23,8 @@ from ...language.problem import Problem
 from .call import Call, Overview
 from .call import Part as Places
 from .codes import encode, too_large, wrong
-from .mask_reach import reach
+from .mask_pairs import SMALL, reach
 
-SMALL = 1 << 18  # pairs: below this, NumPy is faster than planning a kernel
 BLOCK = 1 << 20  # pairs that NumPy processes at a time
 PATIENCE = 1 << 37  # pairs × (depth + 64) of one tile: about a second on two cores; larger tiles are sampled
 GIVEN = 1 << 25  # the same for given weights, in pairs
@@ -101,17 +100,8 @@ def tile(
     step = 1 << level if 0 <= level < 64 else 0
     top, left = row * size * step, column * size * step
     if not (0 <= head < H and step and size > 0 and 0 <= top < Q and 0 <= left < K and row >= 0 and column >= 0):
-        raise Refused(
-            "tile",
-            [
-                Reason(
-                    "no such tile",
-                    f"head {head}, level {level}, row {row}, column {column}, size {size}",
-                    f"a tile of {H} heads, {Q} rows and {K} keys",
-                    "count from 0",
-                )
-            ],
-        )
+        given = f"head {head}, level {level}, row {row}, column {column}, size {size}"
+        raise refuse("tile", "no such tile", given, f"a tile of {H} heads, {Q} rows and {K} keys", "count from 0")
     keys, bottom = range(left, min(left + size * step, K)), min(top + size * step, Q)
     lines, columns = -(-(bottom - top) // step), -(-len(keys) // step)
 
@@ -130,16 +120,15 @@ def tile(
     return pooled_tile(call, part, step, budget)
 
 
-def overview(call: Call, cells: int = 128, heads: range | None = None, sample: int | None = None) -> Overview:
-    """The matrix of every head (or of `heads`) in cells × cells with the edges of `pooled`; from one row in `sample`.
+def overview(call: Call, cells: int = 128, sample: int = 1) -> Overview:
+    """The matrix of every head in cells × cells with the edges of `pooled`; from one row in `sample`.
 
     A side with fewer positions than cells has one cell per position.
     """
     H, Q, K = call.shape
     lines, columns = min(cells, Q), min(cells, K)
-    rows, height = spread(range(Q), lines, sample or 1)
-    shown = range(H) if heads is None else heads
-    part = Part(shown, rows, range(K), lines=lines, columns=columns, height=height, width=K)
+    rows, height = spread(range(Q), lines, sample)
+    part = Part(range(H), rows, range(K), lines=lines, columns=columns, height=height, width=K)
     if call.given is not None or part.pairs <= SMALL:
         total, largest, *_ = from_weights(call, part)
     else:
@@ -161,8 +150,7 @@ def region(call: Call, head: int, rows: range, keys: range, lines: int, columns:
 
     def part(every: int) -> Part:
         chosen, height = spread(rows, lines, every)
-        shown = range(head, head + 1)
-        return Part(shown, chosen, keys, lines=lines, columns=columns, height=height, width=len(keys))
+        return Part(range(head, head + 1), chosen, keys, lines=lines, columns=columns, height=height, width=len(keys))
 
     return pooled_tile(call, part, len(rows) // lines)
 
@@ -258,7 +246,8 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
 
     assert call.q is not None and call.k is not None
     heads, rows, keys = part.heads, part.rows, part.keys
-    groups = groups_of(call, heads)
+    share = call.shape[0] // call.groups
+    groups = slice(heads.start // share, (heads.stop - 1) // share + 1)
     # Constants are arguments of a kernel. These are never 0 nor equal to those of a common rule, so that all parts
     # share one kernel.
     places: dict[Expr, Expr] = {head: head - (-2 - heads.start) - 2, key: key - (-1 - keys.start) - 1}
@@ -269,7 +258,7 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
     q = call.q[heads.start : heads.stop]
     q, k = (
         q[:, slice(rows[0], rows[-1] + 1) if even else rows],
-        call.k[groups.start : groups.stop, keys.start : keys.stop],
+        call.k[groups, keys.start : keys.stop],
     )
     if shown:
         q, k, score = np.zeros((*q.shape[:2], 1), np.float32), np.zeros((*k.shape[:2], 1), np.float32), None
@@ -286,26 +275,6 @@ def called(call: Call, part: Part, shown: bool = False) -> Any:
         where="tiles",
     )
     return statistics.Runner.of(problem, tiling.tiling(replace(problem, mask=None)))
-
-
-def groups_of(call: Call, heads: range) -> range:
-    """The key heads of some query heads, which must share them evenly."""
-    share = call.shape[0] // call.groups
-    groups = range(heads.start // share, (heads.stop - 1) // share + 1)
-    evenly = [group for group in groups for _ in range(len(heads) // len(groups))]
-    if [h // share for h in heads] != evenly:
-        raise Refused(
-            "tiles",
-            [
-                Reason(
-                    "heads that share keys unevenly",
-                    f"heads {heads.start} … {heads.stop - 1}",
-                    f"whole groups of {share} heads, or one head",
-                    "request one head at a time",
-                )
-            ],
-        )
-    return groups
 
 
 def work(ready) -> int:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...common.arrays import elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
 from ...common.files import output as system
@@ -25,13 +23,11 @@ from ...common.files import tensors
 from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.run import Run, Step
-from . import arrays as layout
 from . import manifest
 from . import rules_json as rules
-from .arrays import shown, size_of
-from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, open_run, run_of, sha256, state_of
-
-__all__ = ["MANIFEST", "Writer", "check_free", "open_run", "save"]
+from .manifest import arrays_of, shown, size_of
+from .reader import DRAFT, FOLDER, MANIFEST, file_of, generation_of, run_of, sha256, state_of
+from .reader import open_run as open_run
 
 
 def save(run: Run, folder: Path | str, *, overwrite: bool = False, limit: int | str | None = None) -> Run:
@@ -104,18 +100,13 @@ class Writer:
 
     def expect(self, calls: Sequence[Call]) -> None:
         """Refuses calls that will not fit before the first byte is written."""
-        self._fit(
-            sum(array.nbytes for call in calls for array in layout.arrays_of(call).values()), f"{len(calls)} calls"
-        )
+        self._fit(sum(array.nbytes for call in calls for array in arrays_of(call).values()), f"{len(calls)} calls")
 
     def add(self, call: Call) -> Call:
         """Writes a call and returns it with its arrays memory-mapped. Refused: a call that exceeds the limit."""
         number = len(self._calls)
-        arrays = layout.arrays_of(call)
-        if reasons := [
-            *_unkept(call, arrays),
-            *layout.faults(call.name, {name: array.shape for name, array in arrays.items()}),
-        ]:
+        arrays = arrays_of(call)
+        if reasons := list(manifest.faults(call.name, arrays)):
             raise Refused("save", reasons)
         described, tables = rules.pack({"mask": call.mask, "score": call.score})
         places = []
@@ -136,7 +127,8 @@ class Writer:
         self.written += path.stat().st_size
         self._calls.append(
             {
-                **manifest.described_call(call),
+                **{name: getattr(call, name) for name in manifest.FIELDS},
+                "notes": dict(call.notes),
                 "overview": None if call.overview is None else call.overview.exact,
                 "rules": described,
                 "tables": places,
@@ -151,10 +143,7 @@ class Writer:
                 },
             }
         )
-        kept = tensors.mapped(path, "save")
-        return dataclasses.replace(
-            call, **layout.fields_of({name: kept[name] for name in arrays}, self._calls[-1]["overview"])
-        )
+        return dataclasses.replace(call, **manifest.fields_of(self._calls[-1], tensors.mapped(path, "save")))
 
     def finish(
         self, model: str, text: str, axes: Mapping[str, Axis], steps: Sequence[Step] = (), facts: Mapping | None = None
@@ -162,7 +151,7 @@ class Writer:
         """Writes the manifest, which completes the folder, and returns the run."""
         known = {name: fact for name, fact in (facts or {}).items() if name != FOLDER}
         raw = manifest.text(model, text, axes, self._calls, steps, known)
-        made = run_of(manifest.parse(raw, MANIFEST, "save"), self.folder, "save", self._generation)
+        made = run_of(manifest.parse(raw, MANIFEST), self.folder, self._generation)
         draft = self.folder / DRAFT
         try:
             draft.unlink(missing_ok=True)
@@ -211,19 +200,6 @@ class Writer:
     def _leave(self) -> None:
         os.close(self._lock)
         self._lock = -1
-
-
-def _unkept(call: Call, arrays: Mapping[str, np.ndarray]) -> list[Reason]:
-    return [
-        Reason(
-            "an array with a dtype that cannot be stored",
-            f"{call.name}: {name} of {array.dtype}",
-            "floats, integers or booleans",
-            "convert it with .astype(…)",
-        )
-        for name, array in arrays.items()
-        if not tensors.dtype_name(array.dtype)
-    ]
 
 
 def check_free(folder: Path, overwrite: bool = False) -> int:

@@ -1,19 +1,84 @@
-"""The manifest of a recorded run, `run.json`: everything except the arrays as JSON, and its validation on reading."""
+"""The manifest of a recorded run, `run.json`: everything except the arrays as JSON, and its validation on reading; the
+arrays of a call by name, and the sizes that must agree; bytes as people write them.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...common.errors import Reason, Refused, refuse
 from ...common.files.strict_json import FIX, Each, dumps, loads, wrong
+from ...common.files.tensors import dtype_name
 from ..runs.axis import Axis, Segment
-from ..runs.call import Call
+from ..runs.call import Call, Overview
 from ..runs.run import Step
-from .arrays import shown
+
+# One character per axis; the same character means the same size in all arrays of a call.
+AXES = {
+    "q": "HQD",
+    "k": "GKD",
+    "lse": "HQ",
+    "sinks": "HS",
+    "given": "HQK",
+    "v": "GKE",
+    "x": "QM",
+    "out": "HQE",
+    "received": "HK",
+    "lengths": "HK",
+    "overview.share": "HRC",
+    "overview.largest": "HRC",
+}
+ROW = "rows."
+
+
+def arrays_of(call: Call) -> dict[str, np.ndarray]:
+    """Every array of the call by name."""
+    found = {name: getattr(call, name) for name in AXES if "." not in name}
+    if call.overview is not None:
+        found |= {"overview.share": call.overview.share, "overview.largest": call.overview.largest}
+    found |= {ROW + name: array for name, array in call.rows.items()}
+    return {name: array for name, array in found.items() if array is not None}
+
+
+def faults(name: str, arrays: Mapping[str, np.ndarray]) -> Iterator[Reason]:
+    """A reason for every array of the call `name` that is unknown, cannot be stored or does not fit the others."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for array, numbers in arrays.items():
+        axes, shape = "HQ" if array.startswith(ROW) else AXES.get(array), numbers.shape
+        given = f"{name[:80]}: {array[:80]} of {list(shape)}"
+        if not dtype_name(numbers.dtype):
+            dtype, expected = f"{name}: {array} of {numbers.dtype}", "floats, integers or booleans"
+            yield Reason("an array with a dtype that cannot be stored", dtype, expected, "convert it with .astype(…)")
+        elif axes is None:
+            yield Reason("an unknown array", given, f"one of {', '.join(AXES)}, {ROW}…", FIX)
+        elif len(axes) != len(shape):
+            yield Reason("an array of the wrong shape", given, f"({', '.join(axes)})", FIX)
+        else:
+            for axis, size in zip(axes, shape, strict=True):
+                known, other = sizes.setdefault(axis, (size, array))
+                if known != size:
+                    yield Reason("arrays that do not fit each other", given, f"{axis} = {known}, as in {other}", FIX)
+    (heads, _), (groups, _) = sizes.get("H", (0, "")), sizes.get("G", (1, ""))
+    if groups < 1 or heads % groups:
+        given = f"{name[:80]}: {heads} of queries, {groups} of keys"
+        yield Reason("the number of heads is not a multiple of the key heads", given, "H a multiple of G", FIX)
+    missing = {
+        "lse": "lse" not in arrays,
+        "either q and k, or given": ("given" in arrays) == ("q" in arrays and "k" in arrays),
+        "both parts of the overview": ("overview.share" in arrays) != ("overview.largest" in arrays),
+    }
+    for one, lacking in missing.items():
+        if lacking:
+            yield Reason("missing arrays", f"{name[:80]}: {', '.join(arrays)}", one, FIX)
+
 
 FORMAT, VERSION = "regard run", 1
 LARGEST = 1 << 26  # bytes: sixty times the size of a manifest with 100,000 tokens
@@ -28,7 +93,7 @@ AXIS = {
 }
 # Only if the text has characters that the vocabulary lacks.
 AXIS_WITH_UNKNOWN = {**AXIS, "unknown": [{"position": int, "characters": str}]}
-# The fields of a call that are plain JSON, under their own names; its arrays are those of `arrays.AXES`.
+# The fields of a call that are plain JSON, under their own names; its arrays are those of `AXES`.
 FIELDS = {
     "name": str,
     "layer": (int, None),
@@ -92,11 +157,11 @@ def text(
     return body + SUM + b"%d}\n" % zlib.crc32(body)
 
 
-def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
+def parse(raw: bytes, name: str) -> dict[str, Any]:
     """The validated content of the manifest. Refused: other files, other versions, and manifests that were changed."""
 
     def refused(what: str, given: str, expected: str, fix: str = FIX) -> Refused:
-        return Refused(where, [Reason(what, f"{name}: {given}", expected, fix)])
+        return refuse("open", what, f"{name}: {given}", expected, fix)
 
     try:
         found = loads(raw)
@@ -110,27 +175,24 @@ def parse(raw: bytes, name: str, where: str) -> dict[str, Any]:
             "pass the folder of a run that regard recorded",
         )
     if found.get("version") != VERSION:
-        raise refused(
-            "a run of another version",
-            f"version {str(found.get('version'))[:20]}",
-            f"version {VERSION}",
-            "update regard",
-        )
+        given = f"version {str(found.get('version'))[:20]}"
+        raise refused("a run of another version", given, f"version {VERSION}", "update regard")
     if reasons := list(wrong(found, RUN, name)):
-        raise Refused(where, reasons)
+        raise Refused("open", reasons)
     body = raw[: raw.rfind(SUM)]
     if found["sum"] != zlib.crc32(body):
         raise refused("the manifest was changed", f"CRC-32 {zlib.crc32(body)}", str(found["sum"]))
     return found
 
 
-def described_call(call: Call) -> dict[str, Any]:
-    return {name: getattr(call, name) for name in FIELDS} | {"notes": dict(call.notes)}
-
-
-def fields_of(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a call that `described_call` described."""
-    return {name: described[name] for name in FIELDS} | {"scale": float(described["scale"])}
+def fields_of(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The fields of a call from its part of the manifest and its arrays; without its rules."""
+    found = {name: described[name] for name in FIELDS} | {"scale": float(described["scale"])}
+    found |= {name: array for name, array in arrays.items() if name in AXES and "." not in name}
+    found["rows"] = {name.removeprefix(ROW): array for name, array in arrays.items() if name.startswith(ROW)}
+    if described["overview"] is not None:
+        found["overview"] = Overview(arrays["overview.share"], arrays["overview.largest"], described["overview"])
+    return found
 
 
 def described_axis(axis: Axis) -> dict[str, Any]:
@@ -145,31 +207,23 @@ def described_axis(axis: Axis) -> dict[str, Any]:
     }
 
 
-def axis_of(name: str, described: Mapping[str, Any], where: str) -> Axis:
+def axis_of(name: str, described: Mapping[str, Any]) -> Axis:
     """The axis that `described_axis` described."""
     marked, count, grid = set(described["special"]), len(described["tokens"]), described["grid"]
     reasons = []
     if not marked <= set(range(count)):
-        reasons.append(
-            Reason(
-                "special tokens outside the axis",
-                f"axis {name!r}: {sorted(marked)[-1]}",
-                f"positions below {count}",
-                FIX,
-            )
-        )
+        given, expected = f"axis {name!r}: {sorted(marked)[-1]}", f"positions below {count}"
+        reasons.append(Reason("special tokens outside the axis", given, expected, FIX))
     if grid is not None and (len(grid) != 2 or min(grid) < 0):
-        reasons.append(
-            Reason("not a grid of patches", f"axis {name!r}: {str(grid)[:80]}", "two integers: rows and columns", FIX)
-        )
+        given = f"axis {name!r}: {str(grid)[:80]}"
+        reasons.append(Reason("not a grid of patches", given, "two integers: rows and columns", FIX))
     try:
         image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
     except (binascii.Error, ValueError):
-        reasons.append(
-            Reason("the image is not valid base64", f"axis {name!r}: {described['picture'][:40]}", "base64", FIX)
-        )
+        given = f"axis {name!r}: {described['picture'][:40]}"
+        reasons.append(Reason("the image is not valid base64", given, "base64", FIX))
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("open", reasons)
     segments = tuple(Segment(part["start"], part["stop"], part["name"]) for part in described["segments"])
     return Axis(
         name,
@@ -187,3 +241,46 @@ def steps_of(described: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
         Step(step["position"], tuple((one["token"], float(one["probability"])) for one in step["candidates"]))
         for step in described
     )
+
+
+UNITS = (
+    {"": 1, "b": 1}
+    | {f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)}
+    | {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
+)
+
+
+def size_of(given: int | str, where: str) -> int:
+    """The number of bytes: kB, MB, GB and TB are powers of 1000, KiB, MiB, GiB and TiB of 1024. Refused: anything that
+    is not a size above 0.
+
+    >>> size_of("2GB", "look"), size_of("1.5 KiB", "look"), size_of(10, "look")
+    (2000000000, 1536, 10)
+    """
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([a-zA-Z]{0,3})\s*", str(given))
+    if (
+        isinstance(given, bool)
+        or found is None
+        or found[2].lower() not in UNITS
+        or not (size := math.floor(float(found[1]) * UNITS[found[2].lower()]))
+    ):
+        raise refuse(
+            where,
+            "not a size in bytes",
+            repr(given),
+            "bytes, or a number with kB, MB, GB or TB",
+            "write it as in limit='2GB'",
+        )
+    return size
+
+
+def shown(size: float) -> str:
+    """A size as text with three significant digits.
+
+    >>> shown(999), shown(1234567), shown(2e9)
+    ('999 bytes', '1.23 MB', '2 GB')
+    """
+    power = 0
+    while float(f"{size:.3g}") >= 1000 and power < 4:
+        size, power = size / 1000, power + 1
+    return f"{size:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"

@@ -19,10 +19,9 @@ from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.labels import words
 from ..runs.run import Run
-from . import arrays as layout
 from . import manifest
 from . import rules_json as rules
-from .arrays import shown
+from .manifest import shown
 
 MANIFEST = "run.json"
 DRAFT = ".run.json.part"
@@ -53,31 +52,23 @@ def open_run(folder: Path | str, *, verify: bool = False) -> Run:
 
 
 def _open(folder: Path, verify: bool) -> Run:
-    where = "open"
     path = folder / MANIFEST
-    if not folder.is_dir():
-        raise refuse(
-            where,
-            "not the folder of a run",
-            f"{folder} {'is a file' if folder.exists() else 'does not exist'}",
-            "the folder of a recorded run",
-            "check the path, or record one with regard look --save",
-        )
     if not os.path.lexists(path):
         if state_of(folder) == "broken":
             raise refuse(
-                where,
+                "open",
                 "an interrupted recording",
                 f"{folder} contains calls without a {MANIFEST}",
                 f"{MANIFEST}, which is written last",
                 "record it again",
             )
+        lacking = f"without a {MANIFEST}" if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
         raise refuse(
-            where,
+            "open",
             "not the folder of a run",
-            f"{folder} without a {MANIFEST}",
+            f"{folder} {lacking}",
             "the folder of a recorded run",
-            "check the path",
+            "check the path, or record one with regard look --save",
         )
     try:
         with open(tensors.opened(path), "rb") as file:
@@ -85,13 +76,13 @@ def _open(folder: Path, verify: bool) -> Run:
                 raise ValueError(f"{path} has {shown(size)}; at most {shown(manifest.LARGEST)} are read")
             raw = file.read()
     except (OSError, ValueError) as error:
-        raise Refused(where, [Reason("a manifest that cannot be read", str(error), "a regular file", FIX)]) from error
-    found = manifest.parse(raw, str(path), where)
+        raise refuse("open", "a manifest that cannot be read", str(error), "a regular file", FIX) from error
+    found = manifest.parse(raw, str(path))
     generation = generation_of(found["calls"][0]["file"]) if found["calls"] else None
-    return run_of(found, folder, where, generation or 0, verify)
+    return run_of(found, folder, generation or 0, verify)
 
 
-def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, verify: bool = False) -> Run:
+def run_of(found: Mapping[str, Any], folder: Path, generation: int, verify: bool = False) -> Run:
     """The run that a manifest describes. All axes and calls are checked before `Refused` is raised."""
     reasons: list[Reason] = []
     axes: dict[str, Axis] = {}
@@ -102,18 +93,18 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
     ] = {}  # each is created once, so that equal rules of several calls are one rule
     for name, described in found["axes"].items():
         try:
-            axes[name] = manifest.axis_of(name, described, where)
+            axes[name] = manifest.axis_of(name, described)
         except Refused as refused:
             reasons += refused.reasons
     for number, described in enumerate(found["calls"]):
         try:
             files.append({})
-            files[-1] = _arrays_of(folder, number, described, generation, where, verify)
-            calls.append(_call_of(described, files, tables, where))
+            files[-1] = _arrays_of(folder, number, described, generation, verify)
+            calls.append(_call_of(described, files, tables))
         except Refused as refused:
             reasons += refused.reasons
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("open", reasons)
     return Run(
         found["model"],
         found["text"],
@@ -124,14 +115,14 @@ def run_of(found: Mapping[str, Any], folder: Path, where: str, generation: int, 
     )
 
 
-def _arrays_of(
-    folder: Path, number: int, described: Mapping, generation: int, where: str, verify: bool
-) -> dict[str, np.ndarray]:
+def _arrays_of(folder: Path, number: int, described: Mapping, generation: int, verify: bool) -> dict[str, np.ndarray]:
     """The arrays of a call, after checking that the manifest agrees with the file."""
     expected = file_of(number, generation)
     if described["file"] != expected:
-        raise refuse(where, "a call in another file", f"call {number}: {described['file'][:80]!r}", repr(expected), FIX)
-    found = tensors.mapped(folder / expected, where)
+        raise refuse(
+            "open", "a call in another file", f"call {number}: {described['file'][:80]!r}", repr(expected), FIX
+        )
+    found = tensors.mapped(folder / expected, "open")
     at, claims = f"{folder / expected}", described["arrays"]
     reasons = [
         Reason("a missing array", f"{at}: {name[:80]}", "all arrays of the manifest", FIX)
@@ -155,15 +146,15 @@ def _arrays_of(
         elif verify and sha256(array) != claim["sha256"]:
             reasons.append(Reason("the array was changed", f"{at}: {name}", f"SHA-256 {claim['sha256'][:80]}", FIX))
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("open", reasons)
     return {name: found[name] for name in claims}
 
 
 def _call_of(
-    described: Mapping, files: Sequence[Mapping[str, np.ndarray]], known: dict[tuple[int, str, str], Table], where: str
+    described: Mapping, files: Sequence[Mapping[str, np.ndarray]], known: dict[tuple[int, str, str], Table]
 ) -> Call:
     arrays = {name: array for name, array in files[-1].items() if not name.startswith("table.")}
-    reasons = layout.faults(described["name"], {name: array.shape for name, array in arrays.items()})
+    reasons = list(manifest.faults(described["name"], arrays))
     if (described["overview"] is None) != ("overview.share" not in arrays):
         reasons.append(Reason("an incomplete overview", f"{described['name']}", "its arrays and its exactness", FIX))
     if abs(described["start"]) > FURTHEST:
@@ -189,7 +180,7 @@ def _call_of(
             tables.append(known[place])
     made: dict[str, Any] = {}
     if not reasons:
-        made = rules.unpack(described["rules"], tables, where)
+        made = rules.unpack(described["rules"], tables)
         if made["mask"] is not None and (made["mask"].kind != "bool" or made["mask"].scored):
             reasons.append(
                 Reason(
@@ -204,11 +195,10 @@ def _call_of(
                 Reason("the score is not a number", f"{described['name']}: `{made['score']}`", "a number", FIX)
             )
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("open", reasons)
     return Call(
-        **manifest.fields_of(described),
+        **manifest.fields_of(described, arrays),
         **made,
-        **layout.fields_of(arrays, described["overview"]),
     )
 
 

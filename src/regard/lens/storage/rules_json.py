@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...common.errors import Reason, Refused, did_you_mean, page
+from ...common.errors import Reason, Refused, did_you_mean, page, refuse
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold_all
 from ...language.operators import OPERATORS
 
+UNCHANGED = "use the file as it was written"
 SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
 
 
@@ -51,25 +52,22 @@ def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]
     }, tables
 
 
-def unpack(described: Mapping[str, Any], tables: Sequence[Table], where: str) -> dict[str, Expr | None]:
+def unpack(described: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, Expr | None]:
     """The rules that `pack` described. Refused, listing every problem: anything that `pack` cannot have written."""
     reasons: list[Reason] = []
     made: list[Expr | None] = []
-    nodes = described["nodes"]
-    for number, node in enumerate(nodes):
+    for number, node in enumerate(described["nodes"]):
         try:
             made.append(_node(node, made, tables, f"node {number}"))
         except Refused as refused:
             reasons.extend(refused.reasons)
             made.append(None)
-    roots: dict[str, Expr | None] = {}
-    for name, place in described.items():
-        if name != "nodes" and place is not None:
-            reasons += _earlier([place], made, f"{name}")
-            roots[name] = made[place] if not reasons else None
+    roots = {name: place for name, place in described.items() if name != "nodes"}
+    for name, place in roots.items():
+        reasons += _earlier([] if place is None else [place], made, name)
     if reasons:
-        raise Refused(where, reasons)
-    return {name: None for name in described if name != "nodes"} | roots
+        raise Refused("open", reasons)
+    return {name: None if place is None else made[place] for name, place in roots.items()}
 
 
 def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: str) -> Expr | None:
@@ -85,24 +83,15 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
     places = node.get("of", node.get("at"))
     if not isinstance(places, list):
         raise _refused("not a list of nodes", f"{at}: {str(places)[:80]}", "indices of earlier nodes")
-    if wrong := _earlier(places, made, at):
-        raise Refused("rules", wrong)
+    if missing := _earlier(places, made, at):
+        raise Refused("rules", missing)
     parts = [made[place] for place in places]
     whole = all(part is not None for part in parts)
     if "op" in node:
         row = OPERATORS.get(node["op"]) if isinstance(node["op"], str) else None
         if row is None:
-            raise Refused(
-                "rules",
-                [
-                    Reason(
-                        "an unknown operator",
-                        f"{at}: {str(node['op'])[:80]}",
-                        "an operator of regard",
-                        did_you_mean(str(node["op"])[:80], OPERATORS, page("The language of masks and scores")),
-                    )
-                ],
-            )
+            fix = did_you_mean(str(node["op"])[:80], OPERATORS, page("The language of masks and scores"))
+            raise _refused("an unknown operator", f"{at}: {str(node['op'])[:80]}", "an operator of regard", fix)
         if len(parts) != len(row.takes):
             raise _refused("the wrong number of arguments", f"{at}: {row.name} of {len(parts)}", f"{len(row.takes)}")
         return Op(row.name, *parts) if whole else None
@@ -113,16 +102,11 @@ def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: s
 
 def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason]:
     return [
-        Reason(
-            "a missing node",
-            f"{at}: {str(place)[:80]}",
-            f"an index below {len(made)}",
-            "use the file as it was written",
-        )
+        Reason("a missing node", f"{at}: {str(place)[:80]}", f"an index below {len(made)}", UNCHANGED)
         for place in places
         if type(place) is not int or not 0 <= place < len(made)
     ]
 
 
-def _refused(what: str, given: str, expected: str) -> Refused:
-    return Refused("rules", [Reason(what, given, expected, "use the file as it was written")])
+def _refused(what: str, given: str, expected: str, fix: str = UNCHANGED) -> Refused:
+    return refuse("rules", what, given, expected, fix)

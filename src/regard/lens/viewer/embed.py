@@ -17,6 +17,7 @@ from ...language.measures import edges
 from ..runs.call import Call
 from ..runs.codes import LEAK, encode, packed, wrong
 from ..runs.run import Run
+from ..runs.tiles import joined
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
@@ -63,7 +64,7 @@ WALKED = 250_000
 PER_NUMBER = 2.6  # bytes of one of these numbers, or of a weight in a run that is stored whole
 ROUNDED = 1e-4  # a relative difference below the resolution of half precision
 OF_KEYS = ("received", "readers", "lengths")
-TRACKS = ("entropy", "spread", "special", "maximum", "attended", "moved", *OF_KEYS)
+OF_ROWS = ("entropy", "spread", "special", "maximum", "attended", "moved")
 
 
 def _weights(run: Run) -> int:
@@ -109,27 +110,23 @@ def blocks(number: int, run: Run) -> Iterator[tuple[str, str]]:
                 mask = masks.get(bits)
                 if mask is None:
                     mask = masks[bits] = f"mask-{number}-{len(masks)}"
-                    yield mask, packed(np.frombuffer(bits, np.uint8))
-            yield f"head-{number}-{at}-{head}", _packed(_strongest(p, allowed, faults, mask, min(count, call.shape[2])))
+                    yield mask, packed(bits)
+            yield f"head-{number}-{at}-{head}", packed(_strongest(p, allowed, faults, mask, min(count, call.shape[2])))
         if whole:
             coarse, fine = (np.stack(part) for part in zip(*codes, strict=True))
-            yield f"heads-{number}-{at}", _packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
+            yield f"heads-{number}-{at}", packed(frame({"exact": "exact"}, coarse=coarse, fine=fine))
         stacked = np.stack(thumbnails)
         sizes = {"rows": stacked.shape[1], "columns": stacked.shape[2]}
-        yield f"overview-{number}-{at}", _packed(frame(sizes, codes=stacked))
-        yield f"tracks-{number}-{at}", _packed(_tracks(call))
+        yield f"overview-{number}-{at}", packed(frame(sizes, codes=stacked))
+        yield f"tracks-{number}-{at}", packed(_tracks(call))
         if names:
-            yield f"walk-{number}-{at}", _packed(_walk(call, names, whole))
-
-
-def _packed(made: bytes) -> str:
-    return packed(np.frombuffer(made, np.uint8))
+            yield f"walk-{number}-{at}", packed(_walk(call, names, whole))
 
 
 def _pool(numbers: np.ndarray, rows: int, columns: int, law=np.add) -> np.ndarray:
     """Sums, or the largest, over the cells of a map."""
     Q, K = numbers.shape
-    return law.reduceat(law.reduceat(numbers, edges(Q, rows)[:-1], 0), edges(K, columns)[:-1], 1)
+    return joined(law, numbers, edges(Q, rows)[:-1], edges(K, columns)[:-1])
 
 
 def _thumbnail(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None) -> np.ndarray:
@@ -179,20 +176,25 @@ def _strongest(p: np.ndarray, allowed: np.ndarray, faults: np.ndarray | None, ma
     return frame({"exact": exact, "restRows": rows, "restColumns": columns, "mask": mask}, **parts)
 
 
+def along_axes(call: Call) -> dict[str, np.ndarray]:
+    """The available figures along the axes of the maps of a call: of rows, (H, Q), and of keys, (H, K)."""
+    found = {name: call.rows[name] for name in OF_ROWS if name in call.rows}
+    if call.received is not None:
+        found |= {name: getattr(call, name) for name in OF_KEYS if name != "lengths" or call.lengths is not None}
+    return found
+
+
 def _tracks(call: Call) -> bytes:
     """Two bytes per row and figure: shares of the largest value in the call, 0 … 65534, and NO_NUMBER."""
-    parts, names, most = [], [], []
-    for name in TRACKS:
-        values = getattr(call, name) if name in OF_KEYS else call.rows.get(name)
-        if values is None:
-            continue
+    parts, most = [], []
+    figures = along_axes(call)
+    for values in figures.values():
         known = np.isfinite(values)
         plain = np.where(known, np.clip(np.asarray(values, np.float64), 0, None), 0)
         top = float(plain.max(initial=0)) or 1.0
         parts.append(np.where(known, np.rint(plain / top * (NO_NUMBER - 1)), NO_NUMBER).astype(np.uint16).ravel())
-        names.append(name)
         most.append(top)
-    return frame({"names": names, "most": most}, tracks=np.concatenate(parts))
+    return frame({"names": list(figures), "most": most}, tracks=np.concatenate(parts))
 
 
 def walked(run: Run) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..runs.call import Call, Part
+from ..runs.call import Call, Part, places
 from ..runs.codes import ABOVE
+from ..runs.figures import figures_of
 from ..runs.run import Run
 from .queries import tracks
 
@@ -30,7 +31,7 @@ class HeadMean:
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """(heads, rows, keys) float64. The mean with an invalid weight, NaN or out of range, is NaN."""
-        h, i, j = self._places(heads, rows, keys)
+        h, i, j = places(self.shape, heads, rows, keys)
         total = np.zeros((len(i), len(j)))
         for call in self.calls:
             some = max(1, PAIRS // max(1, total.size))
@@ -45,7 +46,7 @@ class HeadMean:
         """(heads, rows, keys) booleans: where a mask allows a head to attend, and no mask forbids a weight that a head
         has.
         """
-        h, i, j = self._places(heads, rows, keys)
+        h, i, j = places(self.shape, heads, rows, keys)
         free, leaks = np.zeros((2, len(i), len(j)), bool)
         seen: list[Call] = []
         for call in self.calls:
@@ -71,29 +72,18 @@ class HeadMean:
         }
         _, Q, K = self.shape
         computed = Q * K * self.count <= COUNTED
-        attended, readers = np.zeros(Q, np.float32), np.zeros(K, np.float32)
-        entropy, maximum = np.full((2, Q), np.nan, np.float32)
-        some = max(1, PAIRS // K)
-        for first in range(0, Q, some):
-            rows = np.arange(first, min(first + some, Q))
+        figures = {name: np.zeros(Q, np.float32) for name in ("entropy", "spread", "maximum", "attended")}
+        figures["readers"] = np.zeros(K, np.float32)
+        nowhere = np.zeros(K, bool)
+        for first in range(0, Q, max(1, PAIRS // K)):
+            rows = np.arange(Q)[first : first + max(1, PAIRS // K)]
             allowed = self.allowed(rows)[0]
-            attended[rows] = allowed.sum(1)
-            readers += allowed.sum(0)
-            if computed:
-                p = self.weights(rows)[0]
-                maximum[rows] = p.max(1)
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    entropy[rows] = -np.where(p == 0, 0, p * np.log(p)).sum(1)
-        spread = np.where(attended > 1, entropy / np.log(np.maximum(attended, 2)), 0 * entropy).astype(np.float32)
-        figures = {"entropy": entropy, "spread": spread, "maximum": maximum, "attended": attended, "readers": readers}
+            figures["readers"] += allowed.sum(0)
+            p = self.weights(rows)[0] if computed else np.full(allowed.shape, np.nan)
+            own = figures_of(p, allowed, nowhere, nowhere)
+            for name in figures.keys() & own.keys():
+                figures[name][rows] = own[name]
         return found | figures
-
-    def _places(self, *parts: Part) -> list[np.ndarray]:
-        """The heads, rows and keys as positions."""
-        return [
-            np.atleast_1d(np.arange(count)[slice(None) if part is None else part])
-            for count, part in zip(self.shape, parts, strict=True)
-        ]
 
 
 def mean_of(run: Run, call: Call, kind: str) -> HeadMean:

@@ -1,4 +1,4 @@
-"""`page`: a run as one self-contained HTML file. Every token is treated as untrusted text."""
+"""`page`: a run as one self-contained HTML file, also in a notebook. Every token is treated as untrusted text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import refuse
 from ...common.text.characters import clipped
 from ...common.text.units import counted
 from ...common.web import visuals
@@ -27,6 +25,7 @@ from .views import SCRIPTS, STYLES, VISUALS, sections
 
 FIGURES = {"attended", "entropy", "maximum", "special", "spread"}  # of every row; the page requires them
 THEMES = ("light", "dark", "diverging-light", "diverging-dark")
+HEIGHT = 860  # pixels of the frame in a notebook
 
 
 def page(
@@ -76,7 +75,7 @@ def page(
             f"at most {embed.MOST:,} weights, {embed.LARGEST:,} of them in one head",
             "serve it (regard look --serve), or record fewer layers",
         )
-    begin = _begin(run, start, findings)
+    begin = choose(run, findings=findings).place if start is None else {"call": 0, "head": 0, "query": 0, **start}
     _check_start(run, begin)
     data = {
         "runs": [
@@ -96,11 +95,32 @@ def page(
         "main": sections("main"),
         "below": sections("below"),
         "style": _style(),
-        "script": packed(np.frombuffer(_script().encode(), np.uint8)),
+        "script": packed(_script().encode()),
         "opener": _part("opener.js"),
         "data": "\n".join(_blocks(data, () if served else runs)),
     }
     return filled(_part("page.html"), parts)
+
+
+def frame_of(run: Run) -> str:
+    """What a notebook shows: the page in a sandboxed <iframe> without access to the notebook or the network; or a
+    sentence, if the run is too long for one page.
+
+    >>> import numpy as np
+    >>> from regard.lens.look import of_arrays
+    >>> frame_of(of_arrays(*np.zeros((2, 1, 4, 8))))[:41]
+    '<iframe sandbox="allow-scripts allow-down'
+    """
+    if not embed.fits(run):
+        return (
+            f"<p>This run of {html.escape(run.model)} is too long for one page: save it with "
+            "<code>run.save(folder)</code> and open it with <code>regard look folder --serve</code>.</p>"
+        )
+    return (
+        '<iframe sandbox="allow-scripts allow-downloads" referrerpolicy="no-referrer" title="regard" '
+        f'width="100%" height="{HEIGHT}" '
+        f'style="border: 0; border-radius: 8px" srcdoc="{html.escape(page(run), quote=True)}"></iframe>'
+    )
 
 
 def policy(served: bool) -> str:
@@ -120,16 +140,8 @@ def _blocks(data, runs: Sequence[Run]):
         start = data["runs"][number]["start"]
         made = matrices.kept(run.calls[start["call"]], start) if embed.walked(run) else None
         if made is not None:
-            text = packed(np.frombuffer(made, np.uint8))
-            yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{text}</script>'
+            yield f'<script type="text/plain" id="matrices-{number}-{start["call"]}">{packed(made)}</script>'
     yield f'<script type="application/json" id="data">{json_for_html(data)}</script>'
-
-
-def _begin(run: Run, start: Mapping[str, int] | None, findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    if start is not None:
-        return {"call": 0, "head": 0, "query": 0} | dict(start)
-    first = choose(run, findings=findings)
-    return {"call": first.call, "head": first.head, "query": first.query}
 
 
 def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
@@ -140,17 +152,13 @@ def _within(run: Run, start: dict[str, int]) -> dict[str, int]:
 
 
 def _check_start(run: Run, start: Mapping[str, int]) -> None:
-    reasons = [
-        Reason(f"unknown name {name!r} in start", f"start={dict(start)}", "call, head and query", "leave it out")
-        for name in start
-        if name not in ("call", "head", "query")
-    ]
+    if unknown := start.keys() - {"call", "head", "query"}:
+        what = f"unknown name {min(unknown)!r} in start"
+        raise refuse("page", what, f"start={dict(start)}", "call, head and query", "leave it out")
     shape = run.calls[start["call"]].shape if 0 <= start["call"] < len(run.calls) else (0, 0, 0)
     for name, count in (("call", len(run.calls)), ("head", shape[0]), ("query", shape[1])):
         if not 0 <= start[name] < count:
-            reasons.append(Reason(f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0"))
-    if reasons:
-        raise Refused("page", reasons[:1])
+            raise refuse("page", f"no such {name}", f"{name}={start[name]}", f"0 to {count - 1}", "count from 0")
 
 
 def _check_figures(runs: Sequence[Run]) -> None:
@@ -175,7 +183,6 @@ def _script() -> str:
     return "\n".join(['"use strict";', visuals.script(VISUALS), *(_part(f"{name}.js") for name in SCRIPTS)])
 
 
-@functools.cache
 def _title(run: Run) -> str:
     """What the tab of a browser shows: the model, and how the text begins."""
     text = clipped(words(" ".join(run.text.split())), 40)

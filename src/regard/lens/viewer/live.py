@@ -9,18 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...common.errors import refuse
+from ...common.files.strict_json import wrong
 from ...language.masks import causal, window
 from ..runs.changed import RECORDED
 from ..runs.first_view import choose
 from ..runs.run import Run
-from .held_runs import HeldRuns
-from .python_source import origin
 from .queries import about, calls_of, plain
-from .routes import ROUTES, Responder
+from .routes import ROUTES, HeldRuns, Responder
 
 LONGEST = 1 << 20  # bytes of a request
 AHEAD = 64  # requests that are answered with a new run
-FRAMES = ("tile", "row", "tracks", "overview")
+FRAMES = {route: ROUTES[route] for route in ("tile", "row", "tracks", "overview")}
 EVERY = 1 << 22  # weights of a run: above this, the rules of one call are changed instead of all
 
 Findings = Sequence[Mapping[str, Any]]
@@ -54,7 +53,7 @@ class Live:
             known = described(run, findings)
         else:
             run = self._rules(given)
-            known = of_rules(run)
+            known = {**calls_of(run), "findings": []}  # the text, and what is shown, stay
         number = self.runs.add(run)
         ahead = {
             "/".join((route, str(number), *words)): self.responder.answer(route, str(number), *words)
@@ -101,28 +100,17 @@ class Live:
 
 def described(run: Run, findings: Findings, start: Mapping[str, int] | None = None) -> dict[str, Any]:
     """A run as the page knows it: axes, calls and figures, findings, what it shows first, and its Python."""
-    if start is None:
-        first = choose(run, findings=findings)
-        start = {"call": first.call, "head": first.head, "query": first.query}
-    return {**about(run), "findings": plain(list(findings)), "start": dict(start), "python": origin(run)}
-
-
-def of_rules(run: Run) -> dict[str, Any]:
-    """What the page knows otherwise about a run whose rules were changed: the text, and what is shown, stay."""
-    return {**calls_of(run), "findings": [], "python": origin(run)}
+    begin = choose(run, findings=findings).place if start is None else dict(start)
+    return {**about(run), "findings": plain(list(findings)), "start": begin}
 
 
 def _requests(given: Any) -> list[list[str]]:
     """Requests for frames of the new run: [route, word, …] without the number of the run."""
-    if not isinstance(given, list) or len(given) > AHEAD or not all(map(_is_request, given)):
+    lists = not any(wrong(given, [[str]], "ahead")) and len(given) <= AHEAD
+    if not lists or not all(each and FRAMES.get(each[0]) == len(each) for each in given):
         expected = f"at most {AHEAD} lists of a route and its words, for {', '.join(FRAMES)}"
         raise refuse("request", "not requests", repr(given)[:40], expected, "leave ahead out")
     return given
-
-
-def _is_request(given: Any) -> bool:
-    words = isinstance(given, list) and all(isinstance(word, str) for word in given)
-    return words and bool(given) and given[0] in FRAMES and len(given) == len(ROUTES[given[0]])
 
 
 def _read(body: bytes) -> Mapping[str, Any]:

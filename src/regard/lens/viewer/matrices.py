@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..projections.layer import NAMES, LayerProjections
 from ..runs.call import Call
+from ..runs.projections import NAMES, LayerProjections
 from .embed import frame
 
 ROOM = 88_000  # bytes of a page for the matrices of one head, before compression
@@ -23,12 +23,11 @@ OUTPUTS = 16  # elements of the layer's output in a page
 
 def about(call: Call) -> dict[str, Any]:
     """Which matrices are known, which of them have a bias, and why others are not known if they could be."""
-    known = LayerProjections() if call.projections is None else call.projections
-    parts = {name: getattr(known, name) for name in NAMES}
+    found = LayerProjections() if call.projections is None else call.projections
     return {
-        "known": [name for name, part in parts.items() if part is not None],
-        "biased": [name for name, part in parts.items() if part is not None and part.b is not None],
-        "missing": dict(known.missing),
+        "known": list(found.known),
+        "biased": [name for name, part in found.known.items() if part.b is not None],
+        "missing": dict(found.missing),
     }
 
 
@@ -38,17 +37,13 @@ def matrices(call: Call, head: int) -> dict[str, np.ndarray]:
     q, k (D, d_model) · v (E, d_model) · o (d_model, E): the columns of this head · *_bias.
     """
     found: dict[str, np.ndarray] = {}
-    known = call.projections
-    if known is None:
-        return found
-    for name in ("q", "k", "v"):
-        part = getattr(known, name)
-        if part is not None:
-            found |= _named(name, part.w[_group(call, head, len(part.w))], part.b, _group(call, head, len(part.w)))
-    if known.o is not None:
-        found["o"] = known.o.w.reshape(len(known.o.w), call.shape[0], -1)[:, head]
-        if known.o.b is not None:
-            found["o_bias"] = known.o.b
+    for name, part in ({} if call.projections is None else call.projections.known).items():
+        if name == "o":
+            w, b = part.w.reshape(len(part.w), call.shape[0], -1)[:, head], part.b
+        else:
+            group = _group(call, head, len(part.w))
+            w, b = part.w[group], None if part.b is None else part.b[group]
+        found |= {name: w} if b is None else {name: w, f"{name}_bias": b}
     return {name: np.asarray(part, np.float32) for name, part in found.items()}
 
 
@@ -85,14 +80,22 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
     wide = [name for name in ("q", "k", "v") if name in whole and "x" in made]
     if not wide and "o" not in whole:
         return None
-    elements = {"q": _strongest(call, head, i, j), "v": _of_output(call, head, i)}
-    elements |= {"k": elements["q"], "o": _largest(made["y"], OUTPUTS) if "y" in made else np.arange(0)}
+    nothing = np.arange(0)
+    strongest = nothing
+    if call.q is not None and call.k is not None:
+        strongest = call.q[head, i] * call.k[_group(call, head, len(call.k)), j]
+    elements = {
+        "q": _largest(strongest),  # those first that add most to the score of key j
+        "k": _largest(strongest),
+        "v": _largest(nothing if call.out is None else call.out[head, i]),
+        "o": _largest(made.get("y", nothing)),
+    }
     room = ROOM - sum(part.nbytes for name, part in made.items() if name != "by_head")
     count = room // (4 * len(made["x"]) * len(wide)) if wide else 0
     if room < 0 or (wide and count < 1):
         return None
     arrays = dict(made)
-    for name in (*wide, *(name for name in ("o",) if name in whole)):
+    for name in [*wide, "o"] if "o" in whole else wide:
         some = elements[name] = np.sort(elements[name][: count if name != "o" else OUTPUTS])
         arrays[name] = whole[name][some]
         if f"{name}_bias" in whole:
@@ -104,27 +107,12 @@ def kept(call: Call, start: Mapping[str, int]) -> bytes | None:
     return frame({"head": head, "row": i, "key": j, "elements": listed}, **arrays)
 
 
-def _named(name: str, w: np.ndarray, b: np.ndarray | None, group: int) -> dict[str, np.ndarray]:
-    return {name: w} if b is None else {name: w, f"{name}_bias": b[group]}
-
-
 def _group(call: Call, head: int, count: int) -> int:
     """The key/value head, of `count`, that a head reads."""
     return head // (call.shape[0] // count)
 
 
-def _strongest(call: Call, head: int, i: int, j: int) -> np.ndarray:
-    """The elements of q, those first that add most to the score of key j."""
-    if call.q is None or call.k is None:
-        return np.arange(0)
-    return _largest(call.q[head, i] * call.k[_group(call, head, len(call.k)), j])
-
-
-def _of_output(call: Call, head: int, i: int) -> np.ndarray:
-    """The elements of the head's output, the largest first."""
-    return np.arange(0) if call.out is None else _largest(call.out[head, i])
-
-
-def _largest(values: np.ndarray, most: int | None = None) -> np.ndarray:
+def _largest(values: np.ndarray) -> np.ndarray:
+    """The elements, the largest first."""
     size = np.abs(np.asarray(values, np.float64))
-    return np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")[:most]
+    return np.argsort(-np.where(np.isnan(size), np.inf, size), kind="stable")

@@ -1,4 +1,6 @@
-"""The data that a page requests about a run: one function per request, which returns arrays or JSON."""
+"""What a page knows of a run and requests about it, as arrays or JSON: figures, one row from x to the output, and the
+Python that reproduces the run.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ import numpy as np
 from ...common.text.characters import clipped
 from ..runs.axis import Axis
 from ..runs.call import Call
-from ..runs.codes import encode
 from ..runs.labels import visible, words
 from ..runs.row_figures import ROWS
 from ..runs.run import Run
-from ..runs.tiles import Weights
+from .embed import along_axes
 from .matrices import about as matrices
-from .row_walk import walk
 
-__all__ = ["about", "calls_of", "column", "pair", "plain", "row", "rows", "tracks", "walk"]
-
-TRACKS = ("entropy", "spread", "special", "maximum", "attended", "moved")
+KEYS = 64  # the most keys of a row that are shown
+BEFORE, AFTER = 7, 1  # always shown around the row's own position
+DIGITS = 6
+# The arguments of `look` that can be written as literals.
+NAMES = ("text", "target", "picture", "generate", "layers", "entry", "values", "limit")
+LONGEST = 2000  # the most characters of the expression
+UNKNOWN = 'rg.Run.open("run")  # save it first: run.save("run")'
 
 
 def about(run: Run) -> dict[str, Any]:
@@ -41,22 +45,7 @@ def about(run: Run) -> dict[str, Any]:
 
 def calls_of(run: Run) -> dict[str, Any]:
     """The part of `about` that depends on the rules of the calls."""
-    return {"facts": plain(run.facts), "calls": [_call(run, call) for call in run.calls]}
-
-
-def row(call: Weights, head: int, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a row attends to: coarse and fine codes, (K,) uint8 each."""
-    return _codes(call, rows=[i], heads=[head])
-
-
-def rows(call: Weights, i: int) -> tuple[np.ndarray, np.ndarray]:
-    """What a row attends to in every head: coarse and fine codes, (H K,) uint8 each, one head after the other."""
-    return _codes(call, rows=[i])
-
-
-def column(call: Weights, head: int, j: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows attend to a key: coarse and fine codes, (Q,) uint8 each."""
-    return _codes(call, keys=[j], heads=[head])
+    return {"facts": plain(run.facts), "calls": [_call(run, call) for call in run.calls], "python": origin(run)}
 
 
 def pair(run: Run, queries: str, keys: str, i: int, j: int) -> list[dict[str, Any]]:
@@ -75,13 +64,10 @@ def tracks(call: Call, head: int) -> dict[str, np.ndarray]:
 
     ordinary: the weight of a row on keys that are not special tokens, Σ p − special.
     """
-    found = {name: call.rows[name][head].astype(np.float32) for name in TRACKS if name in call.rows}
+    found = {name: values[head].astype(np.float32) for name, values in along_axes(call).items()}
     if "special" in call.rows:
         found["ordinary"] = (_total(call, head) - call.rows["special"][head]).astype(np.float32)
-    if call.received is None:
-        return found
-    of_keys = ("received", "readers") if call.lengths is None else ("received", "readers", "lengths")
-    return found | {name: getattr(call, name)[head].astype(np.float32) for name in of_keys}
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -97,11 +83,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int) else words(str(value))
-
-
-def _codes(call: Weights, **part) -> tuple[np.ndarray, np.ndarray]:
-    coarse, fine = encode(call.weights(**part), call.allowed(**part))
-    return coarse.ravel(), fine.ravel()
 
 
 def _total(call: Call, head: int) -> np.ndarray:
@@ -166,3 +147,93 @@ def _call(run: Run, call: Call) -> dict[str, Any]:
         "matrices": plain(matrices(call)),
         "notes": plain(call.notes),
     }
+
+
+def walk(call: Call, head: int, i: int) -> dict[str, Any]:
+    """The computation of row i of a head, as JSON: numbers with six digits, "NaN", "inf" and "-inf"; null for arrays
+    that were not stored.
+
+        x → q, k    scaled = scale · q·k → scores (the score rule) → p = exp(scores − lse) where allowed → sum = Σ p v
+
+    x (d_model) · q (D) · keys: at most 64, the strongest and the nearest, in ascending order · k (keys, D) · scaled,
+    scores, allowed, p (keys) · lse · sinks · v (keys, E) · sum (E), over all keys · out (E): the output of the model ·
+    Q, K, D, E, scale.
+    """
+    H, Q, K = call.shape
+    p = call.weights([i], None, [head])[0, 0]
+    keys = shown(p, call.start + i)
+    found: dict[str, Any] = dict.fromkeys(("x", "q", "k", "scaled", "scores", "sinks", "v", "sum", "out", "D", "E"))
+    found |= {
+        "keys": keys.tolist(),
+        "allowed": call.allowed([i], keys, [head])[0, 0].tolist(),
+        "p": numbers(p[keys]),
+        "lse": numbers(call.lse[head, i]),
+        "Q": Q,
+        "K": K,
+        "scale": numbers(call.scale),
+    }
+    stored = (("x", call.x, i), ("q", call.q, (head, i)), ("out", call.out, (head, i)), ("sinks", call.sinks, head))
+    found |= {name: numbers(array[at]) for name, array, at in stored if array is not None}
+    if call.k is not None:
+        k = call.k[head // (H // call.groups)]
+        found |= {
+            "k": numbers(k[keys]),
+            "scaled": numbers(call.logits([i], keys, [head])[0, 0]),
+            "scores": numbers(call.scores([i], keys, [head])[0, 0]),
+            "D": k.shape[1],
+        }
+    if call.v is not None:
+        v = call.v[head // (H // len(call.v))]
+        found |= {"v": numbers(v[keys]), "sum": numbers(mixed(call, head, i, p, v))}
+    for part in (call.v, call.out):
+        if part is not None:
+            found["E"] = part.shape[2]
+    return found
+
+
+def shown(p: np.ndarray, position: int) -> np.ndarray:
+    """The keys that are shown: those around the row's own position, keys with NaN as weight, and the strongest."""
+    if len(p) <= KEYS:
+        return np.arange(len(p))
+    near = np.arange(max(0, position - BEFORE), max(0, min(len(p), position + AFTER + 1)))
+    rank = np.where(np.isnan(p), np.inf, p)
+    rank[near] = np.inf
+    return np.sort(np.argsort(-rank, kind="stable")[:KEYS])
+
+
+def mixed(call: Call, head: int, i: int, p: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Σ p v over the keys that the row attends to: masked values cannot contribute, not even NaN."""
+    attended = (p != 0) | call.allowed([i], None, [head])[0, 0]
+    with np.errstate(all="ignore"):
+        return p[attended] @ np.asarray(v, np.float64)[attended]
+
+
+def numbers(values) -> Any:
+    """Numbers as JSON; NaN and infinities by name."""
+    if isinstance(values, np.ndarray) and values.ndim:
+        return [numbers(part) for part in values]
+    value = float(values)
+    if np.isfinite(value):
+        return float(f"{value:.{DIGITS}g}")
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def origin(run: Run) -> str:
+    """An ASCII expression: opens the folder of the run if it is known, otherwise calls `look` with its arguments.
+
+    A run of arrays or of a module cannot be reproduced this way: the expression then says to save it first.
+
+    >>> import numpy as np
+    >>> from regard.lens.look import of_arrays
+    >>> origin(of_arrays(*np.zeros((2, 1, 4, 8))))
+    'rg.Run.open("run")  # save it first: run.save("run")'
+    """
+    folder, made = run.facts.get("folder"), run.facts.get("made")
+    if isinstance(folder, str):
+        return f"rg.Run.open({folder!a})"
+    if not isinstance(made, Mapping):
+        return UNKNOWN
+    given = {**({"text": run.text} if run.text else {}), **made}
+    arguments = [ascii(given.get("what")), *(f"{name}={given[name]!a}" for name in NAMES if name in given)]
+    found = f"rg.look({', '.join(arguments)})"
+    return found if len(found) <= LONGEST else UNKNOWN

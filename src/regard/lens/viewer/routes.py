@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,28 +22,29 @@ from ..runs.call import Call, Overview
 from ..runs.codes import encode
 from ..runs.labels import words
 from ..runs.run import Run
-from ..runs.tiles import PATIENCE, Tile, coded, halvings, overview, tile
+from ..runs.tiles import PATIENCE, Tile, Weights, coded, halvings, overview, tile
 from . import queries as answers
 from .embed import frame
 from .head_mean import MEANS, HeadMean, mean_of
-from .held_runs import HeldRuns
 from .matrices import matrices, products
 
+# The number of words of each route.
 ROUTES = {
-    "tile": ("n", "call", "head", "pool", "level", "row", "column"),
-    "row": ("n", "call", "head", "i"),
-    "rows": ("n", "call", "i"),
-    "column": ("n", "call", "head", "j"),
-    "pair": ("n", "queries", "keys", "i", "j"),
-    "tracks": ("n", "call", "head"),
-    "walk": ("n", "call", "head", "i"),
-    "matrices": ("n", "call", "head"),
-    "products": ("n", "call", "head", "i", "j"),
-    "overview": ("n", "call"),
+    "tile": 7,
+    "row": 4,
+    "rows": 3,
+    "column": 4,
+    "pair": 5,
+    "tracks": 3,
+    "walk": 4,
+    "matrices": 3,
+    "products": 5,
+    "overview": 2,
 }
 POOLS = ("share", "largest")
 CELLS = 128  # along each side of an overview that the run does not contain
 CACHED = 1 << 26  # bytes of tiles and overviews
+HELD = 16  # runs that were made on request; those that were not used for the longest time are forgotten
 MEAN_BUDGET = 1 << 27  # weights of single heads in one tile of their mean: about two seconds; larger tiles are sampled
 
 
@@ -56,9 +57,9 @@ class Responder:
 
     def answer(self, route: str, *words: str) -> bytes:
         """The response to one of `ROUTES`. Refused: arguments outside the run, before anything is computed."""
-        return getattr(self, f"_{route}")(**dict(zip(ROUTES[route], words, strict=True)))
+        return getattr(self, f"_{route}")(*words)
 
-    def _tile(self, *, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
+    def _tile(self, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
         at, h = self._head(n, call, head)
         if pool not in POOLS:
             raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
@@ -70,18 +71,15 @@ class Responder:
 
     def _row(self, n: str, call: str, head: str, i: str) -> bytes:
         at, h = self._head(n, call, head)
-        coarse, fine = answers.row(at, h, _number("row", i, at.shape[1]))
-        return frame({"exact": "exact"}, coarse=coarse, fine=fine)
+        return _exact(at, heads=[h], rows=[_number("row", i, at.shape[1])])
 
-    def _rows(self, *, n: str, call: str, i: str) -> bytes:
+    def _rows(self, n: str, call: str, i: str) -> bytes:
         at = self._call(n, call)
-        coarse, fine = answers.rows(at, _number("row", i, at.shape[1]))
-        return frame({"exact": "exact"}, coarse=coarse, fine=fine)
+        return _exact(at, rows=[_number("row", i, at.shape[1])])
 
     def _column(self, n: str, call: str, head: str, j: str) -> bytes:
         at, h = self._head(n, call, head)
-        coarse, fine = answers.column(at, h, _number("column", j, at.shape[2]))
-        return frame({"exact": "exact"}, coarse=coarse, fine=fine)
+        return _exact(at, heads=[h], keys=[_number("column", j, at.shape[2])])
 
     def _pair(self, n: str, queries: str, keys: str, i: str, j: str) -> bytes:
         run = self._run(n)
@@ -118,7 +116,7 @@ class Responder:
     def _overview(self, n: str, call: str) -> bytes:
         at = self._call(n, call)
         found: Overview = self.cache.get(
-            ("overview", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at, CELLS))
+            ("overview", n, call), lambda: at.overview or overview(at, CELLS, sample=_sample(at))
         )
         return frame({"exact": found.exact}, codes=coded(at, found))
 
@@ -146,35 +144,78 @@ class TileCache:
     """A least-recently-used cache of tiles and overviews, up to `most` bytes."""
 
     def __init__(self, most: int):
-        self.most, self.size = most, 0
-        self.held: OrderedDict[tuple, Tile | Overview] = OrderedDict()
+        self.most = most
+        self.held: dict[tuple, Tile | Overview] = {}  # those that were used last come last
         self.lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        """The bytes of all."""
+        return sum(
+            2 * made.share.nbytes + (2 * made.allowed.nbytes if isinstance(made, Tile) else 0)
+            for made in self.held.values()
+        )
 
     def get(self, name: tuple, make: Callable[[], Tile | Overview]):
         with self.lock:
-            if name in self.held:
-                self.held.move_to_end(name)
-                return self.held[name]
+            made = self.held.pop(name, None)
+            if made is not None:
+                self.held[name] = made
+                return made
         made = make()
         with self.lock:
-            if name not in self.held:
-                self.held[name] = made
-                self.size += _bytes(made)
+            self.held[name] = made
             while self.size > self.most:
-                self.size -= _bytes(self.held.popitem(last=False)[1])
+                del self.held[next(iter(self.held))]
         return made
 
 
-def _bytes(made: Tile | Overview) -> int:
-    return 2 * made.share.nbytes + (2 * made.allowed.nbytes if isinstance(made, Tile) else 0)
+class HeldRuns:
+    """The runs of a served page by number: the given ones, and the last of those that were made on request. Numbers are
+    never used twice, so that the page can cache what it knows about a run.
+    """
+
+    def __init__(self, given: Sequence[Run]):
+        self._runs = dict(enumerate(given))  # those that were used last come last
+        self._given = self._count = len(given)
+        self._lock = threading.Lock()
+
+    def add(self, run: Run) -> int:
+        """The number of a new run."""
+        with self._lock:
+            number, self._count = self._count, self._count + 1
+            self._runs[number] = run
+            for forgotten in [each for each in self._runs if each >= self._given][:-HELD]:
+                del self._runs[forgotten]
+            return number
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Run:
+        with self._lock:
+            if type(number) is int and number in self._runs:
+                self._runs[number] = self._runs.pop(number)
+                return self._runs[number]
+        raise refuse(
+            "run",
+            "no such run",
+            str(number)[:40],
+            "the number of a run that the server holds",
+            "enter the text again, or load the page again",
+        )
 
 
-def _sample(call: Call, cells: int) -> int | None:
-    """The sampling rate of rows if the overview of all heads would take longer than about a second, else None."""
+def _sample(call: Call) -> int:
+    """The sampling rate of rows so that the overview of all heads takes no longer than about a second."""
     H, Q, K = call.shape
     depth = 0 if call.q is None else call.q.shape[2]
-    every = halvings(H * Q * K * (depth + 64) / 2 / PATIENCE, max(1, Q // cells))
-    return None if every == 1 else every
+    return halvings(H * Q * K * (depth + 64) / 2 / PATIENCE, max(1, Q // CELLS))
+
+
+def _exact(call: Weights, **part: list[int]) -> bytes:
+    """The weights of some heads, rows and keys, one after another."""
+    return _codes(call.weights(**part).ravel(), call.allowed(**part).ravel(), "exact")
 
 
 def _codes(

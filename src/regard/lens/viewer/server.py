@@ -16,10 +16,9 @@ from ...common.errors import Refused
 from ...common.optional import needs
 from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
 from ..runs.run import Run
-from .held_runs import HeldRuns
 from .html import page, policy
 from .live import LONGEST, Findings, Live
-from .routes import ROUTES
+from .routes import ROUTES, HeldRuns
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -36,20 +35,15 @@ def serve(
     run: Run,
     other: Run | None = None,
     *,
-    port: int = 0,
-    findings: Sequence[Mapping[str, Any]] = (),
-    start: Mapping[str, int] | None = None,
-    record: Callable[[str], Run] | None = None,
-    find: Callable[[Run], Findings] | None = None,
     open_browser: bool = False,
     tell: Callable[[str], object] = print,
+    **more: Any,
 ) -> None:
-    """Serves the page of a run until Ctrl-C. Arguments as for `page`; port 0 chooses a free port.
+    """Serves the page of a run until Ctrl-C.
 
-    record, find: the run of another text, and the findings about a run, for `Live` · tell: called with the address
-    before the server starts.
+    tell: called with the address before the server starts · more: further arguments of `Server`.
     """
-    server = Server(run, other, port=port, findings=findings, start=start, record=record, find=find)
+    server = Server(run, other, **more)
     tell(server.address)
     if open_browser:
         webbrowser.open(server.address)
@@ -58,6 +52,9 @@ def serve(
 
 class Server(LocalServer):
     """The page of a run at `address`, which contains the secret. `run()` serves until Ctrl-C, `with` during its block.
+
+    Arguments as for `page`. port: 0 for any that is free · record, find: the run of another text, and the findings
+    about a run, for `Live`.
 
     Refused: whatever `page` refuses; a port that is not available.
     """
@@ -108,7 +105,7 @@ def application(live: Live, html: str, begin: bytes) -> Starlette:
             if given is None:
                 return JSONResponse({"error": f"the request is longer than {LONGEST:,} bytes"}, 413)
             ask, limit = partial(live.answer, words[0], given), new
-        elif len(words) != len(ROUTES.get(route, ())) or not words:
+        elif len(words) != ROUTES.get(route):
             return JSONResponse({"error": NOT_FOUND}, 404)
         else:
             ask, limit = partial(live.responder.answer, route, *words), expensive if route in EXPENSIVE else cheap

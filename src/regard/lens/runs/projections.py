@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -91,13 +92,19 @@ class LayerProjections:
 
     def copied(self) -> LayerProjections:
         """The same matrices in memory of their own."""
+        parts: dict[str, Any] = {name: part.copied() for name, part in self.known.items()}
+        return dataclasses.replace(self, **parts)
+
+    @property
+    def known(self) -> dict[str, Projection]:
+        """The matrices that are known, by name."""
         parts = {name: getattr(self, name) for name in NAMES}
-        return dataclasses.replace(self, **{name: part.copied() for name, part in parts.items() if part is not None})
+        return {name: part for name, part in parts.items() if part is not None}
 
     @property
     def nbytes(self) -> int:
         """The bytes of all matrices."""
-        return sum(each.nbytes for name in NAMES if (each := getattr(self, name)) is not None)
+        return sum(part.nbytes for part in self.known.values())
 
 
 COMPARED_ROWS = 64  # the most rows that are compared

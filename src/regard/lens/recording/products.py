@@ -12,7 +12,7 @@ import torch
 
 from ...common.arrays import read_array
 from ..runs.call import Call
-from .layer import LayerProjections, Projection, equal, heads_from
+from ..runs.projections import LayerProjections, Projection, equal, heads_from
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything
@@ -65,7 +65,7 @@ class Products:
         A head is D adjacent columns of a product; rotary positions keep the lengths. None where no product explains
         them: they are normalized, or all of one length, or of another text.
         """
-        actual = _norms(np.asarray(vectors[0, :ROWS], np.float64))
+        actual = np.linalg.norm(np.asarray(vectors[0, :ROWS], np.float64), axis=-1)
         if len(actual) < FEWEST or not np.isfinite(actual).all() or np.ptp(actual) <= 4 * STEADY * actual.max():
             return None
         D = vectors.shape[2]
@@ -73,7 +73,7 @@ class Products:
             if rows.shape[1] % D or len(rows) != len(actual):
                 continue
             with np.errstate(all="ignore"):
-                ratios = actual[:, None] / _norms(rows.reshape(len(rows), -1, D))
+                ratios = actual[:, None] / np.linalg.norm(rows.reshape(len(rows), -1, D), axis=-1)
                 steady = np.ptp(ratios, axis=0) <= STEADY * ratios.mean(0)
             if steady.any():
                 return float(ratios[:, steady.argmax()].mean())
@@ -158,10 +158,6 @@ def _first_rows(y: torch.Tensor) -> tuple[np.ndarray, ...]:
         return ()
     parts = (y[:ROWS],) if y.ndim == 2 else (y[0, :ROWS], y[:ROWS, 0])
     return tuple(part.double().cpu().numpy() for part in parts if len(part) >= FEWEST)
-
-
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.square(vectors).sum(-1))
 
 
 def _product(name: str, args: tuple, kwargs: Mapping[str, Any], out: Any) -> Product | None:

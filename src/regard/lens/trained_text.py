@@ -6,13 +6,13 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...common.errors import Refused, refuse
-from ...models.data import tables, text
-from ...models.data.batches import tokens_of
-from ...models.generation import generate as continued
+from ..common.errors import Refused, refuse
+from ..models.data import tables, text
+from ..models.data.batches import tokens_of
+from ..models.generation import generate as continued
 
 if TYPE_CHECKING:
-    from ...models.training.checkpoint import Saved
+    from ..models.training.checkpoint import Saved
 
 TOKENS = 128  # of the beginning of a text
 MISSING = "the files of its training are missing, have changed, or have no validation text"

@@ -4,13 +4,15 @@ rules where possible.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ....language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
-from ....language.analysis import evaluate
-from ....language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
-from ....language.expr import score as score_variable
-from ....language.masks import causal, window
+from ...language.added_masks import NOTHING, ORDINARY, hidden_beside, hides
+from ...language.analysis import evaluate
+from ...language.expr import Const, Expr, Op, Read, Table, Var, fold, frozen_table, head, key, lift, query, walk
+from ...language.expr import score as score_variable
+from ...language.masks import causal, window
 
 CELLS = 1 << 24  # the most pairs over which a rule is evaluated as a whole
 
@@ -22,11 +24,10 @@ def entry_mask(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start
     found = _of_entry(rule, entry)
     if isinstance(found, Const):
         return None if found.value is True else found
-    H, Q, K = sizes
-    heads = H if reads(found, "head") else 1
-    if not found.tables or heads * Q * K > CELLS:
+    shape = shape_of(sizes, found)
+    if not found.tables or math.prod(shape) > CELLS:
         return found
-    return mask_of(_grid(found, heads, Q, K, start), start)
+    return mask_of(grid(found, shape, start), start)
 
 
 def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], start: int) -> Expr | None:
@@ -34,12 +35,10 @@ def entry_score(rule: Expr | None, entry: int, sizes: tuple[int, int, int], star
     if rule is None:
         return None
     found = _of_entry(rule, entry)
-    H, Q, K = sizes
-    if isinstance(found, Op) and found.name == "add" and _dense(found) and H * Q * K <= CELLS:
+    if isinstance(found, Op) and found.name == "add" and _dense(found) and math.prod(sizes) <= CELLS:
         inner, other = found.args
         if not reads(other, "score"):
-            heads = H if reads(other, "head") else 1
-            return added(inner, np.asarray(_grid(other, heads, Q, K, start)), start)
+            return added(inner, grid(other, shape_of(sizes, other), start), start)
     return found
 
 
@@ -50,17 +49,15 @@ def hidden(
 
     largest: a bound of the absolute scaled scores.
     """
-    H, Q, K = sizes
     if not isinstance(score, Op) or score.name != "add" or reads(score.args[1], "score"):
         return mask, score
     inner, other = score.args
-    heads = H if any(rule is not None and reads(rule, "head") for rule in (mask, score)) else 1
-    if heads * Q * K > CELLS or not any(hides(table.array, ORDINARY).any() for table in other.tables):
+    shape = shape_of(sizes, mask, score)
+    if math.prod(shape) > CELLS or not any(hides(table.array, ORDINARY).any() for table in other.tables):
         return mask, score
-    numbers = np.asarray(_grid(other, heads, Q, K, start))
-    allowed = np.ones_like(numbers, bool) if mask is None else _grid(mask, heads, Q, K, start)
+    numbers, allowed = grid(other, shape, start), grid(mask, shape, start)
     away = hidden_beside(numbers, allowed)
-    low, high = (_grid(score, heads, Q, K, start, at) for at in (-largest, largest))
+    low, high = (grid(score, shape, start, at) for at in (-largest, largest))
     above = np.where(allowed & ~away, low, np.inf).min(-1) - np.where(away, high, -np.inf).max(-1)
     if not away.any() or not (above >= NOTHING).all():
         return mask, score
@@ -216,9 +213,15 @@ def _folded(node: Expr) -> Expr:
     return node
 
 
-def reads(rule: Expr, name: str) -> bool:
+def reads(rule: Expr | None, name: str) -> bool:
     """Whether the rule depends on this variable."""
-    return any(isinstance(node, Var) and node.name == name for node in walk(rule))
+    return rule is not None and any(isinstance(node, Var) and node.name == name for node in walk(rule))
+
+
+def shape_of(sizes: tuple[int, int, int], *rules: Expr | None) -> tuple[int, int, int]:
+    """The sizes (H, Q, K), with one head if none of the rules depends on it."""
+    H, Q, K = sizes
+    return H if any(reads(rule, "head") for rule in rules) else 1, Q, K
 
 
 def _dense(rule: Expr) -> bool:
@@ -229,11 +232,15 @@ def _dense(rule: Expr) -> bool:
     )
 
 
-def _grid(rule: Expr, heads: int, Q: int, K: int, start: int, scored: float = 0.0) -> np.ndarray:
+def grid(rule: Expr | None, shape: tuple[int, int, int], start: int, scored: float = 0.0, first: int = 0) -> np.ndarray:
+    """The values of a rule for every pair, (heads, rows, keys); None allows every pair. start, first: the positions of
+    the first row and of the first key.
+    """
+    heads, rows, keys = shape
     places = {
         "score": np.float64(scored),
         "head": np.arange(heads)[:, None, None],
-        "query": start + np.arange(Q)[None, :, None],
-        "key": np.arange(K)[None, None],
+        "query": start + np.arange(rows)[None, :, None],
+        "key": first + np.arange(keys)[None, None],
     }
-    return np.broadcast_to(evaluate(rule, places), (heads, Q, K))
+    return np.broadcast_to(np.asarray(True if rule is None else evaluate(rule, places)), shape)

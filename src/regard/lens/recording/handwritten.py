@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....common.arrays import read_array
-from ....language.added_masks import ORDINARY, hidden_beside, hides, range_of
-from ....language.expr import Expr, Op, score
+from ...common.arrays import read_array
+from ...language.added_masks import ORDINARY, hidden_beside, hides, range_of
+from ...language.expr import Expr, Op, score
 from .one_entry import added
 
 PRODUCTS = {"matmul", "__matmul__", "bmm", "einsum"}
