@@ -3,7 +3,6 @@
 const minimap = {
   build(plot) {
     const canvas = $("minimap");
-    canvas.setAttribute("role", "img");
     const center = (event) => {
       const box = canvas.getBoundingClientRect();
       const at = plot.view();
@@ -29,7 +28,6 @@ const minimap = {
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.save();
     context.beginPath();
-    context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     const rows = Math.min(Q, rowsNow());
     const { detail, spots } = plot.whole();
     const { painter } = plot.parts()[0];
@@ -43,13 +41,13 @@ const minimap = {
       const [i, j] = [spot.row * TILE * 2 ** detail.level, spot.column * TILE * 2 ** detail.level];
       const bitmap = painter.bitmap(place, detail.fold);
       if (!bitmap) continue;
+      context.fillStyle = hatching(1);
       context.fillRect(x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
       context.drawImage(bitmap, x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
       for (const [r, c, code] of painter.codes(place, detail.fold).alarms.cells) {
         context.fillStyle = plot.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
         context.fillRect(x(j + (c + 0.5) * wide) - 2 * dpr, y(i + (r + 0.5) * high) - 2 * dpr, 4 * dpr, 4 * dpr);
       }
-      context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     }
     context.restore();
     const seen = [Math.min(K, at.span), Math.min(Q, plot.height / at.ky)];
