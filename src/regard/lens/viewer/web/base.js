@@ -7,6 +7,7 @@ const GIVEN = runs.length;
 
 // As in codes.py: a weight is 10^(6·x/249 − 6) with x = code − 6 + (fine − 128)/256, a product of two tables.
 const [MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST] = [0, 1, 2, 3, 4, 5, 6];
+const INVALID = new Set([NAN, OUT, LEAK]);
 const COARSE = Float64Array.from({ length: 256 }, (_, code) => (code < FIRST ? 0 : 10 ** (6 * ((code - FIRST) / 249 - 1))));
 COARSE[NAN] = COARSE[OUT] = NaN;
 const FINE = Float64Array.from({ length: 256 }, (_, fine) => 10 ** ((6 * (fine - 128)) / 256 / 249));
@@ -87,15 +88,11 @@ const INKS = { [ZERO]: "--ink", [NAN]: "--on-nan", [OUT]: "--on-out", [LEAK]: "-
 
 /** One 32-bit pixel per code. Masked cells are transparent, so that the hatching shows; invalid weights have signal colors. */
 function palette(scale, row = { attended: 1, maximum: 1 }) {
-  const pixels = new Uint32Array(256);
-  const solid = (name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
-  const special = { [NAN]: solid("--nan"), [OUT]: solid("--out"), [LEAK]: solid("--leak"), [ZERO]: solid("--zero") };
-  for (let code = 0; code < 256; code++) {
-    const [r, g, b] = special[code] ?? rgb(step(code === TINY ? 0 : COARSE[code], scale, row), scale);
-    pixels[code] = code === MASKED ? 0 : (255 << 24) | (b << 16) | (g << 8) | r;
-  }
-  return pixels;
+  const special = { [MASKED]: 0, [NAN]: tintOf("--nan"), [OUT]: tintOf("--out"), [LEAK]: tintOf("--leak"), [ZERO]: tintOf("--zero") };
+  return Uint32Array.from({ length: 256 }, (_, code) => special[code] ?? pixelOf(rgb(step(code === TINY ? 0 : COARSE[code], scale, row), scale)));
 }
+const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
 /** An element with a text, properties and children; names with a hyphen are attributes. */
 function element(tag, content, properties = {}, ...children) {

@@ -34,7 +34,6 @@ const map = {
         element("div", undefined, { className: "readout" },
           element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
           element("p", undefined, { id: "map-block" }))),
-      element("figure", undefined, { id: "map-image-box", hidden: true }, element("canvas", undefined, { id: "map-image" }), element("figcaption", undefined, { className: "note", id: "map-image-words" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
@@ -68,7 +67,7 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapImage.draw() : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null]);
     this.pointer();
   },
 
