@@ -13,7 +13,7 @@ from regard.lens.runs.figures import of_weights
 from regard.lens.viewer.html import SCRIPTS, _part, page
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near, share
-from tests.support.page_map import BEGIN, Map
+from tests.support.page_map import BEGIN
 
 SENTENCE = ("[CLS]", " The", " animal", " did", "n", "'", "t", " cross", " the", " street", ".", "\n", " It", " was")
 SENTENCE += (" too", " tired", ".", "[SEP]")
@@ -226,7 +226,7 @@ def test_what_is_no_plain_weight_looks_and_reads_so(opened):
 
 def test_a_picture_is_read_by_its_patches(opened):
     """Patches stand in place of a text: at full strength their colour is that of the weight, clicks and arrows choose
-    them, and words beside the map name the one that the row looks at most.
+    them.
     """
     from PIL import Image
 
@@ -247,10 +247,6 @@ def test_a_picture_is_read_by_its_patches(opened):
     for place in (0, 8):
         colour = seen.pixel("#patches-canvas", int((place % 3 + 0.5) * side), int((place // 3 + 0.5) * side))
         assert distance(colour, logarithmic(patches[place])) <= 6
-    Map(seen).hover(5, 3)
-    said = seen.text("#map-image-words")
-    assert "at row {}, column {} of the image".format(*divmod(patches.argmax(), 3)) in said
-    assert share(said.split("the largest, ")[1]) == pytest.approx(patches.max(), rel=0.06)
 
 
 def test_no_two_scripts_declare_the_same_name():

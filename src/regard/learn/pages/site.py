@@ -55,7 +55,7 @@ def web_file(name: str) -> str:
 @functools.cache
 def _script() -> str:
     own = (stripped(web_file(f"{name}.js")) for name in SCRIPTS)
-    return "\n".join(['"use strict";', visuals.script(visuals.KINDS, also=("make",)), *own])
+    return "\n".join(['"use strict";', visuals.script(visuals.KINDS, also=("make", "button")), *own])
 
 
 @functools.cache

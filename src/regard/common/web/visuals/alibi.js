@@ -54,11 +54,7 @@ visuals["alibi"] = function alibiVisual(root, { scores, heads, tokens = scores.m
   const rows = cells.map(({ score, penalty, before: first, after: second, bars }, key) => make("tr", {}, make("th", { scope: "row" }, tokens[key] === String(key) ? tokens[key] : `${key} ${tokens[key]}`), make("td", { className: "figure" }, score), make("td", { className: "figure" }, penalty), make("td", { className: "figure" }, first), make("td", { className: "figure" }, second), make("td", { className: "alibi-bars" }, ...bars)));
   const slopesNode = make("p", { className: "alibi-slopes" });
   const slopeShown = Array.from({ length: MOST }, (_, at) => shown(`slope-${at}`, 0));
-  const chips = slopeShown.map((node, at) => {
-    const button = make("button", { type: "button" }, `head ${at}: `, node);
-    button.addEventListener("click", () => change({ head: at }));
-    return button;
-  });
+  const chips = slopeShown.map((node, at) => make("button", { type: "button", onclick: () => change({ head: at }) }, `head ${at}: `, node));
   slopesNode.append(...chips);
   const headSlider = slider("head", { min: 0, max: heads - 1, step: 1, value: 0, text: () => String(state.head) }, (head) => change({ head }));
   const rowSlider = slider("row", { min: 0, max: n - 1, step: 1, value: row, text: () => String(state.row) }, (at) => change({ row: at }));

@@ -23,8 +23,8 @@ visuals["attention"] = function attentionVisual(root, { q, k, v, labels, scale =
   const formula = make("span");
   const readout = make("p", { className: "readout", role: "status" }, names.query, " attends to ", names.key, ": ", formula, make("br"), "output of ", names.row, ", column ", names.column, ": ", output);
   const scaled = toggle("scale 1/√d", state.scale !== 1, (on) => change({ scale: on ? 1 / Math.sqrt(q[0].length) : 1 }));
-  const any = make("input", { type: "number", step: "any", "aria-label": "scale: any factor", className: "factor" });
-  any.addEventListener("input", () => { if (Number.isFinite(any.valueAsNumber)) change({ scale: any.valueAsNumber }); });
+  const typed = () => { if (Number.isFinite(any.valueAsNumber)) change({ scale: any.valueAsNumber }); };
+  const any = make("input", { type: "number", step: "any", "aria-label": "scale: any factor", className: "factor", oninput: typed });
   const wide = slider("window", { min: 1, max: columns.length, step: 1, value: state.window }, (value) => change({ window: value }));
   const long = slider("real tokens", { min: 0, max: columns.length, step: 1, value: state.length }, (value) => change({ length: value }));
   root.append(
@@ -45,8 +45,7 @@ visuals["attention"] = function attentionVisual(root, { q, k, v, labels, scale =
     const scores = products.map((line, i) => line.map((dotted_, j) => (allowed(i, j) ? (dotted_ * state.scale) / state.temperature : -Infinity)));
     const weights = scores.map(softmax);
     const out = product(weights, columnsShown);
-    if (state.mask === "none") map.fill(weights, undefined, weights.map((line) => line.reduce((a, b) => a + b, 0)));
-    else map.fill(weights, (i, j) => !allowed(i, j), weights.map((line) => line.reduce((a, b) => a + b, 0)));
+    map.fill(weights, (i, j) => !allowed(i, j), weights.map((line) => line.reduce((a, b) => a + b, 0)));
     outs.fill(out);
     map.at(row, column);
     outs.at(row, state.outColumn);

@@ -61,8 +61,7 @@ visuals["cost-curves"] = function costCurvesVisual(root, { width, heads, quantit
   const hSlider = slider("heads h", { min: 0, max: 6, step: 1, value: Math.log2(heads), text: () => String(state.heads) }, (at) => change({ heads: 2 ** at }));
   const projected = toggle("with W_o", true, (on) => change({ projected: on }));
   const causal = toggle("causal mask", false, (on) => change({ causal: on }));
-  const jump = make("button", { type: "button" }, "go to the crossover");
-  jump.addEventListener("click", () => change({ n: KINDS[state.quantity].crossing()[0] }));
+  const jump = button("go to the crossover", () => change({ n: KINDS[state.quantity].crossing()[0] }));
   const NAMES = { operations: "operations of a layer", layers: "operations of other layers", memory: "bytes of the weights" };
   const chosen = options("shown", Object.values(NAMES), NAMES[quantity], (name) => change({ quantity: Object.keys(NAMES).find((each) => NAMES[each] === name) }));
   root.append(

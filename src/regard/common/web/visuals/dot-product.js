@@ -29,8 +29,8 @@ visuals["dot-product"] = function dotProductVisual(root, { a, b, names = ["a", "
   const words = make("p", { className: "dot-words" });
   const th = (scope, text, kind = "") => make("th", { scope, className: kind }, text);
   const line = (name, meaning, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value, make("span", { className: "dot-meaning" }, meaning)));
-  const turn = (by) => () => change({ b: [state.a[0] * Math.cos(by) - state.a[1] * Math.sin(by), state.a[0] * Math.sin(by) + state.a[1] * Math.cos(by)].map((value) => Number(value.toFixed(9))) });
-  const preset = (text, by) => { const made = make("button", { type: "button" }, text); made.addEventListener("click", turn(by)); return made; };
+  const turn = (by) => change({ b: [state.a[0] * Math.cos(by) - state.a[1] * Math.sin(by), state.a[0] * Math.sin(by) + state.a[1] * Math.cos(by)].map((value) => Number(value.toFixed(9))) });
+  const preset = (text, by) => button(text, () => turn(by));
   root.append(make("div", { className: "dot-sides" }, plane.svg, make("div", {},
     ...(flat ? [make("table", { className: "dot-table" },
       make("thead", {}, make("tr", {}, th("col", "place"), th("col", "0"), th("col", "1"), th("col", "sum"))),

@@ -34,8 +34,7 @@ visuals["groups"] = function groupsVisual(root, { models, sharing = "GQA" }) {
   const sum = make("p", { className: "groups-sum" });
   const group = `groups-${document.querySelectorAll(".groups-table").length}`; // the kinds of one visual exclude each other
   const rows = KINDS.map((name) => {
-    const radio = make("input", { type: "radio", name: group, checked: name === sharing, "aria-label": name });
-    radio.addEventListener("input", () => change({ kind: name }));
+    const radio = make("input", { type: "radio", name: group, checked: name === sharing, "aria-label": name, oninput: () => change({ kind: name }) });
     const cells = { numbers: shown(`${name}-numbers`, 0), bytes: shown(`${name}-bytes`, 0), total: shown(`${name}-total`, 0) };
     const heads = make("small");
     const bar = make("div", { className: "groups-bar" });
@@ -61,8 +60,7 @@ visuals["groups"] = function groupsVisual(root, { models, sharing = "GQA" }) {
     built = key;
     const shares = keyHeads(state.kind) || 1;
     const size = state.heads / shares;
-    chips = Array.from({ length: state.heads }, (_, at) => make("span", { className: "groups-query" }, String(at)));
-    chips.forEach((chip, head) => chip.addEventListener("click", () => change({ head })));
+    chips = Array.from({ length: state.heads }, (_, head) => make("span", { className: "groups-query", onclick: () => change({ head }) }, String(head)));
     kept = Array.from({ length: shares }, (_, at) => make("span", { className: "groups-kept" }, ...(state.kind === "MLA" ? [make("span", { className: "groups-latent" }, "short row"), make("span", { className: "groups-rope" }, "rotary part")] : [make("span", { className: "groups-key" }, `k${at}`), make("span", { className: "groups-value" }, `v${at}`)])));
     cards.replaceChildren(...kept.map((box, at) => make("div", { className: "groups-card" }, make("div", { className: "groups-queries" }, ...chips.slice(at * size, (at + 1) * size)), make("div", { className: "groups-stem" }), box)));
     cards.classList.toggle("groups-many", state.heads > 32);

@@ -14,18 +14,15 @@ visuals["heads"] = function headsVisual(root, { tokens, weights, names = weights
   const small = weights.map((matrix, at) => {
     const [place_, share] = Object.entries(PLACES).map(([name, measure]) => [name, measure(matrix)]).sort((a, b) => b[1] - a[1])[0];
     const map = heatCanvas(count, count, 8, 0);
-    const button = make("button", { type: "button", className: "heads-one" },
+    requestAnimationFrame(() => map.paint((i, j) => matrix[i][j])); // once the button is in the page, which has the colors
+    return make("button", { type: "button", className: "heads-one", onclick: () => change({ head: at }) },
       map.canvas,
       make("span", {}, names[at]), make("span", { className: "soft" }, `${place_} `, shown(`place-${at}`, share, 2)));
-    button.addEventListener("click", () => change({ head: at }));
-    requestAnimationFrame(() => map.paint((i, j) => matrix[i][j])); // once the button is in the page, which has the colors
-    return button;
   });
   const group = make("div", { className: "heads-all", role: "group", "aria-label": "Heads; choose one to enlarge it" }, ...small);
   group.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
+    const step = stepOf(event, { ArrowLeft: -1, ArrowRight: 1 });
+    if (!step) return;
     change({ head: Math.min(weights.length - 1, Math.max(0, state.head + step)) });
     small[state.head].focus();
   });

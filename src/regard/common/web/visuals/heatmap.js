@@ -72,9 +72,8 @@ function heatmap({ rows, columns, name, label, pick, side = null, signed = false
   layers.addEventListener("pointermove", point);
   layers.addEventListener("pointerdown", point);
   root.addEventListener("keydown", (event) => {
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
+    const step = stepOf(event, { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] });
+    if (!step) return;
     pick(Math.min(rows.length - 1, Math.max(0, last.row + step[0])), Math.min(columns.length - 1, Math.max(0, last.column + step[1])));
   });
   at(0, 0);

@@ -18,12 +18,10 @@ visuals["hull"] = function hullVisual(root, { values, scores, second = scores.ma
   const rows = labels.map((label, at) => {
     const made = { score: number(`score-${at}`), other: number(`second-${at}`), weight: number(`weight-${at}`), x: number(`value-${at}-0`), y: number(`value-${at}-1`) };
     const range = (name, text) => {
-      const input = make("input", { type: "range", min: -8, max: 8, step: 0.1, value: String(state[name][at]), "aria-label": `${text} of ${label}` });
-      input.addEventListener("input", () => change({ [name]: state[name].with(at, input.valueAsNumber) }));
-      return input;
+      const moved = ({ target }) => change({ [name]: state[name].with(at, target.valueAsNumber) });
+      return make("input", { type: "range", min: -8, max: 8, step: 0.1, value: String(state[name][at]), "aria-label": `${text} of ${label}`, oninput: moved });
     };
-    made.drop = make("input", { type: "checkbox", checked: state.dropped[at], "aria-label": `drop ${label}` });
-    made.drop.addEventListener("input", () => change({ dropped: state.dropped.with(at, made.drop.checked) }));
+    made.drop = make("input", { type: "checkbox", checked: state.dropped[at], "aria-label": `drop ${label}`, oninput: () => change({ dropped: state.dropped.with(at, made.drop.checked) }) });
     made.sliders = { scores: range("scores", "score"), second: range("second", "second score") };
     made.second = make("div", { className: "hull-slider" }, made.sliders.second, made.other);
     made.dropping = make("td", {}, made.drop);

@@ -66,10 +66,8 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
 
   const selects = {};
   const choice = (label, name) => {
-    const control = make("select");
-    control.addEventListener("input", () => change({ [name]: Number(control.value) }));
-    selects[name] = control;
-    return make("label", { className: "control" }, make("span", {}, label), control);
+    selects[name] = make("select", { oninput: ({ target }) => change({ [name]: Number(target.value) }) });
+    return make("label", { className: "control" }, make("span", {}, label), selects[name]);
   };
   const offer = (name, list) => {
     const wanted = list.includes(state[name]) ? list : [...list, state[name]].sort((a, b) => a - b);
@@ -82,13 +80,9 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
   };
   const long = slider("tokens n", { min: 0, max: 17, step: 1, value: Math.log2(n), text: (at) => (2 ** at).toLocaleString("en") }, (at) => change({ n: 2 ** at }));
   const switches = [["gated", "gated feed-forward"], ["first", "norm first"], ["rms", "RMS norm"], ["causal", "causal"]].map(([name, label]) => ({ name, control: toggle(label, state[name], (on) => change({ [name]: on })) }));
-  const buttons = Object.entries(presets).map(([name, sizes]) => {
-    const button = make("button", { type: "button" }, name);
-    button.addEventListener("click", () => change({ groups: sizes.heads, ...PLAIN, ...sizes }));
-    return { button, sizes };
-  });
+  const buttons = Object.entries(presets).map(([name, sizes]) => ({ sizes, made: button(name, () => change({ groups: sizes.heads, ...PLAIN, ...sizes })) }));
   root.append(
-    ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Models" }, ...buttons.map(({ button }) => button))] : []),
+    ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Models" }, ...buttons.map(({ made }) => made))] : []),
     controls(long, choice("d_model", "width"), choice("heads", "heads"), choice("key heads", "groups"), choice("d_ff", "hidden"), ...switches.map(({ control }) => control)),
     make("ul", { className: "layer-bars", "aria-label": "Where the operations go" }, ...bars.map(({ row }) => row)),
     make("p", { className: "layer-total" }, "The layer: ", allParameters, " parameters, ", allFlops, " operations, and ", totals.exponentials, " exponentials. ", make("span", { className: "note" }, "Without biases; sums, norms and activations are not counted as operations.")),
@@ -109,11 +103,8 @@ visuals["layer"] = function layerVisual(root, { n = 128, width = 384, heads = 12
     offer("groups", divisors(h, 128));
     offer("hidden", [d, 2 * d, 3 * d, 4 * d, 8 * d]);
     for (const { name, control } of switches) control.querySelector("input").checked = state[name];
-    const control = long.querySelector("input");
-    control.value = Math.log2(size);
-    control.setAttribute("aria-valuetext", size.toLocaleString("en"));
-    long.querySelector("output").textContent = size.toLocaleString("en");
-    for (const { button, sizes } of buttons) button.setAttribute("aria-pressed", Object.entries({ groups: sizes.heads, ...PLAIN, ...sizes }).every(([name, value]) => state[name] === value));
+    slideTo(long, Math.log2(size));
+    for (const { made, sizes } of buttons) made.setAttribute("aria-pressed", Object.entries({ groups: sizes.heads, ...PLAIN, ...sizes }).every(([name, value]) => state[name] === value));
 
     const pairs = state.causal ? (size * (size + 1)) / 2 : size * size;
     const projection = { query: d * h * D(), key: d * g * D(), value: d * g * D(), output: d * h * D() };

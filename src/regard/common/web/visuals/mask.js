@@ -2,14 +2,8 @@
 
 visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tables = {}, numbers = {}, presets = {}, block = 0, most = 32 }) {
   const state = { expression, n, rows, row: 0, column: 0 };
-  const field = make("input", { type: "text", value: expression, spellcheck: false, className: "mask-field", autocomplete: "off", "aria-label": "the mask: an expression of query and key" });
-  field.setAttribute("autocapitalize", "off");
-  field.addEventListener("input", () => change({ expression: field.value }));
-  const buttons = Object.entries(presets).map(([name, text]) => {
-    const button = make("button", { type: "button" }, name);
-    button.addEventListener("click", () => { field.value = text; change({ expression: text }); });
-    return { button, text };
-  });
+  const field = make("input", { type: "text", value: expression, spellcheck: false, className: "mask-field", autocomplete: "off", autocapitalize: "off", "aria-label": "the mask: an expression of query and key", oninput: () => change({ expression: field.value }) });
+  const buttons = Object.entries(presets).map(([name, text]) => ({ text, made: button(name, () => change({ expression: text })) }));
   const error = make("div", { className: "mask-error", role: "status" });
   const place_ = make("div");
   const [allowed, total, empty, used, blocks] = ["allowed", "total", "empty", "blocks-used", "blocks"].map((name) => shown(name, 0, 5));
@@ -18,20 +12,20 @@ visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tabl
   const [query, key, allows] = [shown("query", 0), shown("key", 0), make("strong")];
   const readout = make("p", { className: "readout", role: "status" }, "query ", query, ", key ", key, ": ", allows);
   const given = [...Object.entries(tables).map(([name, list]) => `${name} = ${JSON.stringify(list).replaceAll(",", ", ")}`), ...Object.entries(numbers).map(([name, value]) => `${name} = ${value}`)];
+  const wide = slider("tokens", { min: 2, max: most, step: 1, value: n, text: String }, (value) => change({ n: value, rows: state.rows === state.n ? value : Math.min(state.rows, value) }));
+  const long = slider("rows, the last tokens", { min: 1, max: most, step: 1, value: rows, text: String }, (value) => change({ rows: Math.min(value, state.n) }));
   root.append(
-    ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Masks to begin with" }, ...buttons.map(({ button }) => button))] : []),
+    ...(buttons.length ? [make("div", { className: "controls presets", role: "group", "aria-label": "Masks to begin with" }, ...buttons.map(({ made }) => made))] : []),
     make("label", { className: "mask-line" }, make("span", { "aria-hidden": "true" }, "mask ="), field),
     error,
     ...(given.length ? [make("p", { className: "note mask-given" }, "Given: ", ...given.flatMap((text, at) => [at ? ", " : "", make("code", {}, text)]))] : []),
-    controls(slider("tokens", { min: 2, max: most, step: 1, value: n, text: String }, (value) => change({ n: value, rows: state.rows === state.n ? value : Math.min(state.rows, value) })),
-      slider("rows, the last tokens", { min: 1, max: most, step: 1, value: rows, text: String }, (value) => change({ rows: Math.min(value, state.n) }))),
+    controls(wide, long),
     make("p", { className: "name" }, "queries in rows, keys in columns"),
     place_,
     make("p", { className: "mask-count" }, allowed, " of ", total, " pairs allowed (", share, " %)", ...(block ? [`; blocks of ${block} × ${block} with an allowed pair: `, used, " of ", blocks] : [])),
     blind,
     readout,
   );
-  const positions = root.querySelectorAll(".controls input[type=range]");
   let map = null;
 
   function matrix() {
@@ -56,7 +50,7 @@ visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tabl
     state.row = Math.min(state.row, state.rows - 1);
     state.column = Math.min(state.column, state.n - 1);
     if (field.value !== state.expression) field.value = state.expression;
-    for (const { button, text } of buttons) button.setAttribute("aria-pressed", text === state.expression);
+    for (const { made, text } of buttons) made.setAttribute("aria-pressed", text === state.expression);
     const first = state.n - state.rows;
     let values;
     try {
@@ -70,13 +64,8 @@ visuals["mask"] = function maskVisual(root, { expression, n = 12, rows = n, tabl
     place_.classList.toggle("mask-old", values === undefined); // the last mask that could be read
     if (values === undefined) return;
     error.replaceChildren();
-    [state.n, state.rows].forEach((value, at) => {
-      const control = positions[at];
-      if (control.valueAsNumber === value) return;
-      control.value = value;
-      control.nextElementSibling.textContent = value;
-      control.setAttribute("aria-valuetext", value);
-    });
+    slideTo(wide, state.n);
+    slideTo(long, state.rows);
     if (map?.size !== `${state.rows} ${state.n}`) matrix();
     const counts = values.map((line) => line.reduce((a, b) => a + b, 0));
     map.fill(values, undefined, counts);

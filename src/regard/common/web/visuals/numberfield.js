@@ -17,10 +17,8 @@ function numberField(name, label, value, input, { step = 0.5, most = 1000 } = {}
   field.addEventListener("input", () => to(numberTyped(field.value), false));
   field.addEventListener("blur", () => { field.setAttribute("aria-invalid", "false"); showField(field, Number(field.getAttribute("value")), true); });
   field.addEventListener("keydown", (event) => {
-    const way = { ArrowUp: 1, ArrowDown: -1 }[event.key];
-    if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    to(Number((Number(field.getAttribute("value")) + way * (event.shiftKey ? step / 10 : step)).toFixed(9)), true);
+    const way = stepOf(event, { ArrowUp: 1, ArrowDown: -1 });
+    if (way) to(Number((Number(field.getAttribute("value")) + way * (event.shiftKey ? step / 10 : step)).toFixed(9)), true);
   });
   showField(field, value, true);
   return field;

@@ -41,6 +41,17 @@ function place(node, attributes) {
 const drawing = (width, height, label, ...children) =>
   draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "drawing" }, ...children);
 
+const button = (text, press, properties = {}) => make("button", { type: "button", onclick: press, ...properties }, text);
+
+/** The step that belongs to a key, which is then handled; undefined for other keys, and with Ctrl, ⌘ or Alt. */
+function stepOf(event, steps) {
+  const by = steps[event.key];
+  if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  event.preventDefault();
+  return by;
+}
+const ALONG = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
+
 /** A number as people read it: so many significant digits, a real minus, no useless zeros. */
 function digits(value, figures = 3) {
   if (Number.isNaN(value)) return "nan";
@@ -67,8 +78,7 @@ function show(node, value, text) {
 /** A slider with its label and its value: slider("temperature", { min, max, step, value }, (value) => change({ … })). */
 function slider(label, { min, max, step, value, text = (v) => digits(v) }, input) {
   const output = make("output", {}, text(value));
-  const control = make("input", { type: "range", min, max, step, value: String(value) });
-  control.setAttribute("aria-valuetext", text(value));
+  const control = make("input", { type: "range", min, max, step, value: String(value), "aria-valuetext": text(value) });
   control.addEventListener("input", () => {
     output.textContent = text(control.valueAsNumber);
     control.setAttribute("aria-valuetext", output.textContent);
@@ -86,15 +96,13 @@ function slideTo(made, value) {
 
 /** A switch: toggle("causal mask", false, (on) => change({ … })). */
 function toggle(label, on, input) {
-  const control = make("input", { type: "checkbox", checked: on });
-  control.addEventListener("input", () => input(control.checked));
+  const control = make("input", { type: "checkbox", checked: on, oninput: () => input(control.checked) });
   return make("label", { className: "control toggle" }, control, make("span", {}, label));
 }
 
 /** A choice among names: options("dtype", ["float32", "float16"], "float32", (name) => change({ … })). */
 function options(label, names, chosen, input) {
-  const control = make("select", {}, ...names.map((name) => make("option", { value: name, selected: name === chosen }, name)));
-  control.addEventListener("input", () => input(control.value));
+  const control = make("select", { oninput: () => input(control.value) }, ...names.map((name) => make("option", { value: name, selected: name === chosen }, name)));
   return make("label", { className: "control" }, make("span", {}, label), control);
 }
 
@@ -108,9 +116,10 @@ const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 function player(count, go, { every = 700, label = "step" } = {}) {
   let step = 0;
   let timer = 0;
-  const at = make("input", { type: "range", min: 0, max: count - 1, step: 1, value: "0", "aria-label": label });
+  const at = make("input", { type: "range", min: 0, max: count - 1, step: 1, value: "0", "aria-label": label, oninput: () => { stop(); to(at.valueAsNumber); } });
   const words = make("output", {}, `${label} 1 of ${count}`);
-  const play = make("button", { type: "button" }, "Play");
+  const back = button("◀", () => { stop(); to(step - 1); }, { "aria-label": `previous ${label}` });
+  const on = button("▶", () => { stop(); to(step + 1); }, { "aria-label": `next ${label}` });
   const to = (next) => {
     step = Math.min(count - 1, Math.max(0, next));
     at.value = step;
@@ -123,12 +132,7 @@ function player(count, go, { every = 700, label = "step" } = {}) {
     timer = 0;
     play.textContent = "Play";
   };
-  const back = make("button", { type: "button", "aria-label": `previous ${label}` }, "◀");
-  const on = make("button", { type: "button", "aria-label": `next ${label}` }, "▶");
-  back.addEventListener("click", () => { stop(); to(step - 1); });
-  on.addEventListener("click", () => { stop(); to(step + 1); });
-  at.addEventListener("input", () => { stop(); to(at.valueAsNumber); });
-  play.addEventListener("click", () => {
+  const play = button("Play", () => {
     if (timer) return stop();
     if (step === count - 1) to(0);
     if (still()) return to(step + 1); // one step at a press: nothing moves by itself

@@ -70,10 +70,8 @@ function planeOf({ low, high, label, free = false, width = 400 }) {
       move(inside(to.map((value) => Number((Math.round(value * 10) / 10).toFixed(1)))));
     });
     made.addEventListener("keydown", (event) => {
-      const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-      if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      move(inside(now.map((value, axis) => Number((value + way[axis] * (event.shiftKey ? by / 5 : by)).toFixed(9)))));
+      const way = stepOf(event, { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] });
+      if (way) move(inside(now.map((value, axis) => Number((value + way[axis] * (event.shiftKey ? by / 5 : by)).toFixed(9)))));
     });
     svg.append(made);
     return {

@@ -18,10 +18,8 @@ visuals["projections"] = function projectionsVisual(root, { x, W_q, W_k, W_v, re
     const set = (to) => change({ x: state.x.with(at, to), edited: at });
     range.addEventListener("input", () => set(Number(range.valueAsNumber.toFixed(2))));
     range.addEventListener("keydown", (event) => {
-      const way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-      if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      set(Number(Math.min(most, Math.max(-most, state.x[at] + way * (event.shiftKey ? 0.01 : 0.1))).toFixed(9)));
+      const way = stepOf(event, ALONG);
+      if (way) set(Number(Math.min(most, Math.max(-most, state.x[at] + way * (event.shiftKey ? 0.01 : 0.1))).toFixed(9)));
     });
     const field = numberField(`x-${at}`, `x[${at}], typed`, value, set, { step: 0.1 });
     return { bar, range, field, row: make("div", { className: "proj-row" }, make("span", { className: "proj-name", "aria-hidden": "true" }, `x[${at}]`), make("div", { className: "proj-track" }, make("div", { className: "proj-inner" }, was, bar), range), field) };
@@ -29,8 +27,7 @@ visuals["projections"] = function projectionsVisual(root, { x, W_q, W_k, W_v, re
 
   const charts = Object.fromEntries(roles.map((role) => [role, chartOf(role)]));
   const explained = { name: make("b", {}), value: shown("chosen", 0), term: make("span", {}), part: shown("term", 0), others: shown("others", 0) };
-  const again = make("button", { type: "button" }, "Numbers as at first");
-  again.addEventListener("click", () => change({ x: [...x] }));
+  const again = button("Numbers as at first", () => change({ x: [...x] }));
   root.append(
     make("div", { className: "proj-sides" },
       make("div", { role: "group", "aria-label": "x" },
@@ -53,10 +50,8 @@ visuals["projections"] = function projectionsVisual(root, { x, W_q, W_k, W_v, re
     });
     svg.addEventListener("focus", () => look(role, state.chosen[0] === role ? state.chosen[1] : 0));
     svg.addEventListener("keydown", (event) => {
-      const way = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-      if (!way || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      look(role, Math.min(count - 1, Math.max(0, state.chosen[1] + way)));
+      const way = stepOf(event, ALONG);
+      if (way) look(role, Math.min(count - 1, Math.max(0, state.chosen[1] + way)));
     });
     const moved = shown(`moved-${role}`, 0);
     const edge = make("span", {});

@@ -5,8 +5,8 @@ visuals["softmax"] = function softmaxVisual(root, { scores, labels = scores.map(
 
   const bars = scores.map((score, at) => {
     const made = { score: shown(`score-${at}`, score), weight: shown(`weight-${at}`, 0), bar: make("div", { className: "softmax-bar" }) };
-    made.input = make("input", { type: "range", min: Math.min(range[0], score), max: Math.max(range[1], score), step: 0.1, value: String(score), "aria-label": `score of ${labels[at]}` });
-    made.input.addEventListener("input", () => change({ scores: state.scores.with(at, made.input.valueAsNumber) }));
+    const moved = () => change({ scores: state.scores.with(at, made.input.valueAsNumber) });
+    made.input = make("input", { type: "range", min: Math.min(range[0], score), max: Math.max(range[1], score), step: 0.1, value: String(score), "aria-label": `score of ${labels[at]}`, oninput: moved });
     made.row = make("div", { className: "softmax-row", role: "group", "aria-label": labels[at] },
       make("b", {}, labels[at]), make("span", { className: "softmax-score" }, made.input, made.score), make("div", { className: "softmax-track" }, made.bar), make("span", { className: "softmax-weight" }, made.weight));
     return made;

@@ -6,16 +6,14 @@ visuals["tokens"] = function tokensVisual(root, { tokens, weights, heads = weigh
   const DIRECTIONS = ["attends to", "receives attention from"];
   const words = tokens.map((text, at) => {
     const number = shown(`weight-${at}`, 0, 2);
-    const word = make("button", { type: "button", className: "token" }, make("span", { className: "word" }, text), number);
-    word.addEventListener("click", () => change({ token: at }));
-    word.addEventListener("pointerenter", ({ pointerType }) => { if (pointerType === "mouse") change({ token: at }); });
+    const pointed = ({ pointerType }) => { if (pointerType === "mouse") change({ token: at }); };
+    const word = make("button", { type: "button", className: "token", onclick: () => change({ token: at }), onpointerenter: pointed }, make("span", { className: "word" }, text), number);
     return { word, number };
   });
   const text = make("div", { className: "tokens-text", role: "group", "aria-label": "The text; choose a token" }, ...words.map(({ word }) => word));
   text.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-    if (!step || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
+    const step = stepOf(event, { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });
+    if (!step) return;
     const next = Math.min(tokens.length - 1, Math.max(0, state.token + step));
     change({ token: next });
     words[next].word.focus();

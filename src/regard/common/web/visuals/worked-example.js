@@ -60,7 +60,6 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
   const code = make("code", { className: "worked-code" });
   const program = make("code", {});
   const outcome = make("span", { className: "worked-copied", role: "status" });
-  const button = (text, run) => { const made = make("button", { type: "button" }, text); made.addEventListener("click", run); return made; };
   const listing = make("pre", { tabIndex: 0, "aria-label": "The program" }, program);
   const opened = make("details", { className: "worked-program" }, make("summary", {}, "The whole computation as a program"), listing);
   const steps = (title, ...names) => make("section", { className: "worked-step", "aria-label": title }, make("p", { className: "worked-title" }, title), make("div", { className: "worked-tables" }, ...names.map((name) => nodes[name].table)));
@@ -79,9 +78,7 @@ visuals["worked-example"] = function workedExampleVisual(root, { x, W_q, W_k, W_
     const head = columns ? Array.from({ length: across }, (_, at) => `key ${at}`) : Array.from({ length: across }, (_, at) => String(at));
     const cells = matrices[name].map((row, i) => row.map((value, j) => {
       const field = given ? numberField(`${name}-${i}-${j}`, `${name}[${i}, ${j}]`, value, (to) => change({ [name]: state[name].with(i, state[name][i].with(j, to)), cell: [name, i, j] })) : shown(`${name}-${i}-${j}`, value);
-      const cell = make("td", given ? {} : { tabIndex: i + j ? -1 : 0, "aria-label": "" }, field);
-      if (!given) cell.removeAttribute("aria-label");
-      cell.addEventListener("pointerenter", () => look(name, i, j));
+      const cell = make("td", { onpointerenter: () => look(name, i, j), ...(given ? {} : { tabIndex: i + j ? -1 : 0 }) }, field);
       (given ? field : cell).addEventListener("focus", () => look(name, i, j));
       if (!given) cell.addEventListener("keydown", (event) => walk(event, name, i, j));
       return { cell, field };

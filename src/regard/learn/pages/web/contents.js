@@ -42,13 +42,11 @@ function showNext() {
 
 /** A button that forgets what this browser knows of the reader. */
 function forgetting() {
-  const button = make("button", { type: "button", className: "forget" }, "Forget my progress");
-  button.addEventListener("click", () => {
+  return button("Forget my progress", () => {
     if (!confirm("Forget all answers, places and questions that this browser keeps of the course?")) return;
     try {
       localStorage.removeItem(STORED);
     } catch { /* nothing is kept */ }
     location.reload();
-  });
-  return button;
+  }, { className: "forget" });
 }

@@ -27,8 +27,7 @@ function known(name) {
 function setUpFile(section, name) {
   const file = section.querySelector(".file");
   const path = `${page.learner.folder}/${file.querySelector("code").textContent}`;
-  const check = make("button", { type: "button", className: "check" }, "Check now");
-  check.addEventListener("click", () => send("check", { chapter: page.number, name }).catch((error) => showProblem(section, error)));
+  const check = button("Check now", () => send("check", { chapter: page.number, name }).catch((error) => showProblem(section, error)), { className: "check" });
   whenNear(section, () => send("start", { chapter: page.number, name }).catch((error) => showProblem(section, error)));
   file.replaceChildren("Write it in ", make("code", { className: "path" }, path), ": each save is checked. ", check);
   section.querySelector(".solution summary").addEventListener("click", (event) => {

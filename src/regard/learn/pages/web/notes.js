@@ -4,12 +4,10 @@ function setUpNotes() {
   const text = make("textarea", { id: "question", rows: 3, maxLength: 1000 });
   const said = make("p", { className: "soft", role: "status" });
   const keep = make("button", { type: "submit" }, "Keep it");
-  const close = make("button", { type: "button" }, "Close");
+  const close = button("Close", () => dialog.close());
   const form = make("form", { autocomplete: "off" }, make("h2", { id: "question-title" }, "Your question"), make("p", { className: "soft" }, `What is not clear, or what you would like to know. It is kept ${page.served ? "in notes.md" : "in this browser"}, with the place in the course.`), make("label", { htmlFor: "question", className: "unseen" }, "Your question"), text, said, make("p", { className: "buttons" }, keep, close));
   const dialog = make("dialog", { className: "asking", "aria-labelledby": "question-title" }, form);
-  const open = make("button", { type: "button", className: "ask" }, "Ask a question");
-  open.addEventListener("click", () => { said.textContent = ""; dialog.showModal(); });
-  close.addEventListener("click", () => dialog.close());
+  const open = button("Ask a question", () => { said.textContent = ""; dialog.showModal(); }, { className: "ask" });
   if (!page.served) form.querySelector(".buttons").append(download());
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -32,13 +30,11 @@ const today = () => new Date().toLocaleDateString("sv"); // 2026-11-25
 
 /** A button that saves the notes of all chapters as a file, in the form of the terminal's notes.md. */
 function download() {
-  const button = make("button", { type: "button", className: "download" }, "Save my questions as notes.md");
-  button.addEventListener("click", () => {
+  return button("Save my questions as notes.md", () => {
     if (keeping) take(kept());
     const text = ["# Questions of my own\n", ...progress.notes.map(({ text: words, place, at }) => `## ${words}\n\n${place}, ${at}\n`)].join("\n");
     const link = make("a", { href: URL.createObjectURL(new Blob([text], { type: "text/markdown" })), download: "notes.md" });
     link.click();
     URL.revokeObjectURL(link.href);
-  });
-  return button;
+  }, { className: "download" });
 }

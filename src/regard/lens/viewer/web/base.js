@@ -7,6 +7,7 @@ const GIVEN = runs.length;
 
 // As in codes.py: a weight is 10^(6·x/249 − 6) with x = code − 6 + (fine − 128)/256, a product of two tables.
 const [MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST] = [0, 1, 2, 3, 4, 5, 6];
+const INVALID = new Set([NAN, OUT, LEAK]);
 const COARSE = Float64Array.from({ length: 256 }, (_, code) => (code < FIRST ? 0 : 10 ** (6 * ((code - FIRST) / 249 - 1))));
 COARSE[NAN] = COARSE[OUT] = NaN;
 const FINE = Float64Array.from({ length: 256 }, (_, fine) => 10 ** ((6 * (fine - 128)) / 256 / 249));
@@ -87,21 +88,87 @@ const INKS = { [ZERO]: "--ink", [NAN]: "--on-nan", [OUT]: "--on-out", [LEAK]: "-
 
 /** One 32-bit pixel per code. Masked cells are transparent, so that the hatching shows; invalid weights have signal colors. */
 function palette(scale, row = { attended: 1, maximum: 1 }) {
-  const pixels = new Uint32Array(256);
-  const solid = (name) => css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
-  const special = { [NAN]: solid("--nan"), [OUT]: solid("--out"), [LEAK]: solid("--leak"), [ZERO]: solid("--zero") };
-  for (let code = 0; code < 256; code++) {
-    const [r, g, b] = special[code] ?? rgb(step(code === TINY ? 0 : COARSE[code], scale, row), scale);
-    pixels[code] = code === MASKED ? 0 : (255 << 24) | (b << 16) | (g << 8) | r;
-  }
-  return pixels;
+  const special = { [MASKED]: 0, [NAN]: tintOf("--nan"), [OUT]: tintOf("--out"), [LEAK]: tintOf("--leak"), [ZERO]: tintOf("--zero") };
+  return Uint32Array.from({ length: 256 }, (_, code) => special[code] ?? pixelOf(rgb(step(code === TINY ? 0 : COARSE[code], scale, row), scale)));
 }
+const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
+/** An element with a text, properties and children; names with a hyphen are attributes. */
 function element(tag, content, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.includes("-")) made.setAttribute(name, value);
+    else made[name] = value;
+  }
   if (content !== undefined && content !== null) made.textContent = content;
   made.append(...children);
   return made;
+}
+
+const button = (text, act, properties = {}) => element("button", text, { type: "button", onclick: act, ...properties });
+/** A button whose text is a sign; name: what it does. */
+const tool = (text, name, act, properties = {}) => button(text, act, { title: name, ariaLabel: name, ...properties });
+
+/** Buttons of which one is chosen, as radio buttons: `options` by value. */
+class Choice {
+  constructor(id, label, options, act) {
+    this.buttons = Object.entries(options).map(([value, title]) => button(title, () => act(value), { value, id: `${id}-${value}`, role: "radio" }));
+    this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.buttons);
+    this.node.addEventListener("keydown", (event) => {
+      const by = stepOf(event, { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });
+      if (by === undefined) return;
+      event.stopPropagation();
+      const next = this.buttons[round(this.buttons.indexOf(document.activeElement) + by, this.buttons.length)];
+      next.focus();
+      act(next.value);
+    });
+  }
+
+  show(value) {
+    for (const each of this.buttons) {
+      each.ariaChecked = String(each.value === String(value));
+      each.tabIndex = each.value === String(value) ? 0 : -1;
+    }
+  }
+}
+
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }; // rows and columns
+/** The step that belongs to a key, which is then handled; undefined for other keys, and with Ctrl, ⌘ or Alt. */
+function stepOf(event, steps) {
+  const by = steps[event.key];
+  if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  event.preventDefault();
+  return by;
+}
+
+/** Draws a color scale on the canvas of `box`, and below it ticks, [text, share of the width]. */
+function drawRamp(box, scale, ticks) {
+  const context = box.firstElementChild.getContext("2d");
+  for (let at = 0; at < 256; at++) {
+    context.fillStyle = color(at, scale);
+    context.fillRect(at, 0, 1, 1);
+  }
+  box.lastElementChild.replaceChildren(...ticks.map(([name, share]) => element("span", name, { style: `left:${100 * share}%` })));
+}
+const rampBox = (properties) => element("div", undefined, { className: "ramp", ...properties }, element("canvas", undefined, { width: 256, height: 1, ariaHidden: "true" }), element("div"));
+const evenly = (names) => names.map((name, i) => [name, i / (names.length - 1)]);
+
+let hatched = null;
+/** The hatching of masked cells, for a canvas whose context is scaled so much; x, y: where it begins. */
+function hatching(scale, x = 0, y = 0) {
+  const [tint, dpr] = [css("--hatch"), devicePixelRatio];
+  if (hatched?.name !== `${tint} ${dpr}`) {
+    const size = Math.round(6 * dpr);
+    const pen = new OffscreenCanvas(size, size).getContext("2d");
+    Object.assign(pen, { strokeStyle: tint, lineWidth: Math.max(1, dpr) });
+    pen.beginPath();
+    for (const shift of [-size, 0, size]) { pen.moveTo(shift, size); pen.lineTo(shift + size, 0); }
+    pen.stroke();
+    hatched = { name: `${tint} ${dpr}`, pattern: pen.createPattern(pen.canvas, "repeat") };
+  }
+  hatched.pattern.setTransform(new DOMMatrix().translate(x, y).scale(1 / scale));
+  return hatched.pattern;
 }
 
 /** Whether the device has no pointer that can hover, and no keys to hold down: then controls replace Shift and Alt. */

@@ -132,8 +132,7 @@ function labels({ top: first, left: start, high, wide }, side, left, top, rows, 
 function ticksOf({ top: first, left: start, high, wide, level }, side, left, top, soft) {
   const size = 2 ** level;
   const places = (begin, count) => {
-    const span = count * size, power = 10 ** Math.floor(Math.log10(span / 3));
-    const apart = [1, 2, 5, 10].map((step) => step * power).filter((step) => step >= 1 && span / step <= 7)[0] ?? 1;
+    const apart = tickStep(1, (count * size) / 7);
     const found = [];
     for (let at = Math.ceil((begin * size) / apart) * apart; at < (begin + count) * size; at += apart) found.push([at, (at / size - begin) * side]);
     return found;

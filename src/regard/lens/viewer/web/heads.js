@@ -42,11 +42,11 @@ const noMeans = (n) => (runs[n].kept === "part" ? "This file holds only the stro
 class HeadList {
   constructor(id, { none = null, fits = () => true, pick }) {
     Object.assign(this, { none, fits });
-    this.node = element("select", undefined, { id, className: "head-list" });
-    this.node.addEventListener("change", () => {
+    const chosen = () => {
       const [call, head] = this.node.value.split(".");
       pick(call === "" ? null : { call: Number(call), head: isMeanName(head) ? head : Number(head) });
-    });
+    };
+    this.node = element("select", undefined, { id, className: "head-list", onchange: chosen });
   }
 
   /** Lists the heads of the run that is shown; nothing is built if they are those that are listed. */

@@ -29,7 +29,7 @@ function otherTheme() {
 
 function help() {
   const lines = keys.map(({ label, what }) => element("li", undefined, {}, element("span", undefined, {}, ...label.split(" ").map((name) => element("kbd", name))), element("span", what)));
-  const close = element("button", "close", { type: "button", onclick: () => $("keys").close() });
+  const close = button("close", () => $("keys").close());
   $("keys").replaceChildren(element("div", undefined, { className: "bar" }, element("h2", "Keyboard shortcuts", { id: "keys-title" }), close), element("ul", undefined, {}, ...lines));
   $("keys").showModal();
 }

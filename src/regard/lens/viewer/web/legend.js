@@ -1,5 +1,7 @@
 // The header and footer: the color legend, a sentence about the chosen row, the exactness of the numbers, and provenance.
 
+/** Entries of a legend, [what it means, its class]. */
+const swatches = (kinds) => kinds.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name));
 const SWATCHES = [["masked", "hatch"], ["exactly 0", "zero"], ["not a number", "nan"], ["out of range", "out"], ["forbidden weight", "leak"]];
 
 const legend = {
@@ -23,7 +25,7 @@ const legend = {
   },
 
   build() {
-    $("swatches").replaceChildren(...SWATCHES.map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name)));
+    $("swatches").replaceChildren(...swatches(SWATCHES));
     for (const [id, options] of [["scale", Object.entries(SCALES).map(([value, { title }]) => [value, title])], ["pool", [["share", "pooling: sum"], ["largest", "pooling: largest"]]]]) {
       $(id).replaceChildren(...options.map(([value, title]) => element("option", title, { value })));
       $(id).addEventListener("change", (event) => choose({ [id]: event.target.value }));
@@ -34,7 +36,7 @@ const legend = {
   async draw(changed) {
     const any = (...names) => names.some((name) => changed.has(name));
     if (any("run")) this.about();
-    if (any("scale", "theme")) this.ramp();
+    if (any("scale", "theme")) drawRamp($("ramp").parentElement, state.scale, evenly(SCALES[state.scale].ticks));
     if (any("run", "call", "scale", "pool", "hideSpecial", "theme")) {
       for (const id of ["scale", "pool"]) $(id).value = state[id];
       $("pool").title = `a cell that pools several weights shows: ${POOLS[state.pool]}`;
@@ -42,20 +44,6 @@ const legend = {
       $("hide-special-box").hidden = !keyAxis().special.includes(true);
     }
     if (any("run", "call", "head", "query", "key", "pins", "direction", "hideSpecial", "step", "theme")) await this.sentence();
-  },
-
-  ramp() {
-    const context = $("ramp").getContext("2d");
-    for (let at = 0; at < 256; at++) {
-      context.fillStyle = color(at, state.scale);
-      context.fillRect(at, 0, 1, 1);
-    }
-    const { ticks } = SCALES[state.scale];
-    $("ticks").replaceChildren(...ticks.map((name, i) => {
-      const tick = element("span", name);
-      tick.style.left = `${(100 * i) / (ticks.length - 1)}%`;
-      return tick;
-    }));
   },
 
   async sentence() {

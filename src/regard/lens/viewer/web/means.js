@@ -16,13 +16,8 @@ async function meanCodes(embedded, n, call, head) {
     }
     count += coarse.length / size;
   }
-  const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size).fill(128)];
-  for (let cell = 0; cell < size; cell++) {
-    const p = sum[cell] / count;
-    if (kind[cell] === LEAK) [coarse[cell], fine[cell]] = [LEAK, coded(p)];
-    else if (p > 0 && kind[cell] !== NAN) [coarse[cell], fine[cell]] = finely(p);
-    else coarse[cell] = kind[cell];
-  }
+  const [coarse, fine] = [new Uint8Array(size), new Uint8Array(size)];
+  for (let cell = 0; cell < size; cell++) [coarse[cell], fine[cell]] = codesOf(sum[cell] / count, kind[cell]);
   return { coarse, fine, exact: `mean of the stored weights of ${count} heads, rounded again` };
 }
 
@@ -32,8 +27,11 @@ function joinedKind(a, b) {
   return [MASKED, ZERO, TINY, LEAK, NAN][Math.max(rank(a), rank(b))];
 }
 
-/** Both bytes of a weight. */
-function finely(p) {
+/** Both bytes of a weight, as in codes.py. code: the largest code of its parts, for weights without a positive number. */
+function codesOf(p, code) {
+  if (code === LEAK) return [LEAK, coded(p)];
+  if (INVALID.has(code)) return [code, 128];
+  if (!(p > 0)) return [Math.min(code, TINY), 128];
   const fixed = Math.round((Math.log10(Math.min(p, 1)) / 6 + 1) * 249 * 256) + 128;
   return fixed < 0 ? [TINY, 128] : [(fixed >> 8) + FIRST, fixed & 255];
 }

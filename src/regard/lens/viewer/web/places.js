@@ -7,9 +7,8 @@ const places = {
 
   build() {
     $("places").replaceChildren(...Object.entries(PLACES).map(([id, name]) => {
-      const made = element("button", name, { type: "button" });
+      const made = button(name, () => this.go(id));
       made.dataset.place = id;
-      made.addEventListener("click", () => this.go(id));
       return made;
     }));
   },

@@ -7,7 +7,7 @@ async function copy(text, what) {
     announce(`${what} is copied.`);
   } catch {
     const area = element("textarea", text, { readOnly: true, ariaLabel: what });
-    const close = element("button", "close", { type: "button", onclick: () => $("copying").close() });
+    const close = button("close", () => $("copying").close());
     $("copying").replaceChildren(element("div", undefined, { className: "bar" }, element("h2", `${what}: copy it from here`, { id: "copying-title" }), close), area);
     $("copying").showModal();
     area.select();

@@ -16,19 +16,33 @@
 
 const TILE = 256;
 
+/** A cache that evicts the least recently used values, so that the rest weighs at most so much. */
 class Memory {
-  constructor(most) { this.most = most; this.held = new Map(); }
-  /** The cached value of this name, otherwise the promise of `make`; the least recently used value is evicted. */
+  constructor(most, weigh = () => 1) { Object.assign(this, { most, weigh, held: new Map(), sum: 0 }); }
+
+  /** The value of this name, otherwise that of `make`, if there is one; a promise that fails is dropped. */
   get(name, make) {
-    let found = this.held.get(name);
-    if (found !== undefined) this.held.delete(name);
-    else {
-      found = make();
-      Promise.resolve(found).catch(() => this.held.delete(name));
+    const found = this.held.get(name);
+    if (found !== undefined) {
+      this.held.delete(name);
+      this.held.set(name, found);
     }
-    this.held.set(name, found);
-    if (this.held.size > this.most) this.held.delete(this.held.keys().next().value);
-    return found;
+    if (found !== undefined || !make) return found;
+    const made = this.set(name, make());
+    Promise.resolve(made).catch(() => this.drop(name));
+    return made;
+  }
+  set(name, thing) {
+    this.drop(name);
+    this.held.set(name, thing);
+    this.sum += this.weigh(thing);
+    while (this.sum > this.most && this.held.size > 1) this.drop(this.held.keys().next().value);
+    return thing;
+  }
+  drop(name) {
+    if (!this.held.has(name)) return;
+    this.sum -= this.weigh(this.held.get(name));
+    this.held.delete(name);
   }
 }
 
@@ -305,35 +319,32 @@ function gathered({ coarse, fine, sure }, Q, K, pool, level, top, left, rows, co
     };
     return { coarse: part(coarse), fine: part(fine), sure: part(sure) };
   }
-  const out = new Uint8Array(rows * columns);
   const size = 2 ** level;
-  for (let r = 0; r < rows; r++) {
-    const i = (top + r) * size;
-    for (let c = 0; c < columns; c++) {
-      const j = (left + c) * size;
-      out[r * columns + c] = pooled(coarse, fine, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
-    }
-  }
-  return { coarse: out };
+  return { coarse: Uint8Array.from({ length: rows * columns }, (_, at) => {
+    const [i, j] = [(top + Math.floor(at / columns)) * size, (left + (at % columns)) * size];
+    return pooled({ coarse, fine }, K, pool, i, j, Math.min(i + size, Q), Math.min(j + size, K));
+  }) };
 }
 
-/** The code of one cell: invalid weights take precedence; masked only if all pairs are masked. */
-function pooled(coarse, fine, K, pool, top, left, bottom, right) {
-  let sum = 0, most = 0, seen = false, zero = true;
+/** The code of some cells as one: invalid weights take precedence; masked only if all are. weighs(i): how many rows of the matrix row i is. */
+function pooled({ coarse, fine }, columns, pool, top, left, bottom, right, weighs = () => 1) {
+  let sum = 0, most = 0, count = 0, wrong = 0, seen = false, zero = true;
   for (let i = top; i < bottom; i++) {
+    const rows = weighs(i);
+    count += rows;
     for (let j = left; j < right; j++) {
-      const code = coarse[i * K + j];
-      if (code === NAN || code === LEAK || code === OUT) return code;
+      const code = coarse[i * columns + j];
+      if (INVALID.has(code)) wrong = Math.max(wrong, code);
       if (code === MASKED) continue;
       seen = true;
       zero &&= code === ZERO;
-      const p = weight(code, fine?.[i * K + j]);
-      sum += p;
+      const p = weight(code, fine?.[i * columns + j]);
+      sum += p * rows;
       if (p > most) most = p;
     }
   }
-  if (!seen) return MASKED;
-  const p = pool === "largest" ? most : sum / (bottom - top);
+  if (wrong || !seen) return wrong || MASKED;
+  const p = pool === "largest" ? most : sum / count;
   return p > 0 ? coded(p) : zero ? ZERO : TINY;
 }
 

@@ -83,20 +83,8 @@ const thumbnails = {
     this.context.fillStyle = css("--raised");
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
     if (atlas.size < 20) return;
-    this.context.fillStyle = this.hatching();
+    this.context.fillStyle = hatching(this.context.getTransform().a);
     this.context.fillRect(x, y, atlas.size - 1, atlas.size - 1);
-  },
-
-  hatching() {
-    if (this.hatched?.theme === theme()) return this.hatched.pattern;
-    const tile = new OffscreenCanvas(5, 5);
-    const context = tile.getContext("2d");
-    context.strokeStyle = css("--hatch");
-    context.beginPath();
-    for (const at of [-5, 0, 5]) context.moveTo(at - 1, 6), context.lineTo(at + 6, -1);
-    context.stroke();
-    this.hatched = { theme: theme(), pattern: this.context.createPattern(tile, "repeat") };
-    return this.hatched.pattern;
   },
 
   /** The color of a metric, and its value if the cell is large enough. */

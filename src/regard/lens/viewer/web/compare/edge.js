@@ -4,8 +4,8 @@ class Edge {
   /** redraw(): draws the plot again; where(): the sizes of the plot. */
   constructor(holder, redraw, where) {
     Object.assign(this, { at: 0.5, where });
-    this.slider = element("div", undefined, { className: "edge", tabIndex: 0 }, element("span", "first"), element("span", "second"));
-    for (const [name, value] of Object.entries({ role: "slider", "aria-label": "Edge between the first run and the second", "aria-valuemin": 0, "aria-valuemax": 100 })) this.slider.setAttribute(name, value);
+    const slider = { role: "slider", ariaLabel: "Edge between the first run and the second", ariaValueMin: "0", ariaValueMax: "100" };
+    this.slider = element("div", undefined, { className: "edge", tabIndex: 0, ...slider }, element("span", "first"), element("span", "second"));
     holder.append(this.slider);
     const to = (edge) => {
       this.at = clamp(edge, 0, 1);
@@ -16,9 +16,8 @@ class Edge {
       if (this.slider.hasPointerCapture(event.pointerId)) to((event.clientX - holder.getBoundingClientRect().left - where().left) / where().width);
     });
     this.slider.addEventListener("keydown", (event) => {
-      const next = { ArrowLeft: this.at - 0.02, ArrowRight: this.at + 0.02, PageUp: this.at + 0.2, PageDown: this.at - 0.2, Home: 0, End: 1 }[event.key];
+      const next = stepOf(event, { ArrowLeft: this.at - 0.02, ArrowRight: this.at + 0.02, PageUp: this.at + 0.2, PageDown: this.at - 0.2, Home: 0, End: 1 });
       if (next === undefined) return;
-      event.preventDefault();
       event.stopPropagation();
       to(next);
     });

@@ -36,8 +36,8 @@ function tableOf(id, names, lines) {
 /** The keys of the chosen row with the largest differences. */
 function listKeys(comparison, axis, found, [ours, theirs]) {
   const lines = found.order.slice(0, LISTED).map((j) => {
-    const go = element("button", undefined, { type: "button" }, element("bdi", wordOf(axis, j, 30)));
-    go.addEventListener("click", () => comparison.place.choose({ key: j }));
+    const go = button(undefined, () => comparison.place.choose({ key: j }));
+    go.append(element("bdi", wordOf(axis, j, 30)));
     const weights = [ours, theirs].map(({ p, code }) => element("td", INVALID.has(code[j]) ? words(code[j]) : code[j] === MASKED ? "—" : percent(p[j], 3), { className: "number" }));
     return element("tr", undefined, {}, element("td", undefined, {}, go), ...weights, element("td", pointsOf(found.by[j]), { className: "number" }));
   });
@@ -71,8 +71,7 @@ function listHeads(comparison, differences, unknown = "…") {
   const lines = all.sort((a, b) => order(b) - order(a)).slice(0, LISTED).map(({ call, head, pair, total, figure }) => {
     const other = pair[1 - comparison.lead];
     const same = other.call === call && other.head === head;
-    const go = element("button", `${placeTitle(run, { call, head })}${same ? "" : ` / ${placeTitle(comparison.both[1 - comparison.lead], other)}`}`, { type: "button", title: run.calls[call].name });
-    go.addEventListener("click", () => choose({ call, head }));
+    const go = button(`${placeTitle(run, { call, head })}${same ? "" : ` / ${placeTitle(comparison.both[1 - comparison.lead], other)}`}`, () => choose({ call, head }), { title: run.calls[call].name });
     const line = element("tr", undefined, {}, element("td", undefined, {}, go), element("td", total === null ? unknown : roughly(total), { className: "number" }),
       element("td", figure.from === null ? "—" : METRICS[figure.name].title.replace(/^weight on (the )?/, "")), element("td", figure.from === null ? "—" : `${roughly(figure.from)} → ${roughly(figure.to)}`, { className: "number" }));
     line.toggleAttribute("aria-current", call === state.call && head === state.head);

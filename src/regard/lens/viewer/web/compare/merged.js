@@ -161,7 +161,6 @@ const joinedTokens = ({ tokens, gap }, from, to) => tokens.slice(from, to).map((
 /** The weights of a row of codes, with the code of each. */
 const weightsOf = ({ coarse, fine, exact }) => ({ p: Float64Array.from(coarse, (code, at) => weight(code, fine?.[at])), code: coarse, exact });
 
-const INVALID = new Set([NAN, OUT, LEAK]);
 /** Rows over ranges of keys: the mean over the rows of the sum over each range; an invalid weight makes its sum invalid. */
 function overGroups(rows, ranges) {
   const p = new Float64Array(ranges.length), code = new Uint8Array(ranges.length);
@@ -205,41 +204,10 @@ const mergedSource = {
     });
   },
 
-  async tile(name, call, head, pool, level, row, column) {
-    const { Q, K } = runs[name].calls[call];
-    const { exact, ...codes } = await this.head(name, call, head);
-    const rows = Math.min(TILE, Math.ceil(Q / 2 ** level) - row * TILE), columns = Math.min(TILE, Math.ceil(K / 2 ** level) - column * TILE);
-    return { rows, columns, exact, ...gathered(codes, Q, K, pool, level, row * TILE, column * TILE, rows, columns) };
-  },
+  tile: Embedded.prototype.tile, // from the codes of the whole head, as there
 
-  /** The figures that scales need: of each row its largest weight and its keys, of each key what it receives and from how many rows. */
-  async tracks(name, call, head) {
-    const { Q, K, keys } = runs[name].calls[call];
-    const codes = await this.head(name, call, head);
-    const [maximum, attended] = [new Float32Array(Q), new Float32Array(Q)], [received, readers] = [new Float64Array(K), new Float64Array(K)];
-    for (let i = 0, at = 0; i < Q; i++) {
-      for (let j = 0; j < K; j++, at++) {
-        if (codes.coarse[at] === MASKED) continue;
-        const p = weight(codes.coarse[at], codes.fine[at]) || 0; // NaN counts as 0
-        maximum[i] = Math.max(maximum[i], p);
-        received[j] += p;
-        attended[i]++;
-        readers[j]++;
-      }
-    }
-    return { maximum, attended, received, readers, ordinary: ordinary(codes, Q, K, runs[name].axes[keys].special) };
-  },
+  async tracks(name, call, head) { return meanTracks(await this.head(name, call, head), runs[name].calls[call], runs[name].axes[runs[name].calls[call].keys].special); },
 };
 
 /** The source of a run: merged runs have names, all others numbers. */
 const sourceOf = (n) => (typeof n === "string" ? mergedSource : source);
-
-/** The two bytes of a weight, as in codes.py. code: the largest code of its parts, for weights without a positive number. */
-function codesOf(p, code) {
-  if (code === LEAK) return [LEAK, codesOf(p, FIRST)[0]];
-  if (INVALID.has(code)) return [code, 128];
-  if (!(p > 0)) return [Math.min(code, TINY), 128];
-  if (p < 1e-6) return [TINY, 128];
-  const place = 249 * (Math.log10(Math.min(p, 1)) / 6 + 1), whole = Math.round(place);
-  return [FIRST + whole, clamp(Math.round((place - whole) * 256) + 128, 0, 255)];
-}

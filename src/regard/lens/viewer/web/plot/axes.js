@@ -23,12 +23,12 @@ function rowWords(tracks, first, count = 1) {
   return [entropy, ...(keyAxis().special.includes(true) ? [`${percent(mean(tracks.special), 2)} on special tokens`] : [])].join(", ");
 }
 
-const trackShelf = new Shelf(12);
+const loadedTracks = new Memory(12);
 /** The figures of rows and keys of a head in run n, by default of the chosen one, if they are loaded, otherwise undefined. */
-const tracksNow = (n, { call, head } = state) => trackShelf.get(`${n}-${call}-${head}`);
+const tracksNow = (n, { call, head } = state) => loadedTracks.get(`${n}-${call}-${head}`);
 async function tracksOf(n, { call, head } = state) {
   const name = `${n}-${call}-${head}`;
-  return trackShelf.get(name) ?? trackShelf.set(name, await sourceOf(n).tracks(n, call, head));
+  return loadedTracks.get(name) ?? loadedTracks.set(name, await sourceOf(n).tracks(n, call, head));
 }
 
 const pyramids = new WeakMap();
@@ -116,13 +116,13 @@ function fittedLabel(context, of, i, room) {
   return of.unknown?.[i] && whole.endsWith("…") ? fittedText(context, tokenText(of.tokens[i]), room) : whole;
 }
 
-const fitShelf = new Shelf(4000);
+const fitted = new Memory(4000);
 /** The text, truncated to fit. */
 function fittedText(context, text, room) {
-  const name = `${context.font} ${Math.round(room)} ${text}`;
-  const found = fitShelf.get(name);
-  if (found !== undefined) return found;
-  if (context.measureText(text).width <= room) return fitShelf.set(name, text);
+  return fitted.get(`${context.font} ${Math.round(room)} ${text}`, () => fit(context, text, room));
+}
+function fit(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
   const parts = characters(text);
   let [low, high] = [0, parts.length];
   while (low < high) {
@@ -130,7 +130,7 @@ function fittedText(context, text, room) {
     if (context.measureText(`${parts.slice(0, middle).join("")}…`).width <= room) low = middle;
     else high = middle - 1;
   }
-  return fitShelf.set(name, low ? `${parts.slice(0, low).join("")}…` : "");
+  return low ? `${parts.slice(0, low).join("")}…` : "";
 }
 
 /** The round step between labeled positions. */

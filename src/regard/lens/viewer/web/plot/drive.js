@@ -90,7 +90,7 @@ function drive(plot) {
 
 /** The action of a key on a plot; undefined for keys that the plot does not handle. */
 function keyed(plot, { key, shiftKey }) {
-  const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[key];
+  const move = ARROWS[key];
   const { place } = plot;
   if (move && shiftKey) return place === pagePlace ? () => growBlock(plot, ...move) : undefined;
   const view = plot.view();

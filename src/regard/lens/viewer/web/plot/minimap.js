@@ -1,9 +1,8 @@
-// The minimap: the whole matrix with a frame around the visible part; and, if keys are patches, the image.
+// The minimap: the whole matrix with a frame around the visible part.
 
 const minimap = {
   build(plot) {
     const canvas = $("minimap");
-    canvas.setAttribute("role", "img");
     const center = (event) => {
       const box = canvas.getBoundingClientRect();
       const at = plot.view();
@@ -29,7 +28,6 @@ const minimap = {
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.save();
     context.beginPath();
-    context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     const rows = Math.min(Q, rowsNow());
     const { detail, spots } = plot.whole();
     const { painter } = plot.parts()[0];
@@ -43,13 +41,13 @@ const minimap = {
       const [i, j] = [spot.row * TILE * 2 ** detail.level, spot.column * TILE * 2 ** detail.level];
       const bitmap = painter.bitmap(place, detail.fold);
       if (!bitmap) continue;
+      context.fillStyle = hatching(1);
       context.fillRect(x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
       context.drawImage(bitmap, x(j), y(i), x(bitmap.width * wide), y(bitmap.height * high));
       for (const [r, c, code] of painter.codes(place, detail.fold).alarms.cells) {
         context.fillStyle = plot.palette[{ [OUT]: "out", [NAN]: "nan", [LEAK]: "leak" }[code]];
         context.fillRect(x(j + (c + 0.5) * wide) - 2 * dpr, y(i + (r + 0.5) * high) - 2 * dpr, 4 * dpr, 4 * dpr);
       }
-      context.fillStyle = hatching(context, plot.palette.hatch, dpr);
     }
     context.restore();
     const seen = [Math.min(K, at.span), Math.min(Q, plot.height / at.ky)];
@@ -64,67 +62,5 @@ const minimap = {
     const range = (first, count, most) => `${Math.floor(first).toLocaleString("en")} to ${Math.min(most - 1, Math.ceil(first + count) - 1).toLocaleString("en")}`;
     const said = `The whole matrix; the map shows rows ${range(at.row, seen[1], Q)} and keys ${range(at.column, seen[0], K)}`;
     if (canvas.getAttribute("aria-label") !== said) canvas.setAttribute("aria-label", said);
-  },
-};
-
-// The image whose patches are the keys, colored by the weights of the row under the pointer, or of the pinned row.
-const mapImage = {
-  images: new Map(),
-
-  async image(of) {
-    if (!this.images.has(of)) {
-      const image = new Image();
-      image.src = of.image;
-      this.images.set(of, image.decode().then(() => image));
-    }
-    return this.images.get(of);
-  },
-
-  async draw() {
-    const of = keyAxis();
-    $("map-image-box").hidden = !of.grid;
-    if (!of.grid) return;
-    const place = { run: state.run, call: state.call, head: state.head, scale: state.scale };
-    const i = Math.min(callNow().Q - 1, Math.floor(state.hover?.row ?? state.query));
-    this.requested = i;
-    const [image, row, tracks] = await Promise.all([of.image ? this.image(of) : null, source.row(place.run, place.call, place.head, i), tracksOf(place.run)]);
-    if (overtaken(place) || this.requested !== i) return;
-    const canvas = $("map-image");
-    const [rows, columns] = of.grid;
-    const [width, height] = image ? [image.naturalWidth, image.naturalHeight] : [columns * 16, rows * 16];
-    const scale = 480 / Math.max(width, height);
-    Object.assign(canvas, { width: Math.round(width * scale), height: Math.round(height * scale) });
-    const context = canvas.getContext("2d");
-    if (image) context.drawImage(image, 0, 0, canvas.width, canvas.height);
-    const figures = rowNow(place.run, i);
-    const [wide, high] = [canvas.width / columns, canvas.height / rows];
-    let patch = 0, strongest = 0, own = -1;
-    const patches = [];
-    of.special.forEach((special, j) => {
-      if (special) return;
-      const p = weight(row.coarse[j], row.fine?.[j]) * figures.factor;
-      if (of === queryAxis() && j === i) own = patch;
-      if (p > (patches[strongest]?.p ?? -1)) strongest = patch;
-      const others = othersOf(tracks, weight(row.coarse[j], row.fine?.[j]), [j]);
-      patches.push({ p, at: step(p, state.scale, { ...figures, others }), code: row.coarse[j] });
-      patch++;
-    });
-    patches.forEach(({ at, code }, number) => {
-      if (code === MASKED) return;
-      const alarm = { [NAN]: "--nan", [OUT]: "--out", [LEAK]: "--leak" }[code];
-      Object.assign(context, { fillStyle: alarm ? css(alarm) : color(at, state.scale), globalAlpha: alarm ? 1 : image ? 0.25 + 0.6 * (at / 255) : 1 });
-      context.fillRect((number % columns) * wide, Math.floor(number / columns) * high, wide, high);
-    });
-    context.globalAlpha = 1;
-    if (own >= 0) {
-      for (const [tint, thick] of [[css("--paper"), 6], [css("--accent"), 3]]) {
-        Object.assign(context, { strokeStyle: tint, lineWidth: thick });
-        context.strokeRect((own % columns) * wide, Math.floor(own / columns) * high, wide, high);
-      }
-    }
-    const where = (number) => `row ${Math.floor(number / columns)}, column ${number % columns} of the image`;
-    $("map-image-words").replaceChildren("Weights of ", ...named(queryAxis(), i), ` on the patches; the largest, ${percent(patches[strongest].p, 2)}, at ${where(strongest)}.`);
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", $("map-image-words").textContent);
   },
 };

@@ -21,11 +21,8 @@ class Plot {
    */
   constructor(holder, { name, margins, parts, run = () => state.run, place = pagePlace }) {
     Object.assign(this, { holder, name, margins, parts, run, place, width: 0, height: 0, waiting: [] });
-    this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0 });
-    this.canvas.setAttribute("role", "application");
-    this.canvas.setAttribute("aria-roledescription", "attention map");
-    this.over = element("canvas", undefined, { className: "over" });
-    this.over.setAttribute("aria-hidden", "true");
+    this.canvas = element("canvas", undefined, { className: "matrix", tabIndex: 0, role: "application", ariaRoleDescription: "attention map" });
+    this.over = element("canvas", undefined, { className: "over", ariaHidden: "true" });
     holder.classList.add("plot");
     holder.append(this.canvas, this.over);
     tiles.landed.add(() => this.shown && (this.waiting.length ? this.now() : this.later()));
@@ -172,7 +169,7 @@ class Plot {
     if (!this.shown) return this.settle(true);
     this.measure();
     this.canvas.classList.toggle("measuring", measuring.on && this.place === pagePlace); // then a finger does not scroll the page
-    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "hatch", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
+    this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();
   }
@@ -250,8 +247,7 @@ class Plot {
     context.fillStyle = this.palette.raised;
     context.fillRect(x0, y0, x1 - x0, y1 - y0);
     context.imageSmoothingEnabled = false;
-    const hatch = hatching(context, this.palette.hatch, dpr);
-    hatch.setTransform(new DOMMatrix().translate(X(0) % (6 * dpr), Y(0) % (6 * dpr)));
+    const hatch = hatching(1, X(0) % (6 * dpr), Y(0) % (6 * dpr));
     for (const spot of near) {
       const ups = Math.max(0, topLevel(this.call) - detail.level); // a small plot is coarser than the level with one tile
       for (let up = 0; up <= ups; up++) {
@@ -315,19 +311,3 @@ const painterOf = (n, shows = n) => ({
   codes: (place, fold) => tiles.at({ ...place, n }, fold),
   bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),
 });
-
-let hatched = null;
-/** The hatching pattern of masked cells. */
-function hatching(context, tint, dpr) {
-  if (hatched?.name !== `${tint} ${dpr}`) {
-    const size = Math.round(6 * dpr);
-    const canvas = new OffscreenCanvas(size, size);
-    const pen = canvas.getContext("2d");
-    Object.assign(pen, { strokeStyle: tint, lineWidth: Math.max(1, dpr) });
-    pen.beginPath();
-    for (const shift of [-size, 0, size]) { pen.moveTo(shift, size); pen.lineTo(shift + size, 0); }
-    pen.stroke();
-    hatched = { name: `${tint} ${dpr}`, pattern: context.createPattern(canvas, "repeat") };
-  }
-  return hatched.pattern;
-}

@@ -3,29 +3,6 @@
 // A place is {n, call, head, pool, level, row, column}; a fold [y, x] merges 2^y × 2^x cells of a tile, for plots with different
 // scales of rows and keys.
 
-/** A least-recently-used cache with a limit on the total weight of its values. */
-class Shelf {
-  constructor(most, weigh = () => 1) { Object.assign(this, { most, weigh, held: new Map(), sum: 0 }); }
-  get(name) {
-    const found = this.held.get(name);
-    if (found !== undefined) { this.held.delete(name); this.held.set(name, found); }
-    return found;
-  }
-  set(name, thing) {
-    this.drop(name);
-    this.held.set(name, thing);
-    this.sum += this.weigh(thing);
-    while (this.sum > this.most && this.held.size > 1) this.drop(this.held.keys().next().value);
-    return thing;
-  }
-  drop(name) {
-    if (!this.held.has(name)) return;
-    this.sum -= this.weigh(this.held.get(name));
-    this.held.delete(name);
-  }
-  clear() { for (const name of [...this.held.keys()]) this.drop(name); }
-}
-
 /** The smallest level at which a cell covers at least so many positions. */
 const levelFor = (positions) => Math.max(0, Math.ceil(Math.log2(positions) - 1e-6));
 /** The level at which one tile covers the whole matrix. */
@@ -33,8 +10,8 @@ const topLevel = ({ Q, K }) => levelFor(Math.max(Q, K) / TILE);
 const tileName = ({ n, call, head, pool, level, row, column }) => `${n}-${call}-${head}-${level ? pool : "weights"}-${level}-${row}-${column}`;
 
 const tiles = {
-  codes: new Shelf(100e6, ({ rows, columns }) => 3 * rows * columns), // bytes
-  bitmaps: new Shelf(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
+  codes: new Memory(100e6, ({ rows, columns }) => 3 * rows * columns), // bytes
+  bitmaps: new Memory(150e6, ({ width, height, rows, columns }) => (width ? 4 * width * height : 7 * rows * columns)),
   failed: new Map(), flying: new Map(), queues: new Map(), landed: new Set(),
 
   /** Loads the codes of a tile. */
@@ -114,28 +91,11 @@ function folded(tile, { n, call, pool, level, row }, [y, x]) {
   const { Q } = runs[n].calls[call];
   const [high, wide, size] = [2 ** y, 2 ** x, 2 ** level];
   const [rows, columns] = [Math.ceil(tile.rows / high), Math.ceil(tile.columns / wide)];
-  const coarse = new Uint8Array(rows * columns);
-  for (let r = 0; r < rows; r++) {
-    for (let c = 0; c < columns; c++) {
-      let sum = 0, most = 0, count = 0, wrong = 0, seen = false, zero = true;
-      for (let i = r * high; i < Math.min(tile.rows, (r + 1) * high); i++) {
-        const weighs = Math.min(size, Q - (row * TILE + i) * size); // rows of the matrix in this row of cells
-        count += weighs;
-        for (let j = c * wide; j < Math.min(tile.columns, (c + 1) * wide); j++) {
-          const code = tile.coarse[i * tile.columns + j];
-          if (code === NAN || code === LEAK || code === OUT) wrong = Math.max(wrong, code);
-          if (code === MASKED) continue;
-          seen = true;
-          zero &&= code === ZERO;
-          const p = weight(code, tile.fine?.[i * tile.columns + j]);
-          sum += p * weighs;
-          if (p > most) most = p;
-        }
-      }
-      const p = pool === "largest" ? most : sum / count;
-      coarse[r * columns + c] = wrong || (!seen ? MASKED : p > 0 ? coded(p) : zero ? ZERO : TINY);
-    }
-  }
+  const weighs = (i) => Math.min(size, Q - (row * TILE + i) * size); // rows of the matrix in this row of cells
+  const coarse = Uint8Array.from({ length: rows * columns }, (_, at) => {
+    const [top, left] = [Math.floor(at / columns) * high, (at % columns) * wide];
+    return pooled(tile, tile.columns, pool, top, left, Math.min(tile.rows, top + high), Math.min(tile.columns, left + wide), weighs);
+  });
   const made = { rows, columns, coarse, exact: tile.exact };
   return { ...made, alarms: alarmsOf(made) };
 }
@@ -171,16 +131,14 @@ function leftWords(n, { i, j, high, wide, code, fine }, tracks = tracksNow(n)) {
   return code < FIRST || !row ? "" : ` (${percent(weight(code, fine) * row.factor, fine === undefined ? 2 : 3)} without special tokens)`;
 }
 
-const looks = new Shelf(8);
+const looks = new Memory(8);
 /** The palette of a look, and the 256 colors of its ramp as pixels. */
 function paletteOf(look) {
-  return looks.get(look.name) ?? looks.set(look.name, {
+  return looks.get(look.name, () => ({
     plain: palette(look.scale), solid: tintOf("--raised"),
     ramp: Uint32Array.from({ length: 256 }, (_, at) => pixelOf(rgb(at, look.scale))),
-  });
+  }));
 }
-const pixelOf = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-const tintOf = (name) => pixelOf(css(name).match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16)));
 
 function colored(tile, place, fold, look) {
   const { coarse, rows, columns } = tile;

@@ -38,11 +38,9 @@ class Cells {
   /** rows: one vector (broken into lines) or several (one line each); called(row, column): what a cell is, in words; digits: that the readout shows. */
   constructor(name, rows, names, called, digits = 6) {
     Object.assign(this, { rows, called, digits, many: rows.length > 1, at: [0, 0] });
-    this.canvas = element("canvas", null, { tabIndex: 0 });
-    this.canvas.setAttribute("role", "img");
+    this.canvas = element("canvas", null, { tabIndex: 0, role: "img" });
     this.name = name;
-    this.readout = element("p", null, { className: "note cells-readout" });
-    this.readout.setAttribute("aria-live", "polite");
+    this.readout = element("p", null, { className: "note cells-readout", ariaLive: "polite" });
     this.scroll = element("div", null, { className: "cells-scroll" }, this.canvas);
     this.box = element("div", null, { className: "cells" });
     if (names) this.box.append(element("ul", null, { className: "cells-names", ariaHidden: "true" }, ...names.map((each) => element("li", null, {}, typeof each === "string" ? element("bdi", each) : each))));
@@ -114,10 +112,9 @@ class Cells {
 
   key(event) {
     const { across } = this.size ?? this.measure();
-    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: this.many ? [-1, 0] : [0, -across], ArrowDown: this.many ? [1, 0] : [0, across],
-                 Home: [0, -Infinity], End: [0, Infinity] }[event.key];
-    if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
+    const lines = this.many ? {} : { ArrowUp: [0, -across], ArrowDown: [0, across] };
+    const by = stepOf(event, { ...ARROWS, ...lines, Home: [0, -Infinity], End: [0, Infinity] });
+    if (!by) return;
     event.stopPropagation();
     this.at = [clamp(this.at[0] + by[0], 0, this.rows.length - 1), clamp(this.at[1] + by[1], 0, this.length - 1)];
     this.draw();

@@ -6,14 +6,8 @@ const find = {
   build(box) {
     const label = "Search the text, or go to a position: Enter for the next match, Shift+Enter for the previous";
     this.input = element("input", null, { type: "search", id: "find", placeholder: "search or position", autocomplete: "off", spellcheck: false, dir: "auto", ariaLabel: label });
-    this.count = element("span", "", { className: "note", id: "find-count" });
-    this.count.setAttribute("aria-live", "polite");
-    const button = (text, name, by) => {
-      const made = element("button", text, { type: "button", title: name, ariaLabel: name });
-      made.addEventListener("click", () => this.go(by));
-      return made;
-    };
-    box.append(this.input, button("↑", "previous match", -1), button("↓", "next match", 1), this.count);
+    this.count = element("span", "", { className: "note", id: "find-count", ariaLive: "polite" });
+    box.append(this.input, tool("↑", "previous match", () => this.go(-1)), tool("↓", "next match", () => this.go(1)), this.count);
     this.input.addEventListener("input", () => this.search());
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") this.go(event.shiftKey ? -1 : 1);

@@ -97,8 +97,7 @@ class Flow {
   }
 
   line(number) {
-    const node = element("div", null, { className: "line" });
-    node.setAttribute("role", "presentation");
+    const node = element("div", null, { className: "line", role: "presentation" });
     const [first, last] = [this.starts[number], this.starts[number + 1]];
     if (this.gutter() && last > first) node.append(element("i", first, { className: "position", ariaHidden: "true" }));
     node.classList.toggle("numbered", this.gutter() > 0);
@@ -127,11 +126,9 @@ class Flow {
   }
 
   token(i) {
-    const token = element("span", this.text(i), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i) });
+    const option = { role: "option", ariaSetSize: String(this.of.tokens.length), ariaPosInSet: String(i + 1) };
+    const token = element("span", this.text(i), { className: "token", id: `${this.box.id}-${i}`, title: remark(this.of, i), ...option });
     token.dataset.token = i;
-    token.setAttribute("role", "option");
-    token.setAttribute("aria-setsize", this.of.tokens.length);
-    token.setAttribute("aria-posinset", i + 1);
     token.classList.toggle("special", this.of.special[i]);
     return token;
   }

@@ -5,8 +5,7 @@ class Lines {
   constructor(box, height, make) {
     // room and top: the height and the scroll position of the box, remembered since reading them triggers layout.
     Object.assign(this, { box, height, make, count: 0, shown: new Map(), room: 0, top: 0 });
-    this.sheet = element("div", null, { className: "lines" });
-    this.sheet.setAttribute("role", "presentation");
+    this.sheet = element("div", null, { className: "lines", role: "presentation" });
     box.append(this.sheet);
     box.addEventListener("scroll", () => this.look(), { passive: true });
     new ResizeObserver(() => this.look()).observe(box);

@@ -5,8 +5,7 @@ const patches = {
 
   build(box, pick) {
     this.chips = element("div", null, { className: "chips" });
-    this.canvas = element("canvas", null, { id: "patches-canvas", tabIndex: 0 });
-    this.canvas.setAttribute("role", "img");
+    this.canvas = element("canvas", null, { id: "patches-canvas", tabIndex: 0, role: "img" });
     this.slider = element("input", null, { type: "range", min: 0, max: 100, value: this.strength, id: "patches-strength" });
     this.label = element("label", "image ", {}, this.slider, " weights");
     box.append(this.chips, this.canvas, this.label);
@@ -28,7 +27,7 @@ const patches = {
     this.canvas.addEventListener("pointermove", (event) => this.say(at(event)));
     this.canvas.addEventListener("pointerleave", () => reader.say());
     this.canvas.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+      const by = ARROWS[event.key];
       if (!by || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
       const [rows, columns] = this.of.grid;
@@ -61,7 +60,7 @@ const patches = {
     this.label.hidden = !this.image;
     this.chips.replaceChildren(...line.of.tokens.flatMap((_, i) => {
       if (!line.of.special[i]) return [];
-      const chip = element("button", wordOf(line.of, i, 20), { type: "button", className: "token special" });
+      const chip = button(wordOf(line.of, i, 20), null, { className: "token special" });
       chip.dataset.token = i;
       reader.paint(chip, i);
       return [chip];
@@ -89,12 +88,10 @@ const patches = {
     this.tokens.forEach((i, place) => {
       const [x, y] = [(place % columns) * w, Math.floor(place / columns) * h];
       const code = line.hidden(i) ? MASKED : line.code[i];
-      if (code === MASKED) return this.hatch(context, x, y, w, h);
-      context.globalAlpha = [NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
-      context.fillStyle = solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, figuresAt(line, i)), state.scale);
+      context.globalAlpha = [MASKED, NAN, OUT, LEAK].includes(code) ? 1 : strength; // invalid weights are opaque
+      context.fillStyle = code === MASKED ? hatching(1) : solid[code] ?? color(step(code === TINY ? 0 : line.p[i], state.scale, figuresAt(line, i)), state.scale);
       context.fillRect(x, y, w + 0.5, h + 0.5);
       context.globalAlpha = 1;
-      return undefined;
     });
     const ring = (i, stroke, dashed) => {
       const place = this.tokens.indexOf(i);
@@ -107,24 +104,7 @@ const patches = {
         context.strokeRect((place % columns) * w + thick / 2, Math.floor(place / columns) * h + thick / 2, w - thick, h - thick);
       }
     };
-    const rows_ = line.of === queryAxis();
-    if (rows_) for (const pin of [...state.pins, state.query]) ring(pin, css("--accent"), false);
+    if (line.of === queryAxis()) for (const pin of [...state.pins, state.query]) ring(pin, css("--accent"), false);
     if (line.of === keyAxis() && state.key !== null) ring(state.key, css("--ink"), true);
-  },
-
-  hatch(context, x, y, w, h) {
-    context.save();
-    context.beginPath();
-    context.rect(x, y, w, h);
-    context.clip();
-    context.strokeStyle = css("--hatch");
-    context.lineWidth = devicePixelRatio;
-    context.beginPath();
-    for (let at = -h; at < w; at += 5 * devicePixelRatio) {
-      context.moveTo(x + at, y + h);
-      context.lineTo(x + at + h, y);
-    }
-    context.stroke();
-    context.restore();
   },
 };

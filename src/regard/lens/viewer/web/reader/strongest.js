@@ -7,36 +7,27 @@ const strongest = {
 
   build(box) {
     this.note = element("p", null, { className: "note", id: "strongest-note" });
-    this.curve = element("canvas", null, { id: "strongest-curve", tabIndex: 0 });
-    const slider = { role: "slider", "aria-valuemin": 50, "aria-valuemax": 99, "aria-label": "cumulative weight of the strongest tokens" };
-    for (const [name, value] of Object.entries(slider)) this.curve.setAttribute(name, value);
-    this.list = element("div", null, { id: "strongest-list", tabIndex: 0 });
-    this.list.setAttribute("role", "listbox");
-    this.back = element("button", "◂", { type: "button", title: "next stronger", ariaLabel: "next stronger" });
-    this.on = element("button", "▸", { type: "button", title: "next weaker", ariaLabel: "next weaker" });
+    this.curve = element("canvas", null, { id: "strongest-curve", tabIndex: 0, role: "slider", ariaValueMin: "50", ariaValueMax: "99", ariaLabel: "cumulative weight of the strongest tokens" });
+    this.list = element("div", null, { id: "strongest-list", tabIndex: 0, role: "listbox" });
+    this.back = tool("◂", "next stronger", () => this.go(-1));
+    this.on = tool("▸", "next weaker", () => this.go(1));
     this.title = element("h3", null, { id: "strongest-title" });
     this.columns = element("div", null, { className: "entry note columns" }, element("span"), element("span"), element("span"),
       element("span", "weight", { className: "number" }), element("span", "moves", { className: "number", id: "strongest-moves" }), element("span", "other rows", { className: "number", title: "the mean weight of the other rows on the same key" }));
     const bar = element("div", null, { className: "bar" }, this.title, element("span", null, { className: "pair-of-buttons" }, this.back, this.on));
     box.append(bar, this.columns, this.list, this.note, this.curve);
     this.lines = new Lines(this.list, 26, (place) => this.entry(place));
-    this.back.addEventListener("click", () => this.go(-1));
-    this.on.addEventListener("click", () => this.go(1));
     this.list.addEventListener("click", (event) => {
       const place = event.target.closest("[data-place]")?.dataset.place;
       if (place !== undefined) this.choose(Number(place));
     });
     this.list.addEventListener("keydown", (event) => {
-      const by = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
-      if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      this.go(by);
+      const by = stepOf(event, { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity });
+      if (by !== undefined) this.go(by);
     });
     this.curve.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-      if (!by) return;
-      event.preventDefault();
-      this.mark(this.shares[clamp(this.shares.indexOf(this.share) + by, 0, this.shares.length - 1)]);
+      const by = stepOf(event, { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 });
+      if (by !== undefined) this.mark(this.shares[clamp(this.shares.indexOf(this.share) + by, 0, this.shares.length - 1)]);
     });
     this.curve.addEventListener("pointerdown", (event) => {
       const { top, height } = this.curve.getBoundingClientRect();
@@ -95,19 +86,14 @@ const strongest = {
     const whole = line.to ? 1 : Math.max(1, line.p[this.order[0]]);
     bar.style.width = `${clamp(100 * line.p[j] / whole, 0.5, 100)}%`;
     const others = line.others(j);
-    const mark = element("i", null, { className: "others", hidden: Number.isNaN(others) });
-    mark.style.left = `${clamp(100 * others / whole, 0, 100)}%`;
+    const mark = element("i", null, { className: "others", hidden: Number.isNaN(others), style: `left:${clamp(100 * others / whole, 0, 100)}%` });
     const said = line.code[j] === LEAK ? `${percent(line.p[j], 2)} forbidden` : describe(line, j);
-    const made = element("div", null, { className: "entry", id: `strongest-${place}` }, element("span", j, { className: "number soft" }),
+    const option = { role: "option", ariaSelected: String(j === this.chosen()), ariaSetSize: String(this.order.length), ariaPosInSet: String(place + 1) };
+    const made = element("div", null, { className: "entry", id: `strongest-${place}`, ...option }, element("span", j, { className: "number soft" }),
       element("bdi", wordOf(line.of, j, 40)), element("span", null, { className: "bars" }, bar, mark), element("data", said, { value: line.p[j], className: "number" }),
       element("data", this.narrow(line.moves(j)), { value: line.moves(j), className: "number soft moves" }), element("data", percent(others, 2), { value: others, className: "number soft" }));
     made.title = `${remark(line.of, j) && `${remark(line.of, j)}; `}${describe(line, j)}${Number.isNaN(others) ? "" : `; the other rows ${percent(others, 2)} on average`}${Number.isNaN(line.moves(j)) ? "" : `; ${percent(line.moves(j), 2)} of what the row moves`}`;
-    made.dataset.place = place;
-    made.dataset.token = j;
-    made.setAttribute("role", "option");
-    made.setAttribute("aria-selected", j === this.chosen());
-    made.setAttribute("aria-setsize", this.order.length);
-    made.setAttribute("aria-posinset", place + 1);
+    Object.assign(made.dataset, { place, token: j });
     return made;
   },
 

@@ -20,22 +20,18 @@ const atlas = {
   size: 0,
 
   build() {
+    const list = (id, label, act) => element("label", label, {}, element("select", undefined, { id, onchange: (event) => act(event.target.value) }));
     $("atlas").replaceChildren(
-      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), element("button", "table", { type: "button", id: "atlas-as-table", ariaPressed: "false" })),
-      element("div", undefined, { id: "atlas-choices" }, element("label", "show ", {}, element("select", undefined, { id: "metric" })), element("label", "order ", {}, element("select", undefined, { id: "sort" })), element("label", "filter ", {}, element("select", undefined, { id: "filter" }))),
+      element("div", undefined, { className: "bar" }, element("h2", "All heads", { id: "atlas-title" }), button("table", () => headTable.turn(), { id: "atlas-as-table", ariaPressed: "false" })),
+      element("div", undefined, { id: "atlas-choices" }, list("metric", "show ", (metric) => choose({ metric })), list("sort", "order ", (sort) => choose({ sort })), list("filter", "filter ", (metric) => choose({ filter: this.range(metric) }))),
       element("div", undefined, { id: "atlas-range", hidden: true },
-        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most" })),
+        ...["low", "high"].map((end) => element("input", undefined, { type: "range", id: `filter-${end}`, min: 0, max: 1, step: 0.01, ariaLabel: end === "low" ? "at least" : "at most", oninput: () => this.narrow(end) })),
         element("output", undefined, { id: "filter-words" })),
       element("div", undefined, { id: "atlas-box" }, element("canvas", undefined, { id: "atlas-canvas", ariaHidden: "true" }), element("div", undefined, { id: "grid", role: "grid", ariaLabel: "Heads: layers from top to bottom, heads from left to right" })),
       element("div", undefined, { id: "atlas-table", hidden: true }),
       element("p", undefined, { id: "atlas-note", className: "note" }),
       element("dl", undefined, { id: "figures", ariaLabel: "Metrics of the chosen head" }),
     );
-    $("metric").addEventListener("change", (event) => choose({ metric: event.target.value }));
-    $("sort").addEventListener("change", (event) => choose({ sort: event.target.value }));
-    $("filter").addEventListener("change", (event) => choose({ filter: this.range(event.target.value) }));
-    for (const end of ["low", "high"]) $(`filter-${end}`).addEventListener("input", () => this.narrow(end));
-    $("atlas-as-table").addEventListener("click", () => headTable.turn());
     $("atlas-box").addEventListener("scroll", () => thumbnails.paint(false), { passive: true });
     $("grid").addEventListener("click", (event) => {
       const button = event.target.closest("button");
@@ -214,12 +210,10 @@ const atlas = {
 
   /** Arrow keys move through the heads that pass the filter, Enter chooses. */
   walk(event) {
-    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    if (!Object.hasOwn(moves, event.key) || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
+    const move = stepOf(event, ARROWS);
     const from = this.cells.find(({ button }) => button === document.activeElement);
-    if (!from) return;
-    const [down, right] = moves[event.key];
+    if (!move || !from) return;
+    const [down, right] = move;
     const ahead = this.cells.filter((cell) => metrics.kept(cell.call, cell.head) && (right ? cell.y === from.y && (cell.at - from.at) * right > 0 : (cell.y - from.y) * down > 0));
     const far = ({ x, y }) => Math.abs(y - from.y) * 1e4 + Math.abs(x - from.x);
     const next = ahead.reduce((best, cell) => (!best || far(cell) < far(best) ? cell : best), null);

@@ -34,8 +34,7 @@ const beside = {
     this.lists = [
       new HeadList("beside-first", { pick: choose }),
       new HeadList("beside-second", { none: "none", fits: (call) => alikeCalls(call, callNow()), pick: (second) => choose({ second }) })];
-    this.swap = element("button", "exchange", { type: "button", id: "beside-exchange", title: "Exchange the two heads" });
-    this.swap.addEventListener("click", () => choose({ ...secondNow(), second: { call: state.call, head: state.head } }));
+    this.swap = button("exchange", () => choose({ ...secondNow(), second: { call: state.call, head: state.head } }), { id: "beside-exchange", title: "Exchange the two heads" });
     this.note = element("p", null, { className: "note", id: "beside-note" });
     this.said = element("p", null, { className: "readout", id: "beside-said" });
     this.row = element("p", null, { className: "readout", id: "beside-row" });

@@ -23,32 +23,26 @@ const comparison = {
     const section = $("compare");
     section.hidden = true;
     if (GIVEN < 2 && !data.served) return;
-    const other = (id, label, act) => {
-      const made = element("select", undefined, { id, ariaLabel: label });
-      made.addEventListener("change", act);
-      return made;
-    };
     const choosePartner = () => choose({ partner: { of: `${state.call}.${state.head}`, call: Number(this.otherCall.value), head: Number(this.otherHead.value) } });
-    this.otherCall = other("compare-call", "Layer of the other run", choosePartner);
-    this.otherHead = other("compare-head", "Head of the other run", choosePartner);
+    this.otherCall = element("select", undefined, { id: "compare-call", ariaLabel: "Layer of the other run", onchange: choosePartner });
+    this.otherHead = element("select", undefined, { id: "compare-head", ariaLabel: "Head of the other run", onchange: choosePartner });
+    this.mode = new Choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }));
+    this.ramp = rampBox();
     section.append(
-      element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), this.choice("compare-mode", "How the runs are compared", MODES, (value) => choose({ compare: value }))),
+      element("div", undefined, { className: "bar" }, element("h2", "Comparison", { id: "compare-title" }), this.mode.node),
       element("p", undefined, { className: "compare-names" }),
       element("p", undefined, { id: "compare-partner" }, "compared with ", this.otherCall, " ", this.otherHead, " of the other run"),
       element("p", undefined, { id: "compare-tokens", className: "soft" }),
-      element("div", undefined, { id: "compare-legend" }, element("div", undefined, { className: "ramp" }, element("canvas", undefined, { id: "compare-ramp", width: 256, height: 1 }), element("div", undefined, { id: "compare-ticks" })),
-        element("ul", undefined, { className: "compare-swatches" }, ...[["masked in both", "hatch"], ["masked in one run only", "out"], ["only in one text", "lone"], ["not a number", "nan"], ["forbidden weight", "leak"]].map(([name, kind]) => element("li", undefined, {}, element("i", undefined, { className: `cell ${kind}` }), name))),
+      element("div", undefined, { id: "compare-legend" }, this.ramp,
+        element("ul", undefined, { className: "compare-swatches swatches" }, ...swatches([["masked in both", "hatch"], ["masked in one run only", "out"], ["only in one text", "lone"], ["not a number", "nan"], ["forbidden weight", "leak"]])),
         element("p", undefined, { id: "compare-law", className: "soft" })),
       element("div", undefined, { className: "compare-body" },
         element("div", undefined, { id: "compare-0" }), element("div", undefined, { id: "compare-1" }),
         element("div", undefined, { className: "compare-lists" },
-          element("h3", undefined, { id: "compare-keys-title" }), element("table", undefined, { id: "compare-keys", className: "compared" }),
-          element("h3", undefined, { id: "compare-heads-title" }), element("table", undefined, { id: "compare-heads", className: "compared" }))),
-      element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout" }),
+          ...["keys", "heads"].flatMap((name) => [element("h3", undefined, { id: `compare-${name}-title` }), element("table", undefined, { id: `compare-${name}`, className: "compared", "aria-labelledby": `compare-${name}-title` })]))),
+      element("p", undefined, { id: "compare-said", className: "readout" }), element("p", undefined, { id: "compare-row", className: "readout", ariaLive: "polite" }),
       element("p", undefined, { id: "compare-level", className: "note" }),
     );
-    $("compare-row").setAttribute("aria-live", "polite");
-    for (const name of ["keys", "heads"]) $(`compare-${name}`).setAttribute("aria-labelledby", `compare-${name}-title`);
     this.plots = [0, 1].map((side) => {
       $(`compare-${side}`).append(element("span", side ? "second" : "first", { className: "of-run" }));
       const plot = new Plot($(`compare-${side}`), { name: `compare-${side}`, margins: "labels", run: () => this.now.names[state.compare === "side" ? side : 2], parts: () => this.parts(side) });
@@ -59,38 +53,7 @@ const comparison = {
     });
     this.plots[0].after = (at, detail) => { this.level(at, detail); this.edge.draw(); };
     this.edge = new Edge($("compare-0"), () => this.plots[0].later(), () => this.plots[0]);
-    this.numbers = this.choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.lead(Number(value)));
-  },
-
-  /** A group of radio buttons. */
-  choice(id, label, options, act) {
-    const group = element("span", undefined, { id, className: "choice" });
-    group.setAttribute("role", "radiogroup");
-    group.setAttribute("aria-label", label);
-    for (const [value, title] of Object.entries(options)) {
-      const button = element("button", title, { type: "button", value });
-      button.setAttribute("role", "radio");
-      button.addEventListener("click", () => act(value));
-      group.append(button);
-    }
-    group.addEventListener("keydown", (event) => {
-      const by = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
-      if (!by) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const buttons = [...group.children];
-      const next = buttons[round(buttons.indexOf(document.activeElement) + by, buttons.length)];
-      next.focus();
-      act(next.value);
-    });
-    return group;
-  },
-
-  chosen(group, value) {
-    for (const button of group.children) {
-      button.setAttribute("aria-checked", button.value === String(value));
-      button.tabIndex = button.value === String(value) ? 0 : -1;
-    }
+    this.numbers = new Choice("compare-run", "Run that the other sections show", { 0: "show the first", 1: "the second" }, (value) => this.lead(Number(value)));
   },
 
   /** Makes one of the compared runs the one that the page shows, at the corresponding head, row and key. */
@@ -146,8 +109,8 @@ const comparison = {
     const at = { call: state.call, head: state.head };
     const moved = other || ["call", "head", "query"].some((name) => changed.has(name));
     if (moved) { this.partners(at); this.tokens(at); }
-    this.chosen($("compare-mode"), state.compare);
-    this.chosen(this.numbers, now.lead);
+    this.mode.show(state.compare);
+    this.numbers.show(now.lead);
     $("compare-1").hidden = state.compare !== "side";
     $("compare").dataset.mode = state.compare;
     $("compare-legend").hidden = !LAWS[state.compare];
@@ -164,7 +127,7 @@ const comparison = {
   names() {
     const { both } = this.now;
     const made = both.flatMap((run, side) => [element("span", side ? "second" : "first", { className: `of-run run-${side}` }), element("bdi", clip(run.model, 60)), ...folderOf(run), ...textOf(run, both[0].text === both[1].text), ...ruleOf(run), side ? "" : " "]);
-    $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers);
+    $("compare").querySelector(".compare-names").replaceChildren(...made, this.numbers.node);
   },
 
   /** The head of the other run: where the models have other layers or heads, it can be chosen. */
@@ -183,16 +146,7 @@ const comparison = {
   legend() {
     const law = LAWS[state.compare];
     if (!law) return;
-    const context = $("compare-ramp").getContext("2d");
-    for (let at = 0; at < 256; at++) {
-      context.fillStyle = color(at, "lift");
-      context.fillRect(at, 0, 1, 1);
-    }
-    $("compare-ticks").replaceChildren(...law.ticks.map((name, i) => {
-      const tick = element("span", name);
-      tick.style.left = `${(100 * i) / (law.ticks.length - 1)}%`;
-      return tick;
-    }));
+    drawRamp(this.ramp, "lift", evenly(law.ticks));
     $("compare-law").textContent = `Second − first, ${law.title} from −100 % to 100 %: left of the middle the first run has more weight, right of it the second. Cells that agree to within ${data.error} (6 % for pooled cells) are in the middle.`;
   },
 

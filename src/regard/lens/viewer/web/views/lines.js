@@ -8,29 +8,23 @@ const lineView = {
   at: { rows: null, keys: null }, // the token under the pointer, or the one that the keyboard has reached
 
   build() {
-    const ways = element("span", null, { className: "choice" });
-    ways.setAttribute("role", "group");
-    ways.setAttribute("aria-label", "Rows whose lines are drawn");
-    this.ways = Object.entries({ all: "all rows", row: "chosen row" }).map(([lines, name]) => element("button", name, { type: "button", id: `lines-${lines}`, onclick: () => choose({ lines }) }));
-    ways.append(...this.ways);
-    const turn = (id, text, by) => element("button", text, { type: "button", id, onclick: () => choose({ query: clamp(state.query + by * SHOWN.rows, 0, rowsNow() - 1) }) });
+    this.ways = new Choice("lines-of", "Rows whose lines are drawn", { all: "all rows", row: "chosen row" }, (lines) => choose({ lines }));
+    const turn = (id, text, by) => button(text, () => choose({ query: clamp(state.query + by * SHOWN.rows, 0, rowsNow() - 1) }), { id });
     this.turns = [turn("lines-before", "earlier rows", -1), turn("lines-after", "later rows", 1)];
     this.note = element("p", null, { className: "note", id: "lines-note" });
     this.svg = drawn("svg", { id: "lines-svg", preserveAspectRatio: "none", role: "img", "aria-label": "Lines from rows to keys" });
     this.lists = { rows: this.list("rows"), keys: this.list("keys") };
     this.titles = { rows: element("h3", "rows", { className: "of-rows" }), keys: element("h3", "keys", { className: "of-keys" }) };
-    this.said = element("p", null, { className: "readout", id: "lines-said" });
-    this.said.setAttribute("aria-live", "polite");
+    this.said = element("p", null, { className: "readout", id: "lines-said", ariaLive: "polite" });
     $("lines").append(
-      element("div", null, { className: "bar" }, element("h2", "Lines between tokens", { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, ways)),
+      element("div", null, { className: "bar" }, element("h2", "Lines between tokens", { id: "lines-title" }), element("div", null, { className: "tools" }, ...this.turns, this.ways.node)),
       this.note, this.said, element("div", null, { id: "lines-body" }, this.titles.rows, element("span"), this.titles.keys, this.lists.rows, this.svg, this.lists.keys));
     this.lazily = new Lazily($("lines"), () => this.fetch()); // on a served page each row is a request to the server
   },
 
   list(side) {
-    const made = element("div", null, { id: `lines-${side}`, tabIndex: 0 });
-    made.setAttribute("role", "listbox");
-    made.setAttribute("aria-label", side === "rows" ? "Rows of the lines" : "Keys of the lines");
+    const hint = "point at one, or move with the arrow keys, to see only its lines; Enter chooses it";
+    const made = element("div", null, { id: `lines-${side}`, tabIndex: 0, role: "listbox", ariaLabel: `${side === "rows" ? "Rows (queries)" : "Keys"}: ${hint}`, ariaMultiSelectable: String(side === "rows") });
     const token = (event) => Number(event.target.closest("[data-token]")?.dataset.token ?? NaN);
     const point = (i) => { if (this.at[side] !== i) { this.at[side] = i; this.emphasize(); } };
     made.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch" && token(event) >= 0) point(token(event)); });
@@ -74,9 +68,8 @@ const lineView = {
     this.lists[side].classList.toggle("numbered", numbered);
     let last = -1;
     this.lists[side].replaceChildren(...this.shown[side].map((i) => {
-      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token" }, element("i", numbered ? i : ""), element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
+      const made = element("div", null, { id: `lines-${side}-${i}`, className: "line-token", role: "option" }, element("i", numbered ? i : ""), element("bdi", tokenText(wordOf(of, i, 40))), element("data"));
       made.dataset.token = i;
-      made.setAttribute("role", "option");
       made.classList.toggle("special", of.special[i]);
       made.classList.toggle("apart", last >= 0 && i > last + 1); // tokens between them are left out
       last = i;
@@ -88,7 +81,7 @@ const lineView = {
   show() {
     const { rows, keys, heads, part, exact } = this.shown;
     const { Q, K } = callNow();
-    for (const way of this.ways) way.setAttribute("aria-pressed", way.id === `lines-${state.lines}`);
+    this.ways.show(state.lines);
     const second = heads.length > 1 && secondNow();
     $("lines-title").replaceChildren("Lines between tokens: ", element("span", headTitle(), { className: second ? "first-head" : "" }), ...(second ? [" and ", element("span", headTitle(second.call, second.head), { className: "second-head" })] : []));
     const windowed = rows.length < rowsNow();
@@ -96,8 +89,6 @@ const lineView = {
     [this.turns[0].disabled, this.turns[1].disabled] = [rows[0] === 0, rows.at(-1) === rowsNow() - 1];
     this.titles.rows.textContent = `rows: ${callNow().queries}`;
     this.titles.keys.textContent = `keys: ${callNow().keys}`;
-    this.lists.rows.setAttribute("aria-multiselectable", "true");
-    for (const side of ["rows", "keys"]) this.lists[side].setAttribute("aria-label", `${side === "rows" ? "Rows (queries)" : "Keys"}: point at one, or move with the arrow keys, to see only its lines; Enter chooses it`);
     const counts = [
       windowed ? `Rows ${rows[0].toLocaleString("en")} to ${rows.at(-1).toLocaleString("en")} of ${Q.toLocaleString("en")}, around the chosen row.` : "",
       keys.length < K ? `${keys.length} of ${K.toLocaleString("en")} keys: ${percent(part, 2)} of the weight of these rows is on them.` : "",
@@ -190,9 +181,8 @@ const lineView = {
       return;
     }
     const places = side === "rows" ? Array.from({ length: rowsNow() }, (_, i) => i) : this.shown.keys;
-    const by = { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    const by = stepOf(event, { ArrowUp: -1, ArrowDown: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity });
     if (by === undefined) return;
-    event.preventDefault();
     const next = places[clamp(places.indexOf(now) + by, 0, places.length - 1)];
     this.at[side] = next;
     if (this.shown[side].includes(next)) this.emphasize();

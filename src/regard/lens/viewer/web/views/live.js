@@ -28,10 +28,9 @@ const live = {
     this.mask = element("select", undefined, { id: "live-mask" }, ...Object.entries(MASKS).map(([value, title]) => element("option", title, { value })));
     this.width = field("live-width", "input", { type: "number", min: 1, step: 1 });
     this.wide = labelled("keys in the window", this.width);
-    this.reset = element("button", "as the model", { type: "button", id: "live-reset", title: "The text and the rules that were recorded" });
-    this.original = element("button", "compare with the original", { type: "button", id: "live-original" });
-    this.said = element("p", undefined, { id: "live-said", className: "note" });
-    this.said.setAttribute("role", "status");
+    this.reset = button("as the model", () => choose({ text: null, ...RULES }), { id: "live-reset", title: "The text and the rules that were recorded" });
+    this.original = button("compare with the original", () => choose({ original: !state.original }), { id: "live-original" });
+    this.said = element("p", undefined, { id: "live-said", className: "note", role: "status" });
     $("live").append(
       element("div", undefined, { className: "bar" }, element("h2", data.live === null ? "Change the rules" : "Type another text, change the rules", { id: "live-title" }), this.original, this.reset),
       ...(data.live === null ? [] : [element("label", undefined, { id: "live-text-box" }, element("span", "text"), this.text)]),
@@ -46,8 +45,6 @@ const live = {
     this.factor.addEventListener("change", () => choose({ factor: this.factor.value === "" ? null : Number(this.factor.value) }));
     this.mask.addEventListener("change", () => choose({ mask: this.mask.value }));
     this.width.addEventListener("change", () => this.take(this.width, "width", positive(this.width.value) && Math.max(1, Math.round(Number(this.width.value))), "a window has 1 key or more"));
-    this.original.addEventListener("click", () => choose({ original: !state.original }));
-    this.reset.addEventListener("click", () => choose({ text: null, ...RULES }));
   },
 
   /** Chooses the value of a field. A wrong one gives way to the value that is used, and the page says why. */

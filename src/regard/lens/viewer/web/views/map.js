@@ -17,30 +17,23 @@ const map = {
   build() {
     const section = $("map");
     this.heads = new HeadList("map-head", { pick: choose });
-    const tool = (id, text, label, act) => {
-      const made = element("button", text, { type: "button", id, title: label });
-      made.setAttribute("aria-label", label);
-      made.addEventListener("click", act);
-      return made;
-    };
     section.append(
       element("div", undefined, { className: "bar" }, element("h2", "Attention matrix", { id: "map-title" }), element("label", "head ", {}, this.heads.node),
         element("div", undefined, { className: "tools" },
-          tool("zoom-out", "−", "Zoom out", () => this.plot.zoom(0.5)), tool("zoom-in", "+", "Zoom in", () => this.plot.zoom(2)),
-          tool("zoom-whole", "fit", "Show the whole matrix", () => choose({ view: null })),
-          tool("cells-square", "square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null })),
-          tool("fill", "fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" })),
-          tool("measure", "sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); return measuring.on || !measuring.block ? draw(new Set(["measured"])) : unmeasure(); }))),
+          tool("−", "Zoom out", () => this.plot.zoom(0.5), { id: "zoom-out" }), tool("+", "Zoom in", () => this.plot.zoom(2), { id: "zoom-in" }),
+          tool("fit", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
+          tool("square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null }), { id: "cells-square" }),
+          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }),
+          tool("sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); return measuring.on || !measuring.block ? draw(new Set(["measured"])) : unmeasure(); }, { id: "measure" }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
       element("p", undefined, { id: "map-pointer", className: "readout soft" }),
       element("div", undefined, { className: "map-under" },
-        element("canvas", undefined, { id: "minimap" }),
+        element("canvas", undefined, { id: "minimap", role: "img" }),
         element("div", undefined, { className: "readout" },
           element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
           element("p", undefined, { id: "map-block" }))),
-      element("figure", undefined, { id: "map-image-box", hidden: true }, element("canvas", undefined, { id: "map-image" }), element("figcaption", undefined, { className: "note", id: "map-image-words" })),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
@@ -74,7 +67,7 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null, moved || changed.has("theme") || changed.has("scale") || changed.has("hideSpecial") || changed.has("hover") ? mapImage.draw() : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null]);
     this.pointer();
   },
 
@@ -151,8 +144,7 @@ const map = {
     this.warned = name;
     $("map-alarm").hidden = !kinds.length;
     $("map-alarm").replaceChildren(...kinds.map(([count, what, code]) => {
-      const show = element("button", "show", { type: "button", title: "Show the first one" });
-      show.addEventListener("click", () => this.find(code));
+      const show = button("show", () => this.find(code), { title: "Show the first one" });
       return element("span", `${what[0].toUpperCase()}${what.slice(1)}: ${counted(count, "cell")} of the whole map `, {}, show);
     }));
   },

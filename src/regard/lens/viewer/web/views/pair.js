@@ -7,13 +7,11 @@ const pair = {
 
   build() {
     this.note = element("p", null, { className: "note", id: "pair-note" });
-    this.canvas = element("canvas", null, { id: "pair-canvas", tabIndex: 0 });
-    this.canvas.setAttribute("role", "img");
+    this.canvas = element("canvas", null, { id: "pair-canvas", tabIndex: 0, role: "img" });
     this.readout = element("p", null, { className: "note", id: "pair-readout" });
     this.heading = element("h3");
     this.scroll = element("div", null, { className: "pair-scroll" }, this.canvas);
-    this.list = element("div", null, { id: "pair-list", tabIndex: 0 });
-    this.list.setAttribute("role", "listbox");
+    this.list = element("div", null, { id: "pair-list", tabIndex: 0, role: "listbox", ariaLabel: "Heads by their weight on this pair" });
     this.both = element("div", null, { className: "pair-both", hidden: true },
       element("div", null, { className: "pair-left" }, this.heading, this.scroll, this.readout),
       element("div", null, {}, element("h3", "strongest heads"), this.list));
@@ -24,9 +22,8 @@ const pair = {
       if (place !== undefined) this.choose(this.order[place]);
     });
     this.list.addEventListener("keydown", (event) => {
-      const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity }[event.key];
-      if (by === undefined || !this.order?.length || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
+      const by = stepOf(event, { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -Infinity, End: Infinity });
+      if (by === undefined || !this.order?.length) return;
       const now = this.order.findIndex((each) => this.isChosen(each));
       this.choose(this.order[clamp(now < 0 ? 0 : now + by, 0, this.order.length - 1)]);
     });
@@ -90,7 +87,6 @@ const pair = {
       this.all.some((each) => !each.sure) ? "Some weights are the mean of their neighborhood, since the page does not contain them." : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
     this.lines.reset(this.order.length);
-    this.list.setAttribute("aria-label", "Heads by their weight on this pair");
     this.canvas.setAttribute("aria-label", `${$("pair-title").textContent}: ${counted(this.rows.length, "call")} by heads. ${this.note.textContent} Arrow keys choose a head.`);
     this.say(null);
     this.paint();
@@ -101,13 +97,11 @@ const pair = {
     const bar = element("i");
     ground(bar, this.line(each), 0);
     bar.style.width = `${clamp(100 * (each.p || 1), 0.5, 100)}%`;
-    const made = element("div", null, { className: "entry head", id: `pair-${place}` }, element("bdi", callTitle(each.call)), element("span", `head ${each.head}`, { className: "soft" }),
+    const chosen = this.isChosen(each);
+    const made = element("div", null, { className: "entry head", id: `pair-${place}`, role: "option", ariaSelected: String(chosen) }, element("bdi", callTitle(each.call)), element("span", `head ${each.head}`, { className: "soft" }),
       element("span", null, { className: "bar-box" }, bar), element("data", each.code === LEAK ? `${percent(each.p, 2)} forbidden` : this.words(each), { value: each.p, className: "number" }));
-    made.dataset.place = place;
-    Object.assign(made.dataset, { call: each.call, head: each.head });
-    made.setAttribute("role", "option");
-    made.setAttribute("aria-selected", this.isChosen(each));
-    if (this.isChosen(each)) this.list.setAttribute("aria-activedescendant", made.id);
+    Object.assign(made.dataset, { place, call: each.call, head: each.head });
+    if (chosen) this.list.setAttribute("aria-activedescendant", made.id);
     return made;
   },
 
@@ -153,11 +147,10 @@ const pair = {
       context.textAlign = "center";
       row.coarse.forEach((code, head) => {
         const x = left + head * width, p = weight(code, row.fine?.[head]);
-        if (code === MASKED) return this.hatch(context, x, y, width - gap, height - gap);
         const at = step(code === TINY ? 0 : p, scale);
-        context.fillStyle = solid[code] ?? color(at, scale);
+        context.fillStyle = code === MASKED ? hatching(density) : solid[code] ?? color(at, scale);
         context.fillRect(x, y, width - gap, height - gap);
-        if (width < NUMBERED || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
+        if (code === MASKED || width < NUMBERED || !(p >= 0.0005) || row.sure?.[head] === 0) return undefined;
         context.fillStyle = solid[code] ? css(INKS[code]) : ink(at, scale);
         context.fillText((100 * p).toPrecision(p >= 0.995 ? 3 : 2), x + width / 2, y + height / 2 + 0.5);
         return undefined;
@@ -170,21 +163,6 @@ const pair = {
     context.strokeRect(left + state.head * width, top + number * height, width - gap, height - gap);
   },
 
-  hatch(context, x, y, w, h) {
-    context.save();
-    context.beginPath();
-    context.rect(x, y, w, h);
-    context.clip();
-    context.strokeStyle = css("--hatch");
-    context.beginPath();
-    for (let at = -h; at < w; at += 5) {
-      context.moveTo(x + at, y + h);
-      context.lineTo(x + at + h, y);
-    }
-    context.stroke();
-    context.restore();
-  },
-
   under(event) {
     if (!this.cell) return null;
     const box = this.canvas.getBoundingClientRect();
@@ -194,9 +172,8 @@ const pair = {
   },
 
   key(event) {
-    const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (!by || !this.rows.length || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
+    const by = stepOf(event, ARROWS);
+    if (!by || !this.rows.length) return;
     const row = this.rows[clamp(this.rows.findIndex(({ call }) => call === state.call) + by[0], 0, this.rows.length - 1)];
     this.choose({ call: row.call, head: clamp((isMean(state.head) ? 0 : state.head) + by[1], 0, row.coarse.length - 1) });
   },

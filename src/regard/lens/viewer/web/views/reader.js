@@ -5,28 +5,11 @@ const reader = {
 
   build() {
     const title = element("h2", null, { id: "reader-title" });
-    const ways = element("span", null, { className: "choice" });
-    ways.setAttribute("role", "radiogroup");
-    ways.setAttribute("aria-label", "Weights that color the text");
-    this.ways = Object.entries({ to: "attends to", from: "attended by" }).map(([direction, name]) => {
-      const made = element("button", name, { type: "button", id: `reader-${direction}` });
-      made.setAttribute("role", "radio");
-      made.addEventListener("click", () => choose({ direction }));
-      made.addEventListener("keydown", (event) => {
-        if (!event.key.startsWith("Arrow")) return;
-        event.preventDefault();
-        choose({ direction: direction === "to" ? "from" : "to" }).then(() => this.ways.find((way) => way.tabIndex === 0).focus());
-      });
-      return made;
-    });
-    ways.append(...this.ways);
-    const search = element("div", null, { className: "bar find" });
-    search.setAttribute("role", "search");
+    this.ways = new Choice("reader-direction", "Weights that color the text", { to: "attends to", from: "attended by" }, (direction) => choose({ direction }));
+    const search = element("div", null, { className: "bar find", role: "search" });
     find.build(search);
     const box = (id) => {
-      const made = element("div", null, { id, className: "text", tabIndex: 0 });
-      made.setAttribute("role", "listbox");
-      made.setAttribute("aria-multiselectable", "true");
+      const made = element("div", null, { id, className: "text", tabIndex: 0, role: "listbox", ariaMultiSelectable: "true" });
       made.addEventListener("keydown", (event) => this.key(event, id === "words" ? this.main : this.other));
       made.addEventListener("pointerover", (event) => this.hover(event.target.closest("[data-token]"), id === "words" ? this.main : this.other));
       made.addEventListener("pointerleave", () => this.say());
@@ -39,22 +22,16 @@ const reader = {
     this.readout = element("p", null, { className: "note", id: "reader-readout" });
     this.pins = element("p", null, { className: "note", id: "reader-pins", hidden: true });
     this.pinsText = element("span");
-    this.adding = element("button", "add rows", { type: "button", id: "reader-add", title: "Clicks add rows, as with Shift" });
-    this.keying = element("button", "choose key", { type: "button", id: "reader-key", title: "Clicks choose the key, as with Alt" });
-    for (const [way, other] of [[this.adding, this.keying], [this.keying, this.adding]]) {
-      way.setAttribute("aria-pressed", false);
-      way.addEventListener("click", () => {
-        way.setAttribute("aria-pressed", way.ariaPressed !== "true");
-        other.setAttribute("aria-pressed", false);
-      });
-    }
-    const clear = element("button", "only this row", { type: "button" });
-    clear.addEventListener("click", () => choose({ pins: [] }));
-    this.pins.append(this.pinsText, " ", clear);
-    this.live = element("p", null, { className: "unseen", id: "reader-live" });
-    this.live.setAttribute("aria-live", "polite");
+    const switched = (way, other) => {
+      way.ariaPressed = String(way.ariaPressed !== "true");
+      other.ariaPressed = "false";
+    };
+    this.adding = button("add rows", () => switched(this.adding, this.keying), { id: "reader-add", title: "Clicks add rows, as with Shift", ariaPressed: "false" });
+    this.keying = button("choose key", () => switched(this.keying, this.adding), { id: "reader-key", title: "Clicks choose the key, as with Alt", ariaPressed: "false" });
+    this.pins.append(this.pinsText, " ", button("only this row", () => choose({ pins: [] })));
+    this.live = element("p", null, { className: "unseen", id: "reader-live", ariaLive: "polite" });
     const side = element("div", null, { id: "strongest" });
-    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, this.keying, ways)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
+    $("reader").append(element("div", null, { className: "bar" }, title, element("div", null, { className: "tools" }, this.adding, this.keying, this.ways.node)), search, this.pins, this.otherTitle, other, this.mainTitle, words, this.imageBox,
       this.readout, this.live, side);
     this.main = new Flow(words, (node, i) => this.paint(node, i), (i, event) => this.pick(this.main, i, event));
     this.other = new Flow(other, (node, i) => this.mark(node, i, this.other), (i, event) => this.pick(this.other, i, event));
@@ -99,11 +76,7 @@ const reader = {
     const { to, places, of } = this.line;
     const name = quoted(to ? queryAxis() : keyAxis(), places[0], 22);
     $("reader-title").replaceChildren(...(to ? [name, ` (${places[0].toLocaleString("en")}) attends to`] : ["attends to ", name, ` (${places[0].toLocaleString("en")})`]));
-    for (const way of this.ways) {
-      const on = way.id === `reader-${state.direction}`;
-      way.setAttribute("aria-checked", on);
-      way.tabIndex = on ? 0 : -1;
-    }
+    this.ways.show(state.direction);
     const parts = [];
     if (places.length > 1) parts.push(to ? `Mean of ${places.length} rows: ${this.list(places, queryAxis())}.` : `Sum over ${places.length} keys: ${this.list(places, keyAxis())}.`);
     if (state.hideSpecial && of.special.includes(true)) {
@@ -194,9 +167,6 @@ const reader = {
 
   /** How a touch screen chooses rows and keys. */
   taps: (one) => (one ? "Tap a token to see what it attends to. With “choose key”, a tap chooses the key; with “add rows”, it adds a row." : "Tap a row to see what it attends to, or a key to choose it. With “add rows”, a tap adds a row."),
-
-  find() { find.open(); },
-  strongest(by) { return strongest.go(by); },
 };
 
 screens.push(reader);

@@ -6,21 +6,15 @@ const steps = {
   name: "steps", timer: null,
 
   build() {
-    const button = (id, text, name, run) => {
-      const made = element("button", text, { type: "button", id, title: name, ariaLabel: name });
-      made.addEventListener("click", run);
-      return made;
-    };
-    this.player = button("steps-play", "▶", "play", () => this.play());
+    this.player = tool("▶", "play", () => this.play(), { id: "steps-play" });
     this.slider = element("input", null, { type: "range", id: "steps-slider", min: 0, step: 1, ariaLabel: "generation steps" });
     this.slider.addEventListener("input", () => this.to(Number(this.slider.value)));
-    this.whole = button("steps-whole", "whole text", "show the whole text", () => { this.pause(); choose({ step: null }); });
+    this.whole = tool("whole text", "show the whole text", () => { this.pause(); choose({ step: null }); }, { id: "steps-whole" });
     this.said = element("p", null, { id: "steps-said" });
-    this.list = element("ol", null, { id: "steps-candidates" });
-    this.list.setAttribute("aria-label", "The likeliest tokens at this step");
+    this.list = element("ol", null, { id: "steps-candidates", ariaLabel: "The likeliest tokens at this step" });
     $("steps").append(element("div", null, { className: "bar" }, element("h2", "Generated tokens", { id: "steps-title" }), this.whole),
-      element("div", null, { className: "steps-controls" }, button("steps-back", "◂", "previous step", () => this.go(-1)), this.player,
-        button("steps-on", "▸", "next step", () => this.go(1)), this.slider), this.said, this.list);
+      element("div", null, { className: "steps-controls" }, tool("◂", "previous step", () => this.go(-1), { id: "steps-back" }), this.player,
+        tool("▸", "next step", () => this.go(1), { id: "steps-on" }), this.slider), this.said, this.list);
     if (data.live !== null || runs.some((run) => run.steps.length)) keys.push({ keys: ["<"], label: "<", what: "previous generated token", run: () => this.go(-1) },
       { keys: [">"], label: ">", what: "next generated token", run: () => this.go(1) });
   },
@@ -49,11 +43,9 @@ const steps = {
     parts.push(taken < 0 ? (candidates.length ? "; it is not among the stored candidates." : ".") : taken === 0 ? "; it was the likeliest token." : `; it was candidate ${taken + 1}.`);
     this.said.replaceChildren(...parts);
     this.list.replaceChildren(...candidates.map(([name, p], place) => {
-      const bar = element("i");
-      bar.style.width = `${clamp(100 * p, 0.5, 100)}%`;
-      const made = element("li", null, { className: place === taken ? "taken" : "" }, element("bdi", clip(name, 30)), element("span", null, {}, bar),
+      const bar = element("i", null, { style: `width:${clamp(100 * p, 0.5, 100)}%` });
+      return element("li", null, { className: place === taken ? "taken" : "" }, element("bdi", clip(name, 30)), element("span", null, {}, bar),
         element("data", percent(p), { value: p, className: "number" }), element("span", place === taken ? "generated" : "", { className: "soft" }));
-      return made;
     }));
   },
 

@@ -13,33 +13,20 @@ const walk = {
 
   build() {
     const title = element("h2", null, { id: "walk-title" });
-    const button = (id, text, run, name = text) => {
-      const made = element("button", text, { type: "button", id, ariaLabel: name, title: name });
-      made.addEventListener("click", run);
-      return made;
-    };
     this.buttons = {
-      all: button("walk-all", "all steps", () => this.set({ all: !this.all })),
-      order: button("walk-order", "strongest first", () => this.set({ falling: !this.falling })),
-      every: button("walk-every", "all keys", () => this.set({ every: !this.every })),
+      all: button("all steps", () => this.set({ all: !this.all }), { id: "walk-all" }),
+      order: button("strongest first", () => this.set({ falling: !this.falling }), { id: "walk-order" }),
+      every: button("all keys", () => this.set({ every: !this.every }), { id: "walk-every" }),
     };
-    const [back, on] = [button("walk-back", "◂", () => this.go(-1), "previous step"), button("walk-on", "▸", () => this.go(1), "next step")];
-    const copies = button("walk-copy", "copy numbers", () => this.copy(), "copy all numbers of this computation as JSON");
+    const [back, on] = [tool("◂", "previous step", () => this.go(-1), { id: "walk-back" }), tool("▸", "next step", () => this.go(1), { id: "walk-on" })];
+    const copies = tool("copy numbers", "copy all numbers of this computation as JSON", () => this.copy(), { id: "walk-copy" });
     const bar = element("div", null, { className: "bar" }, title, element("span", null, { id: "walk-buttons", hidden: true }, back, on, ...Object.values(this.buttons), copies));
     this.note = element("p", null, { className: "note", id: "walk-note" });
-    this.ramp = element("canvas", null, { width: 256, height: 1, ariaHidden: "true" });
-    const ticks = [-100, -10, -1, 0, 1, 10, 100].map((value) => {
-      const tick = element("span", decimal(value));
-      tick.style.left = `${100 * signed(value)}%`;
-      return tick;
-    });
-    this.legend = element("div", null, { className: "walk-legend", hidden: true }, this.ramp, element("div", null, { className: "walk-ticks" }, ...ticks));
+    this.legend = rampBox({ className: "ramp signed", hidden: true });
     this.list = element("ol", null, { id: "walk-steps", hidden: true });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.heads = WALK.map((each, number) => {
-      const head = element("button", null, { type: "button", className: "walk-head", id: `walk-head-${each.id}` });
-      head.setAttribute("aria-controls", `walk-${each.id}`);
-      head.addEventListener("click", () => this.go(0, number));
+      const head = button(null, () => this.go(0, number), { className: "walk-head", id: `walk-head-${each.id}`, "aria-controls": `walk-${each.id}` });
       this.list.append(element("li", null, {}, head, element("div", null, { id: `walk-${each.id}`, className: "walk-numbers" })));
       return head;
     });
@@ -48,7 +35,7 @@ const walk = {
   },
 
   draw(changed) {
-    if (changed.has("theme") || changed.has("scale")) this.colors();
+    if (changed.has("theme") || changed.has("scale")) drawRamp(this.legend, "lift", [-100, -10, -1, 0, 1, 10, 100].map((value) => [decimal(value), signed(value)]));
     if (!["run", "call", "head", "query", "key", "followed"].some((name) => changed.has(name))) {
       if (this.numbers && (changed.has("theme") || changed.has("scale"))) this.show();
       return undefined;
@@ -95,9 +82,8 @@ const walk = {
   },
   key(event) {
     if (!event.target.closest(".walk-head")) return;
-    const to = { ArrowDown: this.at + 1, ArrowRight: this.at + 1, ArrowUp: this.at - 1, ArrowLeft: this.at - 1, Home: 0, End: WALK.length - 1 }[event.key];
-    if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
+    const to = stepOf(event, { ArrowDown: this.at + 1, ArrowRight: this.at + 1, ArrowUp: this.at - 1, ArrowLeft: this.at - 1, Home: 0, End: WALK.length - 1 });
+    if (to === undefined) return;
     event.stopPropagation();
     this.go(0, to);
     this.heads[this.at].focus();
@@ -105,14 +91,6 @@ const walk = {
 
   copy() {
     if (this.numbers) copy(JSON.stringify(this.numbers, (_, value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value)), "The computation");
-  },
-
-  colors() {
-    const context = this.ramp.getContext("2d");
-    for (let at = 0; at < 256; at++) {
-      context.fillStyle = color(at, "lift");
-      context.fillRect(at, 0, 1, 1);
-    }
   },
 
   /** Why the numbers are not available, and what to do. */

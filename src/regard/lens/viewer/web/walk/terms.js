@@ -14,8 +14,7 @@ const keyName = (j) => `${wordOf(keyAxis(), j, 24)} (${placeWord(keyAxis())} ${j
 
 /** A list of choices; a choice is remembered by the view, which then shows its numbers. */
 function choice(id, label, options, chosen, choosing) {
-  const made = element("select", null, { id }, ...options.map(([value, text]) => element("option", text, { value, selected: value === chosen })));
-  made.addEventListener("change", () => choosing(Number(made.value)));
+  const made = element("select", null, { id, onchange: () => choosing(Number(made.value)) }, ...options.map(([value, text]) => element("option", text, { value, selected: value === chosen })));
   return element("p", null, { className: "walk-choice" }, element("label", `${label} `, { htmlFor: id }), made);
 }
 
