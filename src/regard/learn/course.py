@@ -59,7 +59,7 @@ class Course(Exercises):
 
     def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
         """The course in the browser, until Ctrl-C. number: the chapter to open · tell: called with the address"""
-        from .pages.serving.server import serve
+        from .pages.server import serve
 
         first = None if number is None else chapter_of(self.chapters, number)
         if self.own is not None:

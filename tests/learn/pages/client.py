@@ -61,7 +61,7 @@ class Client:
 ALONE = """
 import signal, sys
 from pathlib import Path
-from regard.learn.pages.serving.server import serve
+from regard.learn.pages.server import serve
 from regard.learn.source import read_chapter
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .law import KEPT
+from .grading import KEPT
 
 
 def service() -> Callable[[bytes], bytes]:

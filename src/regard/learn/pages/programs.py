@@ -1,16 +1,23 @@
-"""Programs: runs the code of chapters for a page, in processes of their own and with a limit of time."""
+"""Programs: runs the code of chapters for a page, in processes of their own and with a limit of time.
+
+Such a process answers with the service of this module.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from ....common.errors import refuse
-from ....sandbox.child import Child, Lost
-from ...chapter import Chapter
-from ...running import Recorded
+from ...common.errors import Refused, refuse
+from ...sandbox.child import Child, Lost
+from ..chapter import Chapter
+from ..running import Recorded, run, runnable
+from ..source import read_chapter
 
 AT_ONCE = 2
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
@@ -68,7 +75,7 @@ class Programs:
         with self._state:
             if self._closed:
                 raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
-            child = self._idle.pop() if self._idle else Child("regard.learn.pages.serving.worker")
+            child = self._idle.pop() if self._idle else Child("regard.learn.pages.programs")
             self._busy.add(child)
         return child
 
@@ -90,3 +97,19 @@ def _failed(chapter: Chapter, name: str, why: str) -> Exception:
         f"a result within {SECONDS:g} s",
         "reload the page to run it again",
     )
+
+
+def service() -> Callable[[bytes], bytes]:
+    """The replies to requests: the path of a chapter and the name of a block."""
+    return lambda request: json.dumps(_reply(*json.loads(request))).encode()
+
+
+def _reply(chapter: str, name: str) -> dict[str, Any]:
+    """What a block gives, or the error that it raises: a teacher's own chapter may have one."""
+    block = next(each for each in runnable(read_chapter(Path(chapter))) if each.name == name)
+    try:
+        return asdict(run(block))
+    except Refused as refused:
+        return {"error": str(refused)}
+    except Exception as error:  # whatever the code of a chapter raises is shown, and the next block runs
+        return {"error": f"{type(error).__name__}: {error}"}

@@ -14,17 +14,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....common.errors import Refused
-from ....common.optional import needs
-from ....common.web.html_page import json_for_html
-from ....common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
-from ...chapter import Chapter
-from ...folder import writing
-from ...running import Recorded, installed, runnable
-from ..site import FILES, TITLE, chapter_page, contents, name_of, page, policy
+from ...common.errors import Refused
+from ...common.optional import needs
+from ...common.web.html_page import json_for_html
+from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
+from ..chapter import Chapter
+from ..folder import writing
+from ..running import Recorded, installed, runnable
 from .checks import Checks
 from .programs import AT_ONCE, Programs
 from .requests import FIELDS, SLOW, Requests
+from .site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ....common.errors import Refused
-from ...chapter import Chapter, Exercise, key_of
-from ...checking.check import Checker
-from ...checking.message import Message, message
-from ...exercises import files, note_check, saved
-from ...progress import NAME
+from ...common.errors import Refused
+from ..chapter import Chapter, Exercise, key_of
+from ..checking.check import Checker
+from ..checking.message import Message, message
+from ..exercises import files, note_check, saved
+from ..progress import NAME
 
 GLANCE = 0.3  # seconds until a folder that is gone is searched for again
 PATIENCE = 1000  # milliseconds after which a silent folder is looked at: it may be another one now

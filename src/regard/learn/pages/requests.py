@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ....common.errors import refuse
-from ...chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
-from ...exercises import note_shown
-from ...folder import add_note, place_in, starts
-from ...forms import Unreadable, judge
-from ...progress import Progress, changing, read
-from ...running import Recorded, runnable
+from ...common.errors import refuse
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
+from ..exercises import note_shown
+from ..folder import add_note, place_in, starts
+from ..forms import Unreadable, judge
+from ..progress import Progress, changing, read
+from ..running import Recorded, runnable
 from .checks import Checks
 from .programs import Programs
 

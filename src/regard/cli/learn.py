@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..terminal import Console, emit_json
+from .terminal import Console, emit_json
 
 
 def learn(
@@ -86,8 +86,8 @@ def learn(
 
     Exit status: 0, 1 if a checked exercise is not right, 2 if something could not be run.
     """
-    from ...learn.course import Course
-    from .screen import Terminal
+    from ..learn.course import Course
+    from ..learn.screen import Screen
 
     options = {
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
@@ -99,7 +99,7 @@ def learn(
     used = {"--only": only is not None, "--json": as_json, "--csv": as_csv, "--port": port is not None}
     used |= {"--out": out is not None}
     _refuse_unused(chosen, used | {"--open": open_page})
-    screen = Terminal()
+    screen = Screen(Console())
     if grade or notebooks is not None or scripts is not None or site is not None:
         if grade and len(chosen) == 1:
             form = "json" if as_json else "csv" if as_csv else "text"
@@ -148,7 +148,7 @@ def learn(
 
 def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
-    from ...common.errors import Reason, Refused
+    from ..common.errors import Reason, Refused
 
     uses = {
         "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
@@ -175,7 +175,7 @@ class Said:
     """What the words of the command mean."""
 
     def __init__(self) -> None:
-        from ...learn.folder import USUAL
+        from ..learn.folder import USUAL
 
         self.folder = USUAL
         self.chapter: int | None = None
@@ -185,7 +185,7 @@ class Said:
 
 def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     """Folder, chapter, file or question. Raises `Refused` for anything else."""
-    from ...common.errors import Reason, Refused
+    from ..common.errors import Reason, Refused
 
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
@@ -229,7 +229,7 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
 
 def ranges(text: str) -> list[tuple[int, int]]:
     """The first and the last number of each range of "3,5-7". Raises `Refused` for anything else."""
-    from ...common.errors import refuse
+    from ..common.errors import refuse
 
     found = []
     for each in text.split(","):
@@ -242,13 +242,13 @@ def ranges(text: str) -> list[tuple[int, int]]:
 
 
 if TYPE_CHECKING:
-    from ...learn.chapter import Chapter
-    from .screen import Terminal
+    from ..learn.chapter import Chapter
+    from ..learn.screen import Screen
 
 
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
     """The chapters of the course and of a teacher's folder, or those of them that are named."""
-    from ...learn.source import chapter_of, chapters
+    from ..learn.source import chapter_of, chapters
 
     found = chapters(own)
     if only is None:
@@ -257,10 +257,10 @@ def selected(own: Path | None, only: str | None) -> list[Chapter]:
     return [chapter for chapter in found if any(first <= chapter.number <= last for first, last in wanted)]
 
 
-def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Terminal, form: str) -> None:
+def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Screen, form: str) -> None:
     """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
-    from ...learn.teacher import as_csv, as_data, grades, of_chapters, summary
-    from ..progress import bar
+    from ..learn.teacher import as_csv, as_data, grades, of_chapters, summary
+    from .progress import bar
 
     course = selected(own, None)
     chapters = course if only is None else selected(own, only)
@@ -283,9 +283,9 @@ def printed_grades(folders: list[Path], own: Path | None, only: str | None, scre
             typer.echo(f"{learner.name}: {learner.problem}", err=True)
 
 
-def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Terminal) -> None:
+def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Screen) -> None:
     """Writes notebooks or scripts, and says where."""
-    from ...learn.export import write_notebooks, write_scripts
+    from ..learn.export import write_notebooks, write_scripts
 
     if notebooks is not None:
         for path in write_notebooks(notebooks, chapters):
@@ -300,9 +300,9 @@ def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter
         screen.right(f"{len(names)} {'script' if len(names) == 1 else 'scripts'}, each with what it prints.")
 
 
-def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> None:
+def written_site(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
     """Writes the course as pages, and says where."""
-    from ...learn.pages.site import write_site
+    from ..learn.pages.site import write_site
 
     size = 0
     with Console(stderr=True).status("running the code of the chapters"):
@@ -312,10 +312,10 @@ def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> Non
     screen.right(f"{count}, {size / 1e6:.1f} MB. To read them, open {folder / 'index.html'}")
 
 
-def written_slides(number: int, out: Path | None, own: Path | None, screen: Terminal) -> None:
+def written_slides(number: int, out: Path | None, own: Path | None, screen: Screen) -> None:
     """Writes a chapter's slides, and says where."""
-    from ...learn.pages.slides import write_slides
-    from ...learn.source import chapter_of, chapters
+    from ..learn.pages.slides import write_slides
+    from ..learn.source import chapter_of, chapters
 
     path = write_slides(chapter_of(chapters(own), number), out)
     screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")
