@@ -12,7 +12,7 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.files.output import lock, replacing, to_disk
-from .chapter import Chapter, key_of
+from .chapter import Chapter, Exercise, key_of
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
@@ -69,6 +69,21 @@ class Progress:
     def passed(self, key: str) -> bool:
         """Whether an exercise was passed."""
         return bool(self.exercises.get(key, {}).get("passed"))
+
+    def note_check(self, key: str, right: bool) -> None:
+        """Notes a try of an exercise, and whether it passed."""
+        noted = self.exercise(key)
+        noted["tries"] += 1
+        if right and not noted["passed"]:
+            noted["passed"] = "shown" if noted["shown"] else True
+
+    def note_shown(self, chapter: Chapter, exercise: Exercise, fix: str) -> None:
+        """Notes that the solution of an exercise was shown; raises Refused before the first try. fix: how to try"""
+        noted = self.exercise(key_of(chapter, exercise))
+        if not noted["tries"]:
+            given = f"no check of {chapter.file_of(exercise)} so far"
+            raise refuse("learn", "the solution is shown after a try", given, "at least one", fix)
+        noted["shown"] = True
 
     def forget(self, chapter: int) -> None:
         """Forgets a chapter."""

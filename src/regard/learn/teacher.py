@@ -16,10 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..common.errors import Refused, refuse
-from .chapter import Chapter, Exercise, key_of
+from .chapter import Chapter, Exercise, files, key_of
 from .checking.check import checked
 from .checking.problem import Problem
-from .exercises import files
 from .folder import starts_of_all
 from .progress import NAME, Predictions, Progress, predictions, read
 from .running import installed

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ...common.errors import Refused
-from ..chapter import Chapter, Exercise, key_of
+from ..chapter import Chapter, Exercise, files, key_of
 from ..checking.check import Checker
 from ..checking.message import Message, message
-from ..exercises import files, note_check, saved
-from ..progress import NAME
+from ..folder import saved
+from ..progress import NAME, changing
 
 GLANCE = 0.3  # seconds until a folder that is gone is searched for again
 PATIENCE = 1000  # milliseconds after which a silent folder is looked at: it may be another one now
@@ -162,7 +162,8 @@ class Checks:
             if self._over.is_set():
                 return None
             try:
-                note_check(self.folder, chapter, exercise, result)
+                with changing(self.folder) as progress:
+                    progress.note_check(key_of(chapter, exercise), result.problem is None)
             except Refused as refused:  # the result is shown, too, where it cannot be kept
                 unnoted = f"This result could not be noted. {_because(refused)}"
             found = message(result, exercise)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from ...common.errors import refuse
 from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
-from ..exercises import note_shown
 from ..folder import add_note, place_in, starts
 from ..forms import Unreadable, judge
 from ..progress import Progress, changing, read
@@ -130,7 +129,9 @@ class Requests:
         return {}
 
     def _show(self, chapter: Chapter, name: str) -> Answer:
-        note_shown(self.folder, chapter, _part(chapter, name, Exercise), fix="save your file, or press Check now")
+        exercise = _part(chapter, name, Exercise)
+        with changing(self.folder) as progress:
+            progress.note_shown(chapter, exercise, "save your file, or press Check now")
         return {}
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
