@@ -3,8 +3,7 @@
 import pytest
 
 from regard.cli.terminal import Console
-from regard.learn.checking.check import Checked
-from regard.learn.checking.problem import Problem
+from regard.learn.checking.problem import Checked, Problem
 from regard.learn.screen import Screen
 from regard.learn.source import chapters
 

@@ -13,43 +13,6 @@ import typer
 from ..common.errors import Refused, first_line, refuse
 from ..lens.text_or_path import is_path
 
-
-def read_text(command: str, word: str | None) -> str:
-    """The text: an argument, the content of a file, or standard input."""
-    if word is None and sys.stdin.isatty():
-        raise refuse(command, "no text", "no argument", "a text", "pass a text in quotes, or a text file")
-    path = Path(word or "-").expanduser()
-    if word is None or word == "-":
-        raw, source = sys.stdin.buffer.read(), "standard input"
-    elif is_path(word, command):
-        try:
-            raw, source = path.read_bytes(), word
-        except OSError as error:
-            fix = (
-                "pass a text after the model folder"
-                if path.is_dir()
-                else "check the path; pass a text that resembles a path through standard input: -"
-            )
-            raise refuse(
-                command, "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", fix
-            ) from error
-    else:
-        raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
-    try:
-        words = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            command,
-            "the text is not UTF-8",
-            f"byte {error.start} of {source}",
-            "UTF-8",
-            "convert it to UTF-8, for example with iconv",
-        ) from error
-    if not words.strip():
-        raise refuse(command, "no text", f"{source} contains no words", "a text", "pass some words")
-    return words
-
-
 if TYPE_CHECKING:
     import torch
 
@@ -65,6 +28,51 @@ Inputs = Annotated[
 ]
 
 
+def read_text(command: str, word: str | None) -> str:
+    """The text: an argument, the content of a file, or standard input."""
+    if word is None and sys.stdin.isatty():
+        raise refuse(command, "no text", "no argument", "a text", "pass a text in quotes, or a text file")
+    if word in (None, "-") or not is_path(word, command):
+        words, source = typed_text(command, word or "-", "the argument")
+    else:
+        path = Path(word).expanduser()
+        try:
+            words, source = decoded(command, path.read_bytes(), word), word
+        except OSError as error:
+            fix = (
+                "pass a text after the model folder"
+                if path.is_dir()
+                else "check the path; pass a text that resembles a path through standard input: -"
+            )
+            raise refuse(
+                command, "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", fix
+            ) from error
+    if not words.strip():
+        raise refuse(command, "no text", f"{source} contains no words", "a text", "pass some words")
+    return words
+
+
+def typed_text(command: str, word: str, name: str) -> tuple[str, str]:
+    """An argument as text, or what is on standard input for "-"; and what it is: `name`, or "standard input"."""
+    if word == "-":
+        return decoded(command, sys.stdin.buffer.read(), "standard input"), "standard input"
+    return decoded(command, word.encode("utf-8", "surrogateescape"), name), name
+
+
+def decoded(command: str, raw: bytes, source: str) -> str:
+    """Bytes as text, without a byte order mark."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise refuse(
+            command,
+            "the text is not UTF-8",
+            f"byte {error.start} of {source}",
+            "UTF-8",
+            "convert it to UTF-8, for example with iconv",
+        ) from error
+
+
 def is_own(name: str | None) -> bool:
     """Whether the name of a model is one in a Python file.
 
@@ -74,52 +82,47 @@ def is_own(name: str | None) -> bool:
     return name is not None and re.fullmatch(r".+\.py:[\w.]+", name) is not None
 
 
-def own_model(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
-    """The module, in evaluation mode, and its inputs.
+def model_of(where: str, name: str | None, inputs: str | None, guess: bool = True) -> tuple[Any, Any]:
+    """The model and its inputs: of a name as FILE.py:NAME the module in evaluation mode, otherwise the name and None.
 
-    where: the command · name: as FILE.py:NAME · inputs: the name of a tensor, tuple or dict, or of a function that
-    returns one, as FILE.py:NAME or NAME in the same file; None: those that the function of the model returns beside it,
-    the attribute `example_input_array` of the module, or random ones that its forward accepts
+    where: the command · inputs: the name of a tensor, tuple or dict, or of a function that returns one, as FILE.py:NAME
+    or NAME in the same file; None: those that the function of the model returns beside it, the attribute
+    `example_input_array` of the module, or, with `guess`, random ones that its forward accepts
     """
-    model, given = own_module(where, name, inputs)
-    return model, _accepted(where, model) if given is None else given
-
-
-def own_module(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
-    """The module, in evaluation mode, and its inputs as in `own_model`, or None where nothing names them."""
+    if not is_own(name):
+        if inputs is not None:
+            raise refuse(
+                where,
+                "--inputs is for models in Python files",
+                f"--inputs {inputs} for {name or 'the default model'}",
+                "FILE.py:CLASS and --inputs",
+                "omit --inputs, or pass a text",
+            )
+        return name, None
     import torch
 
-    found = _value(name)
+    model = _value(str(name))
     given: Any = None
-    if not isinstance(found, torch.nn.Module) and callable(found):
-        found = found()
-    if isinstance(found, tuple) and len(found) == 2:
-        found, given = found
-    if not isinstance(found, torch.nn.Module):
+    if not isinstance(model, torch.nn.Module) and callable(model):
+        model = model()
+    if isinstance(model, tuple) and len(model) == 2:
+        model, given = model
+    if not isinstance(model, torch.nn.Module):
         raise refuse(
             where,
             f"{name} is not a model",
-            type(found).__name__,
+            type(model).__name__,
             "a class of modules that takes no arguments, a module, or a function that returns a module, or a "
             "module and its inputs",
             "write a function without parameters that makes the model, and name it",
         )
     if inputs is not None:
-        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
+        given = _value(inputs if is_own(inputs) else f"{str(name).rpartition(':')[0]}:{inputs}")
         given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
-    return found.eval(), getattr(found, "example_input_array", None) if given is None else given
-
-
-def refuse_inputs(where: str, model: str | None, inputs: str | None) -> None:
-    """Raises `Refused` for inputs of a model that is not in a Python file."""
-    if inputs is not None and not is_own(model):
-        raise refuse(
-            where,
-            "--inputs is for models in Python files",
-            f"--inputs {inputs} for {model or 'the default model'}",
-            "FILE.py:CLASS and --inputs",
-            "omit --inputs, or pass a text",
-        )
+    if given is None:
+        given = getattr(model, "example_input_array", None)
+    model.eval()
+    return model, _accepted(where, model) if given is None and guess else given
 
 
 def _value(name: str) -> Any:

@@ -9,7 +9,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import requires_extra
-from .arguments import Inputs, is_own, own_module, refuse_inputs
+from .arguments import Inputs, model_of
 
 
 def cost(
@@ -76,8 +76,7 @@ def cost(
     if plot is not None:
         check_plot(plot, wanted)
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
-    refuse_inputs("cost", model, inputs)
-    what, example = own_module("cost", model, inputs) if is_own(model) else (model, None)
+    what, example = model_of("cost", model, inputs, guess=False)
     resized = inputs is None and (tokens is not None or batch != 1 or over is not None or fit is not None)
     subject = built(what, dtype, None if resized else example)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]

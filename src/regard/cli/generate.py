@@ -10,6 +10,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import needs
+from .arguments import typed_text
 
 
 def generate(
@@ -46,7 +47,7 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and all texts as JSON.")] = False,
 ) -> None:
     """Generate text with a trained language model."""
-    given = _prompt(prompt)
+    given, _ = typed_text("generate", prompt or "", "the prompt")
     if n < 1:
         raise refuse("generate", "-n is too small", f"-n {n}", "1 or more", "pass a positive number")
     needs("generate", "train", "torch", "safetensors")
@@ -109,21 +110,3 @@ def _show(text: str) -> None:
 
 def _title(number: int, n: int) -> str:
     return f"{'' if number == 1 else chr(10)}── {number} of {n} ──\n" if n > 1 else ""
-
-
-def _prompt(prompt: str | None) -> str:
-    """The prompt as text."""
-    if prompt == "-":
-        raw, source = sys.stdin.buffer.read(), "standard input"
-    else:
-        raw, source = (prompt or "").encode("utf-8", "surrogateescape"), "the prompt"
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            "generate",
-            "the prompt is not UTF-8",
-            f"byte {error.start} of {source}",
-            "UTF-8",
-            "convert it to UTF-8, for example with iconv",
-        ) from error

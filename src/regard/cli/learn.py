@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .terminal import Console, emit_json
+from ..common.errors import Reason, Refused, refuse
+from ..common.text.units import counted
+from ..learn.folder import USUAL
+from .terminal import Console, bar, emit_json
+
+if TYPE_CHECKING:
+    from ..learn.chapter import Chapter
+    from ..learn.screen import Screen
 
 
 def learn(
@@ -88,6 +96,7 @@ def learn(
     """
     from ..learn.course import Course
     from ..learn.screen import Screen
+    from ..learn.source import chapter_of, chapters
 
     options = {
         "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
@@ -97,23 +106,24 @@ def learn(
     }  # fmt: skip
     chosen = [name for name, given in options.items() if given]
     used = {"--only": only is not None, "--json": as_json, "--csv": as_csv, "--port": port is not None}
-    used |= {"--out": out is not None}
-    _refuse_unused(chosen, used | {"--open": open_page})
+    _refuse_unused(chosen, used | {"--out": out is not None, "--open": open_page})
     screen = Screen(Console())
-    if grade or notebooks is not None or scripts is not None or site is not None:
-        if grade and len(chosen) == 1:
-            form = "json" if as_json else "csv" if as_csv else "text"
-            printed_grades([Path(word) for word in words or []], own, only, screen, form)
-        elif site is not None:
-            parsed(words or [], check, chosen)
-            written_site(site, selected(own, only), screen)
-        else:
-            parsed(words or [], check, chosen)
-            written(notebooks, scripts, selected(own, only), screen)
+    if chosen == ["--grade"]:
+        form = "json" if as_json else "csv" if as_csv else "text"
+        print_grades([Path(word) for word in words or []], own, only, screen, form)
         return
     said = parsed(words or [], check, chosen)
+    if site is not None:
+        write_pages(site, selected(own, only), screen)
+        return
+    if notebooks is not None:
+        write_notebooks(notebooks, selected(own, only), screen)
+        return
+    if scripts is not None:
+        write_scripts(scripts, selected(own, only), screen)
+        return
     if slides is not None:
-        written_slides(slides, out, own, screen)
+        write_slides(chapter_of(chapters(own), slides), out, screen)
         return
     course = Course(said.folder, screen, own)
     if said.question is not None:
@@ -148,8 +158,6 @@ def learn(
 
 def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
-    from ..common.errors import Reason, Refused
-
     uses = {
         "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
         "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
@@ -171,22 +179,18 @@ PLACELESS = ("--claim", "--read", "--notebooks", "--scripts", "--site", "--slide
 WHOLE = ("ask", "--check FILE", "--list", "--reset", "--grade", *PLACELESS)  # what has no use for a chapter's number
 
 
+@dataclass
 class Said:
     """What the words of the command mean."""
 
-    def __init__(self) -> None:
-        from ..learn.folder import USUAL
-
-        self.folder = USUAL
-        self.chapter: int | None = None
-        self.file: Path | None = None
-        self.question: str | None = None
+    folder: Path = USUAL
+    chapter: int | None = None
+    file: Path | None = None
+    question: str | None = None
 
 
 def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     """Folder, chapter, file or question. Raises `Refused` for anything else."""
-    from ..common.errors import Reason, Refused
-
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
         given, expected = " ".join(chosen), "one of them"
@@ -229,8 +233,6 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
 
 def ranges(text: str) -> list[tuple[int, int]]:
     """The first and the last number of each range of "3,5-7". Raises `Refused` for anything else."""
-    from ..common.errors import refuse
-
     found = []
     for each in text.split(","):
         first, _, last = (word.strip() for word in each.partition("-"))
@@ -239,11 +241,6 @@ def ranges(text: str) -> list[tuple[int, int]]:
             raise refuse("learn", "the chapters cannot be read", f"--only {text}", expected, fix)
         found.append((int(first), int(last or first)))
     return found
-
-
-if TYPE_CHECKING:
-    from ..learn.chapter import Chapter
-    from ..learn.screen import Screen
 
 
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
@@ -257,15 +254,14 @@ def selected(own: Path | None, only: str | None) -> list[Chapter]:
     return [chapter for chapter in found if any(first <= chapter.number <= last for first, last in wanted)]
 
 
-def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Screen, form: str) -> None:
+def print_grades(folders: list[Path], own: Path | None, only: str | None, screen: Screen, form: str) -> None:
     """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
     from ..learn.teacher import as_csv, as_data, grades, of_chapters, summary
-    from .progress import bar
 
     course = selected(own, None)
     chapters = course if only is None else selected(own, only)
     count = len(folders) * sum(len(each.exercises) for each in chapters)
-    with bar(Console(stderr=True), (), count, 0) as update:
+    with bar(Console(stderr=True), (), count) as update:
         learners = grades(folders, chapters, lambda done, of: update(done), course)
     if form == "json":
         emit_json(as_data(learners))
@@ -283,39 +279,39 @@ def printed_grades(folders: list[Path], own: Path | None, only: str | None, scre
             typer.echo(f"{learner.name}: {learner.problem}", err=True)
 
 
-def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Screen) -> None:
-    """Writes notebooks or scripts, and says where."""
-    from ..learn.export import write_notebooks, write_scripts
+def write_notebooks(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
+    """Writes notebooks, and says where."""
+    from ..learn import export
 
-    if notebooks is not None:
-        for path in write_notebooks(notebooks, chapters):
-            screen.note(str(path))
-        count = "1 notebook" if len(chapters) == 1 else f"{len(chapters)} notebooks"
-        screen.right(f"{count}, not run yet: jupyter lab {shlex.quote(str(notebooks))}")
-    if scripts is not None:
-        names = []
-        for path in write_scripts(scripts, chapters):
-            screen.note(str(path))
-            names.append(path)
-        screen.right(f"{len(names)} {'script' if len(names) == 1 else 'scripts'}, each with what it prints.")
+    for path in export.write_notebooks(folder, chapters):
+        screen.note(str(path))
+    screen.right(f"{counted(len(chapters), 'notebook')}, not run yet: jupyter lab {shlex.quote(str(folder))}")
 
 
-def written_site(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
+def write_scripts(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
+    """Writes scripts, and says where."""
+    from ..learn import export
+
+    count = 0
+    for path in export.write_scripts(folder, chapters):
+        screen.note(str(path))
+        count += 1
+    screen.right(f"{counted(count, 'script')}, each with what it prints.")
+
+
+def write_pages(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
     """Writes the course as pages, and says where."""
     from ..learn.pages.site import write_site
 
-    size = 0
     with Console(stderr=True).status("running the code of the chapters"):
-        for path in write_site(folder, chapters):
-            size += path.stat().st_size
-    count = "1 chapter" if len(chapters) == 1 else f"{len(chapters)} chapters"
-    screen.right(f"{count}, {size / 1e6:.1f} MB. To read them, open {folder / 'index.html'}")
+        size = sum(path.stat().st_size for path in write_site(folder, chapters))
+    index = folder / "index.html"
+    screen.right(f"{counted(len(chapters), 'chapter')}, {size / 1e6:.1f} MB. To read them, open {index}")
 
 
-def written_slides(number: int, out: Path | None, own: Path | None, screen: Screen) -> None:
+def write_slides(chapter: Chapter, out: Path | None, screen: Screen) -> None:
     """Writes a chapter's slides, and says where."""
-    from ..learn.pages.slides import write_slides
-    from ..learn.source import chapter_of, chapters
+    from ..learn.pages import slides
 
-    path = write_slides(chapter_of(chapters(own), number), out)
+    path = slides.write_slides(chapter, out)
     screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")

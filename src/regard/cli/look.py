@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Callable
 from html import unescape
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,12 +18,18 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import Inputs, is_own, own_model, read_text, refuse_inputs
+from .arguments import Inputs, is_own, model_of, read_text
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..audits import Audit
     from ..lens import Run
+
+PAGE = Path("attention.html")
+LIMIT = "2GB"
 
 
 class Other:
@@ -35,9 +42,9 @@ class Other:
 
         self.word = word
         self.run = open_run(Path(word)) if is_run(word) else None
-        a_model = _has_file(word, "config.json") or is_trained(word)
+        a_model = isfile(f"{word}/config.json") or is_trained(word)
         self.model = word if self.run is None and a_model else None
-        if self.run is None and self.model is None and _has_file(word, "."):
+        if self.run is None and self.model is None and isdir(word):
             raise refuse(
                 "look",
                 "nothing to compare with",
@@ -76,29 +83,9 @@ class Other:
                 "a run of a text",
                 "record the other model with --save FOLDER, and compare with that folder",
             )
-        made = run.facts.get("made")
-        repeated = (
-            {name: made[name] for name in ("generate", "layers") if name in made} if isinstance(made, dict) else {}
-        )
+        made = run.facts.get("made", {})
+        repeated = {name: made[name] for name in ("generate", "layers") if name in made}
         return look(self.model, run.text, limit=limit, **repeated)
-
-
-def _has_file(word: str, name: str) -> bool:
-    """Whether a word is a folder that contains this."""
-    try:
-        return bool(word.strip()) and Path(word).is_dir() and (Path(word) / name).exists()
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        return False
-
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..audits import Audit
-    from ..lens import Run
-
-PAGE = Path("attention.html")
-LIMIT = "2GB"
 
 
 class Given(NamedTuple):
@@ -192,7 +179,6 @@ def look(
     _check_options(
         given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
     )
-    refuse_inputs("look", given.model, inputs)
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
     if serve:
@@ -214,10 +200,7 @@ def look(
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as record
 
-            what: Any = given.model
-            accepts = None
-            if is_own(given.model):
-                what, accepts = own_model("look", str(given.model), inputs)
+            what, accepts = model_of("look", given.model, inputs)
             run = record(
                 what,
                 given.text,
@@ -356,21 +339,18 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
     from ..lens.storage.reader import is_run
     from ..lens.trained import is_trained
 
-    if len(words) == 1 and is_own(words[0]):
-        return Given(None, words[0], None)
     if len(words) > 2:
         raise refuse(
             "look", "too many arguments", f"{len(words)} arguments", "a model and a text", "put the text in quotes"
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
-    if len(words) == 1 and image is None and is_trained(words[0]):
+    if len(words) == 1 and (is_own(words[0]) or is_trained(words[0])):
         return Given(None, words[0], None)
-    if image is not None:
-        return Given(None, words[0] if words else None, read_text("look", words[1]) if len(words) == 2 else None)
     if len(words) == 2:
         return Given(None, words[0], read_text("look", words[1]))
-    return Given(None, None, read_text("look", words[0] if words else None))
+    word = words[0] if words else None
+    return Given(None, word, None) if image is not None else Given(None, None, read_text("look", word))
 
 
 def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, Any], forced: bool) -> None:

@@ -14,7 +14,7 @@ from ..common.files.output import FIGURE, check_output
 from .measure_text import Option, parse_rule
 
 EXAMPLE = "(key <= query) & (query - key < 4096)"
-MASK = Option("plan", "--mask", "mask", more=("head",), tokens=False, example=EXAMPLE)
+MASK = Option("plan", "--mask", "mask", ("query", "key", "head"), EXAMPLE)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 
 

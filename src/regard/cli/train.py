@@ -13,7 +13,7 @@ import typer
 from ..common.errors import Reason, Refused
 from ..common.optional import needs
 from ..common.text.units import counted
-from .progress import bar, interruptible
+from .terminal import bar, interruptible
 
 if TYPE_CHECKING:
     from ..models.training.over_ranks import Alone
@@ -178,7 +178,7 @@ def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], t
                     f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
                     f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s"
                 )
-            if team.any(interrupt.requested or stop_requested()):
+            if team.any(interrupt.is_set() or stop_requested()):
                 run.save()
                 break
     if team.first:

@@ -12,8 +12,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from .chapter import Exercise
-from .checking.check import Checked
-from .checking.message import message
+from .checking.problem import Checked, message
 
 WIDTH = 88  # columns of prose, at most; lines of code may be longer
 INDENT = (0, 0, 0, 4)

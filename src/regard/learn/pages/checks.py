@@ -13,7 +13,7 @@ from typing import Any
 from ...common.errors import Refused
 from ..chapter import Chapter, Exercise, files, key_of
 from ..checking.check import Checker
-from ..checking.message import Message, message
+from ..checking.problem import Message, message
 from ..folder import saved
 from ..progress import NAME, changing
 
