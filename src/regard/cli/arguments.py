@@ -1,4 +1,4 @@
-"""Arguments of commands: a text, a file or standard input; a model in a Python file, named as FILE.py:NAME."""
+"""Options and arguments of commands: a text, a file, standard input; a model in a Python file, named as FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -17,13 +17,25 @@ if TYPE_CHECKING:
     import torch
 
 TOKENS = 16  # positions of inputs that are made here
+
+
+def option(help: str, default: str | bool = True, **more: Any) -> Any:
+    """An option with its help, and with its default in words where its value is None."""
+    return typer.Option(help=help, show_default=default, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=help)
+
+
 Inputs = Annotated[
     str | None,
-    typer.Option(
-        metavar="<name>",
-        help="For FILE.py:CLASS: what its forward takes, a tensor, tuple or dict in the file, or a function that "
+    option(
+        "For FILE.py:CLASS: what its forward takes, a tensor, tuple or dict in the file, or a function that "
         "returns one.",
-        show_default="random",
+        "random",
+        metavar="<name>",
     ),
 ]
 

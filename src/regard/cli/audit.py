@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..common.text.units import counted
-from .arguments import Inputs, model_of, read_text
+from .arguments import Inputs, flag, model_of, option, read_text
 
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
@@ -34,11 +34,9 @@ def audit(
         ),
     ] = None,
     inputs: Inputs = None,
-    checks: Annotated[
-        str | None, typer.Option(help="Run only these checks (comma-separated).", show_default="all that apply")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for notes, too.")] = False,
+    checks: Annotated[str | None, option("Run only these checks (comma-separated).", "all that apply")] = None,
+    as_json: Annotated[bool, flag("--json", "Print the report as JSON.")] = False,
+    strict: Annotated[bool, flag("--strict", "Exit with status 1 for notes, too.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say what was measured in checks that passed, too.")
     ] = False,

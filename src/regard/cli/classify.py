@@ -10,9 +10,8 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import typed_text
+from .arguments import flag, option, typed_text
 from .terminal import bar, interruptible
-from .train import option
 
 
 def classify(
@@ -42,7 +41,7 @@ def classify(
     precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
     seed: Annotated[int | None, option("Random seed.", "0")] = None,
     device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics or the predictions as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the metrics or the predictions as JSON.")] = False,
 ) -> None:
     """Train a text classifier on a table, or predict with one.
 

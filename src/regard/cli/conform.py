@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .arguments import flag, option
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,28 +27,24 @@ def conform(
     ] = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(help="JSON file with the conventions of the function.", show_default="those that it declares"),
+        option("JSON file with the conventions of the function.", "those that it declares"),
     ] = None,
     infer: Annotated[
         bool,
-        typer.Option(
-            "--infer", help="Measure the conventions and print an adapter to read and confirm; judge nothing."
-        ),
+        flag("--infer", "Measure the conventions and print an adapter to read and confirm; judge nothing."),
     ] = False,
     level: Annotated[
         int,
-        typer.Option(
-            min=0, max=5, help="Highest level: 0 runs, 1 textbook, 2 edges, 3 gradients, 4 isolation, 5 scale."
-        ),
+        option("Highest level: 0 runs, 1 textbook, 2 edges, 3 gradients, 4 isolation, 5 scale.", min=0, max=5),
     ] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the cases.")] = 0,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time that one call may take.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    junit: Annotated[bool, typer.Option("--junit", help="Print the report as JUnit XML.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="Print an SVG badge with the level.")] = False,
+    seed: Annotated[int, option("Seed of the cases.", min=0)] = 0,
+    seconds: Annotated[float, option("Time that one call may take.", min=0.1)] = 10.0,
+    as_json: Annotated[bool, flag("--json", "Print the report as JSON.")] = False,
+    junit: Annotated[bool, flag("--junit", "Print the report as JUnit XML.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print the report as Markdown.")] = False,
+    badge: Annotated[bool, flag("--badge", "Print an SVG badge with the level.")] = False,
     mistakes: Annotated[
-        bool, typer.Option("--mistakes", help="Print the catalog of known mistakes, and which probes reject each.")
+        bool, flag("--mistakes", "Print the catalog of known mistakes, and which probes reject each.")
     ] = False,
 ) -> None:
     """Judge an attention function: which laws it keeps, which it breaks, and why.

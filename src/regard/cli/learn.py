@@ -13,6 +13,7 @@ import typer
 from ..common.errors import Reason, Refused, refuse
 from ..common.text.units import counted
 from ..learn.folder import USUAL
+from .arguments import flag, option
 from .terminal import Console, bar, emit_json
 
 if TYPE_CHECKING:
@@ -29,20 +30,14 @@ def learn(
             show_default="this folder if it is one of the course, else attention-course; where you stopped",
         ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the chapters and how far you are.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Check the exercise, or the FILE that is named.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Check a file each time you save it.")] = False,
-    hint: Annotated[bool, typer.Option("--hint", help="Show the next of three hints for the exercise.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show the solution, after a try; this is noted.")] = False,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="For those who know: one file with all exercises of a chapter.")
-    ] = False,
-    reset: Annotated[
-        int | None, typer.Option(help="Begin a chapter anew; your files are moved to old/.", show_default=False)
-    ] = None,
-    claim: Annotated[
-        str | None, typer.Option(help="Run the program of a claim; `all` lists them.", show_default=False)
-    ] = None,
+    listed: Annotated[bool, flag("--list", "List the chapters and how far you are.")] = False,
+    check: Annotated[bool, flag("--check", "Check the exercise, or the FILE that is named.")] = False,
+    watch: Annotated[bool, flag("--watch", "Check a file each time you save it.")] = False,
+    hint: Annotated[bool, flag("--hint", "Show the next of three hints for the exercise.")] = False,
+    show: Annotated[bool, flag("--show", "Show the solution, after a try; this is noted.")] = False,
+    fast: Annotated[bool, flag("--fast", "For those who know: one file with all exercises of a chapter.")] = False,
+    reset: Annotated[int | None, option("Begin a chapter anew; your files are moved to old/.")] = None,
+    claim: Annotated[str | None, option("Run the program of a claim; `all` lists them.")] = None,
     preview: Annotated[
         Path | None,
         typer.Option(
@@ -53,39 +48,33 @@ def learn(
         Path | None,
         typer.Option("--chapters", help="Add the chapters of a folder of your own.", show_default=False),
     ] = None,
-    notebooks: Annotated[
-        Path | None, typer.Option(help="Write a Jupyter notebook per chapter into a folder.", show_default=False)
-    ] = None,
+    notebooks: Annotated[Path | None, option("Write a Jupyter notebook per chapter into a folder.")] = None,
     scripts: Annotated[
         Path | None,
-        typer.Option(help="Write each result and claim as a script, with its output.", show_default=False),
+        option("Write each result and claim as a script, with its output."),
     ] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="The course in your browser, with your files; Ctrl-C ends it.")
-    ] = False,
-    port: Annotated[
-        int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="any free one")
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page of --serve in a browser.")] = False,
+    serve: Annotated[bool, flag("--serve", "The course in your browser, with your files; Ctrl-C ends it.")] = False,
+    port: Annotated[int | None, option("The port of --serve.", "any free one", min=0, max=65535)] = None,
+    open_page: Annotated[bool, flag("--open/--no-open", "Open the page of --serve in a browser.")] = False,
     site: Annotated[
         Path | None,
-        typer.Option(help="Write the course as pages that need no server into a folder.", show_default=False),
+        option("Write the course as pages that need no server into a folder."),
     ] = None,
     slides: Annotated[
         int | None,
-        typer.Option(metavar="<chapter>", help="Write a chapter as slides with speaker notes.", show_default=False),
+        option("Write a chapter as slides with speaker notes.", metavar="<chapter>"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="<file>", help="The file of the slides.", show_default="slides-03.html in this folder"),
+        option("The file of the slides.", "slides-03.html in this folder", metavar="<file>"),
     ] = None,
-    grade: Annotated[bool, typer.Option("--grade", help="For teachers: grade the folders that are named.")] = False,
+    grade: Annotated[bool, flag("--grade", "For teachers: grade the folders that are named.")] = False,
     only: Annotated[
         str | None,
-        typer.Option(metavar="<chapters>", help="Chapters to grade or to write: 3,5-7.", show_default="all"),
+        option("Chapters to grade or to write: 3,5-7.", "all", metavar="<chapters>"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the grades as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the grades as CSV.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the grades as JSON.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Print the grades as CSV.")] = False,
 ) -> None:
     """Learn self-attention: read, predict, run, write, and be checked.
 

@@ -18,7 +18,7 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import Inputs, is_own, model_of, read_text
+from .arguments import Inputs, flag, is_own, model_of, option, read_text
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 
@@ -108,47 +108,36 @@ def look(
         ),
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(help="Write the HTML page to this file.", show_default=str(PAGE))] = None,
-    save: Annotated[Path | None, typer.Option(help="Record the run in this folder.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the recorded run in --save.")] = False,
+    out: Annotated[Path | None, option("Write the HTML page to this file.", str(PAGE))] = None,
+    save: Annotated[Path | None, option("Record the run in this folder.")] = None,
+    force: Annotated[bool, flag("--force", "Overwrite the recorded run in --save.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page locally: for other texts, changed rules, and long runs.")
+        bool, flag("--serve", "Serve the page locally: for other texts, changed rules, and long runs.")
     ] = False,
-    port: Annotated[
-        int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
-    ] = None,
+    port: Annotated[int | None, option("Port for --serve.", "a free port", min=0, max=65535)] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Compare with a recorded run, with another model on the same text, or with another text.",
             metavar="<RUN, MODEL or TEXT>",
-            help="Compare with a recorded run, with another model on the same text, or with another text.",
-            show_default=False,
         ),
     ] = None,
-    layers: Annotated[
-        str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
-    ] = None,
-    generate: Annotated[int | None, typer.Option(help="Generate this many tokens.", min=1, show_default=False)] = None,
+    layers: Annotated[str | None, option("Record only these layers, as in 0,3-5 or '*.attn'.", "all")] = None,
+    generate: Annotated[int | None, option("Generate this many tokens.", min=1)] = None,
     inputs: Inputs = None,
-    target: Annotated[
-        str | None, typer.Option(help="Target text, for encoder-decoder models.", show_default=False)
-    ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Image file, for vision models.", show_default=False)] = None,
+    target: Annotated[str | None, option("Target text, for encoder-decoder models.")] = None,
+    picture: Annotated[Path | None, option("Image file, for vision models.")] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="<NAME=EXPR>", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
-        ),
+        option(f"Own detector, such as '{EXAMPLE}'. Can be repeated.", metavar="<NAME=EXPR>"),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Read every line of the file as a text.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the detectors of every head as JSON.")] = False,
-    limit: Annotated[str | None, typer.Option(help="Maximum size of the recording.", show_default=LIMIT)] = None,
-    layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="automatic")] = None,
-    head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="automatic")] = None,
-    token: Annotated[
-        str | None, typer.Option(help="Show this token first: position or text.", show_default="automatic")
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    lines: Annotated[bool, flag("--lines", "Read every line of the file as a text.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the detectors of every head as JSON.")] = False,
+    limit: Annotated[str | None, option("Maximum size of the recording.", LIMIT)] = None,
+    layer: Annotated[int | None, option("Show this attention call first.", "automatic")] = None,
+    head: Annotated[int | None, option("Show this head first.", "automatic")] = None,
+    token: Annotated[str | None, option("Show this token first: position or text.", "automatic")] = None,
+    open_page: Annotated[bool, flag("--open/--no-open", "Open the page in a browser.")] = False,
 ) -> None:
     """Run a model on a text and show its attention.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,11 @@ class Text(Part):
 
     text: str
     after_break: bool = False
+
+    @property
+    def untitled(self) -> str:
+        """The text without the title of the chapter, which is shown above it."""
+        return re.sub(r"^# .*\n", "", self.text)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
@@ -93,7 +92,7 @@ class Lesson:
             case Text():
                 if part.after_break:
                     self._break(chapter, part)
-                self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title is above
+                self.screen.prose(part.untitled)
                 self.screen.pause()
             case Question():
                 self._question(chapter, part)
