@@ -1,4 +1,4 @@
-"""Options and arguments of commands: a text, a file, standard input; a model in a Python file, named as FILE.py:NAME."""
+"""Options and arguments of commands: a text, a file, standard input; a model in a Python file: FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def option(help: str, default: str | bool = True, **more: Any) -> Any:
 def flag(name: str, help: str) -> Any:
     """An option that is there or not."""
     return typer.Option(name, help=help)
+
+
+def passed(context: typer.Context) -> dict[str, Any]:
+    """The options that the user has passed, with their values; one that says no, such as --no-open, is not there."""
+    options = {}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name == "COMMANDLINE" and parameter.param_type_name == "option":
+            options[parameter.opts[0]] = context.params[str(parameter.name)]
+    return {name: value for name, value in options.items() if value is not False}
 
 
 Inputs = Annotated[

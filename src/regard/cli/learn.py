@@ -13,7 +13,7 @@ import typer
 from ..common.errors import Reason, Refused, refuse
 from ..common.text.units import counted
 from ..learn.folder import USUAL
-from .arguments import flag, option
+from .arguments import flag, option, passed
 from .terminal import Console, bar, emit_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,18 @@ if TYPE_CHECKING:
     from ..learn.screen import Screen
 
 
+ACTIONS = (
+    "--list", "--check", "--watch", "--hint", "--show", "--fast", "--reset", "--claim", "--read", "--notebooks",
+    "--scripts", "--grade", "--serve", "--site", "--slides",
+)  # fmt: skip
+USES = {
+    "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
+    "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
+}  # fmt: skip
+
+
 def learn(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -87,15 +98,9 @@ def learn(
     from ..learn.screen import Screen
     from ..learn.source import chapter_of, chapters
 
-    options = {
-        "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
-        "--reset": reset is not None, "--claim": claim is not None, "--read": preview is not None,
-        "--notebooks": notebooks is not None, "--scripts": scripts is not None, "--grade": grade,
-        "--serve": serve, "--site": site is not None, "--slides": slides is not None,
-    }  # fmt: skip
-    chosen = [name for name, given in options.items() if given]
-    used = {"--only": only is not None, "--json": as_json, "--csv": as_csv, "--port": port is not None}
-    _refuse_unused(chosen, used | {"--out": out is not None, "--open": open_page})
+    options = passed(context)
+    chosen = [name for name in ACTIONS if name in options]
+    _refuse_unused(chosen, [name for name in USES if name in options])
     screen = Screen(Console())
     if chosen == ["--grade"]:
         form = "json" if as_json else "csv" if as_csv else "text"
@@ -145,18 +150,14 @@ def learn(
         course.go_on(said.chapter)
 
 
-def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
+def _refuse_unused(chosen: list[str], given: list[str]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
-    uses = {
-        "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
-        "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
-    }  # fmt: skip
     reasons = [
-        Reason(f"{name} has no use", name, f"{' or '.join(uses[name])} with it", f"omit {name}")
-        for name, wanted in given.items()
-        if wanted and not set(uses[name]) & set(chosen)
+        Reason(f"{name} has no use", name, f"{' or '.join(USES[name])} with it", f"omit {name}")
+        for name in given
+        if not set(USES[name]) & set(chosen)
     ]
-    if given["--json"] and given["--csv"]:
+    if {"--json", "--csv"} <= set(given):
         reasons.append(Reason("two formats", "--json --csv", "one of them", "run one after the other"))
     if reasons:
         raise Refused("learn", reasons)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import unescape
 from os.path import isdir, isfile
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import Inputs, flag, is_own, model_of, option, read_text
+from .arguments import Inputs, flag, is_own, model_of, option, passed, read_text
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PAGE = Path("attention.html")
 LIMIT = "2GB"
+# The options of a recording.
+RECORDING = ("--measure", "--save", "--layers", "--generate", "--target", "--picture", "--limit", "--inputs")
 
 
 class Other:
@@ -97,6 +99,7 @@ class Given(NamedTuple):
 
 
 def look(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -147,27 +150,13 @@ def look(
     from ..lens.storage.arrays import size_of
 
     measures = parse_measures(measure or ())
+    wishes = passed(context)
     if texts := several(words or (), lines, as_json):
-        once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
-        once["--inputs"] = inputs
-        shown = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
-        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **shown})
+        check_unused(wishes)
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
         return
     given = _parse_words(words or [], picture)
-    recording = {
-        "--measure": measure or None,
-        "--save": save,
-        "--layers": layers,
-        "--generate": generate,
-        "--target": target,
-        "--picture": picture,
-        "--limit": limit,
-        "--inputs": inputs,
-    }
-    _check_options(
-        given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
-    )
+    _check_options(given, wishes)
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
     if serve:
@@ -342,7 +331,7 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
     return Given(None, word, None) if image is not None else Given(None, None, read_text("look", word))
 
 
-def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, Any], forced: bool) -> None:
+def _check_options(given: Given, options: Mapping[str, Any]) -> None:
     """Rejects options that have no effect."""
     reasons = [
         Reason(
@@ -351,21 +340,21 @@ def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, A
             "a model and a text",
             f"omit {name}",
         )
-        for name, value in recording.items()
-        if value is not None and given.run is not None
+        for name in RECORDING
+        if name in options and given.run is not None
     ]
-    condition = {"--port": "without --serve", "--out": "with --serve"}
+    unused = [("--port", "without", "add")] if "--serve" not in options else [("--out", "with", "omit")]
     reasons += [
         Reason(
-            f"{name} has no effect {condition[name]}",
-            f"{name} {value} {condition[name]}",
+            f"{name} has no effect {way} --serve",
+            f"{name} {options[name]} {way} --serve",
             "options that fit together",
-            f"omit {name}, or {'add' if name == '--port' else 'omit'} --serve",
+            f"omit {name}, or {fix} --serve",
         )
-        for name, value in serving.items()
-        if value is not None
+        for name, way, fix in unused
+        if name in options
     ]
-    if forced:
+    if "--force" in options and "--save" not in options:
         reasons.append(
             Reason(
                 "--force has no effect without --save",

@@ -144,7 +144,9 @@ class _Rule:
         match node:
             case ast.Constant(value=value) if type(value) in (int, float):
                 return self._built(node, lift, value)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value)) if type(value) in (int, float):
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
+                type(value) is not bool
+            ):
                 return self._built(node, lift, -value)
             case ast.Name(id=name) if name in self.option.names and name != TOKEN:
                 return Var(name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import urllib.parse
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,8 +42,6 @@ class Course(Lesson):
 
     def preview(self, path: Path) -> None:
         """A chapter's file, as a learner reads it, past its exercises; nothing is noted."""
-        import tempfile
-
         chapter = read_chapter(path)
         with tempfile.TemporaryDirectory() as folder:
             lesson = Lesson(Path(folder), [chapter], self.screen)
@@ -116,13 +117,23 @@ class Course(Lesson):
                     self.screen.note("Waiting for the next save. Ctrl-C ends it.")
 
     def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
-        """The course in the browser, until Ctrl-C. number: the chapter to open · tell: called with the address"""
-        from .pages.server import serve
+        """The course in the browser, until Ctrl-C.
 
-        first = None if number is None else chapter_of(self.chapters, number)
+        number: the chapter to open, or None for the contents · port: 0 for any that is free · tell: called with the
+        address before the server starts
+        """
+        from .pages.server import CourseServer
+        from .pages.site import name_of
+
+        page = "" if number is None else name_of(chapter_of(self.chapters, number))
         if self.own is not None:
             self._note_own(self.own)
-        serve(self.folder, self.chapters, first=first, port=port, open_browser=open_browser, tell=tell)
+        server = CourseServer(self.folder, self.chapters, port=port)
+        address = server.address + urllib.parse.quote(page)
+        tell(address)
+        if open_browser:
+            webbrowser.open(address)
+        server.run()
 
     def ask(self, question: str) -> None:
         """Notes a learner's own question, with the place where it arose."""

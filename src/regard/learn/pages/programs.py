@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..chapter import Chapter
 from ..running import Recorded, run, runnable
 from ..source import read_chapter
 
-AT_ONCE = 2
+AT_ONCE = 2  # for the server, which lets no more of its threads run programs
 SECONDS = 180.0  # for one block; the slowest of the course trains a model
 MOST = 1 << 26  # bytes of what a block gives
 
@@ -28,9 +27,8 @@ class Programs:
     """Runs blocks of chapters, from any number of threads. What a block gave is kept: it gives the same again."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, str], Recorded] = {}
-        self._turns: defaultdict[tuple[int, str], threading.Lock] = defaultdict(threading.Lock)
-        self._room = threading.BoundedSemaphore(AT_ONCE)
+        self._given: dict[tuple[int, str], Recorded] = {}
+        self._turns: dict[tuple[int, str], threading.Lock] = {}
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._state = threading.Lock()
@@ -39,13 +37,10 @@ class Programs:
     def run(self, chapter: Chapter, name: str) -> Recorded:
         """What a block gives. Raises Refused if it raises an error, or does not end."""
         key = chapter.number, name
-        with self._state:
-            turn = self._turns[key]
-        with turn:  # two pages that request the same block run it once
-            if key not in self._found:
-                with self._room:
-                    self._found[key] = self._run(chapter, name)
-            return self._found[key]
+        with self._turns.setdefault(key, threading.Lock()):  # two pages that request the same block run it once
+            if key not in self._given:
+                self._given[key] = self._run(chapter, name)
+            return self._given[key]
 
     def close(self) -> None:
         """Ends all processes."""
@@ -55,38 +50,35 @@ class Programs:
                 child.kill()
             idle, self._idle = self._idle, []
         for child in idle:
-            child.end()
-            child.close()
+            _end(child)
 
     def _run(self, chapter: Chapter, name: str) -> Recorded:
-        child = self._child()
+        with self._state:
+            if self._closed:
+                raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
+            child = self._idle.pop() if self._idle else Child("regard.learn.pages.programs")
+            self._busy.add(child)
         request = json.dumps([str(chapter.path.resolve()), name]).encode()
         try:
             reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
         except Lost as lost:
             raise _failed(chapter, name, str(lost)) from None
         finally:
-            self._left(child)
+            with self._state:
+                self._busy.discard(child)
+                goes_on = child.end.alive and not self._closed
+                if goes_on:
+                    self._idle.append(child)
+            if not goes_on:
+                _end(child)
         if "error" in reply:
             raise _failed(chapter, name, reply["error"])
         return Recorded(**reply)
 
-    def _child(self) -> Child:
-        with self._state:
-            if self._closed:
-                raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
-            child = self._idle.pop() if self._idle else Child("regard.learn.pages.programs")
-            self._busy.add(child)
-        return child
 
-    def _left(self, child: Child) -> None:
-        with self._state:
-            self._busy.discard(child)
-            if child.end.alive and not self._closed:
-                self._idle.append(child)
-                return
-        child.end()
-        child.close()
+def _end(child: Child) -> None:
+    child.end()
+    child.close()
 
 
 def _failed(chapter: Chapter, name: str, why: str) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,7 +47,7 @@ class Requests:
 
     def answer(self, what: str, body: bytes) -> Answer:
         """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
-        given = dict(_read(what, body))
+        given = _read(what, body)
         if "chapter" in given:
             number = given["chapter"]
             if number not in self.chapters:
@@ -179,7 +179,7 @@ def _unknown(what: str, given: str) -> Exception:
     return refuse("learn", f"no such {what}", repr(given[:40]), expected, fix)
 
 
-def _read(what: str, body: bytes) -> Mapping[str, Any]:
+def _read(what: str, body: bytes) -> dict[str, Any]:
     wanted = FIELDS[what]
     try:
         given = json.loads(body)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.parse
-import webbrowser
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,28 +35,6 @@ QUICK = 4  # requests at once that run no code of the course
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
 PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
-
-
-def serve(
-    folder: Path,
-    chapters: Sequence[Chapter],
-    *,
-    first: Chapter | None = None,
-    port: int = 0,
-    open_browser: bool = False,
-    tell: Callable[[str], object] = print,
-) -> None:
-    """Serves the course until Ctrl-C.
-
-    folder: the learner's, made if there is none · first: the chapter to open, or the contents · port: 0 for any that is
-    free · tell: called with the address before the server starts
-    """
-    server = CourseServer(folder, chapters, port=port)
-    address = server.address + (urllib.parse.quote(name_of(first)) if first is not None else "")
-    tell(address)
-    if open_browser:
-        webbrowser.open(address)
-    server.run()
 
 
 class CourseServer(LocalServer):
