@@ -2,9 +2,9 @@
 
 import pytest
 
-from regard.cli.learn.screen import Terminal
-from regard.learn.checking.check import Checked
-from regard.learn.checking.problem import Problem
+from regard.cli.terminal import Console
+from regard.learn.checking.problem import Checked, Problem
+from regard.learn.screen import Screen
 from regard.learn.source import chapters
 
 EXERCISE = chapters()[3].exercises[0]
@@ -14,7 +14,7 @@ EXERCISE = chapters()[3].exercises[0]
 def test_long_lines_are_wrapped(words, capsys):
     """Details of a problem and what the learner's code prints, such as an error of PyTorch."""
     message = " ".join(f"word{number}" for number in range(words))
-    Terminal().checked(Checked(Problem("raises", "not right", (message,)), message), EXERCISE)
+    Screen(Console()).checked(Checked(Problem("raises", "not right", (message,)), message), EXERCISE)
 
     assert capsys.readouterr().out.split().count(f"word{words - 1}") == 2
 
@@ -22,6 +22,6 @@ def test_long_lines_are_wrapped(words, capsys):
 @pytest.mark.parametrize("length", [76, 77, 78, 200])
 def test_long_words_are_wrapped(length, capsys):
     """A row of numbers without a space."""
-    Terminal().output("x" * length)
+    Screen(Console()).output("x" * length)
 
     assert capsys.readouterr().out.count("x") == length

@@ -14,9 +14,8 @@ from regard.laws.catalog import CATALOG, of_name
 from regard.learn.checking import naming
 from regard.learn.checking.cases import agree
 from regard.learn.checking.grading import Grading
-from regard.learn.checking.law import computed
-from regard.learn.checking.law import result as naming_result
-from regard.learn.checking.naming import explained
+from regard.learn.checking.naming import computed, explained
+from regard.learn.checking.naming import result as naming_result
 from regard.learn.checking.problem import Problem
 from regard.learn.running import installed
 from regard.learn.source import chapters

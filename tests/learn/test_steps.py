@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.laws.catalog import CATALOG
-from regard.learn.checking.law import computed
+from regard.learn.checking.naming import computed
 
 
 @pytest.mark.parametrize("step", ["scores", "weights", "out"])

@@ -26,15 +26,8 @@ __all__ = ["app", "main"]
 
 HELP = "Exact self-attention: inspect, audit and price models, train small models."
 app = typer.Typer(help=HELP, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-app.command()(look)
-app.command()(learn)
-app.command()(audit)
-app.command()(conform)
-app.command()(cost)
-app.command()(plan)
-app.command()(train)
-app.command()(generate)
-app.command()(classify)
+for command in (look, learn, audit, conform, cost, plan, train, generate, classify):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Arguments of commands: a text, a file or standard input; a model in a Python file, named as FILE.py:NAME."""
+"""Options and arguments of commands: a text, a file, standard input; a model in a Python file: FILE.py:NAME."""
 
 from __future__ import annotations
 
@@ -13,17 +13,53 @@ import typer
 from ..common.errors import Refused, first_line, refuse
 from ..lens.text_or_path import is_path
 
+if TYPE_CHECKING:
+    import torch
+
+TOKENS = 16  # positions of inputs that are made here
+
+
+def option(help: str, default: str | bool = True, **more: Any) -> Any:
+    """An option with its help, and with its default in words where its value is None."""
+    return typer.Option(help=help, show_default=default, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option that is there or not."""
+    return typer.Option(name, help=help)
+
+
+def passed(context: typer.Context) -> dict[str, Any]:
+    """The options that the user has passed, with their values; one that says no, such as --no-open, is not there."""
+    options = {}
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if source is not None and source.name == "COMMANDLINE" and parameter.param_type_name == "option":
+            options[parameter.opts[0]] = context.params[str(parameter.name)]
+    return {name: value for name, value in options.items() if value is not False}
+
+
+Inputs = Annotated[
+    str | None,
+    option(
+        "For FILE.py:CLASS: what its forward takes, a tensor, tuple or dict in the file, or a function that "
+        "returns one.",
+        "random",
+        metavar="<name>",
+    ),
+]
+
 
 def read_text(command: str, word: str | None) -> str:
     """The text: an argument, the content of a file, or standard input."""
     if word is None and sys.stdin.isatty():
         raise refuse(command, "no text", "no argument", "a text", "pass a text in quotes, or a text file")
-    path = Path(word or "-").expanduser()
-    if word is None or word == "-":
-        raw, source = sys.stdin.buffer.read(), "standard input"
-    elif is_path(word, command):
+    if word in (None, "-") or not is_path(word, command):
+        words, source = typed_text(command, word or "-", "the argument")
+    else:
+        path = Path(word).expanduser()
         try:
-            raw, source = path.read_bytes(), word
+            words, source = decoded(command, path.read_bytes(), word), word
         except OSError as error:
             fix = (
                 "pass a text after the model folder"
@@ -33,10 +69,22 @@ def read_text(command: str, word: str | None) -> str:
             raise refuse(
                 command, "the file cannot be read", f"{word}: {error.strerror}", "a text file, or a text", fix
             ) from error
-    else:
-        raw, source = word.encode("utf-8", "surrogateescape"), "the argument"
+    if not words.strip():
+        raise refuse(command, "no text", f"{source} contains no words", "a text", "pass some words")
+    return words
+
+
+def typed_text(command: str, word: str, name: str) -> tuple[str, str]:
+    """An argument as text, or what is on standard input for "-"; and what it is: `name`, or "standard input"."""
+    if word == "-":
+        return decoded(command, sys.stdin.buffer.read(), "standard input"), "standard input"
+    return decoded(command, word.encode("utf-8", "surrogateescape"), name), name
+
+
+def decoded(command: str, raw: bytes, source: str) -> str:
+    """Bytes as text, without a byte order mark."""
     try:
-        words = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise refuse(
             command,
@@ -45,24 +93,6 @@ def read_text(command: str, word: str | None) -> str:
             "UTF-8",
             "convert it to UTF-8, for example with iconv",
         ) from error
-    if not words.strip():
-        raise refuse(command, "no text", f"{source} contains no words", "a text", "pass some words")
-    return words
-
-
-if TYPE_CHECKING:
-    import torch
-
-TOKENS = 16  # positions of inputs that are made here
-Inputs = Annotated[
-    str | None,
-    typer.Option(
-        metavar="<name>",
-        help="For FILE.py:CLASS: what its forward takes, a tensor, tuple or dict in the file, or a function that "
-        "returns one.",
-        show_default="random",
-    ),
-]
 
 
 def is_own(name: str | None) -> bool:
@@ -74,52 +104,47 @@ def is_own(name: str | None) -> bool:
     return name is not None and re.fullmatch(r".+\.py:[\w.]+", name) is not None
 
 
-def own_model(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
-    """The module, in evaluation mode, and its inputs.
+def model_of(where: str, name: str | None, inputs: str | None, guess: bool = True) -> tuple[Any, Any]:
+    """The model and its inputs: of a name as FILE.py:NAME the module in evaluation mode, otherwise the name and None.
 
-    where: the command · name: as FILE.py:NAME · inputs: the name of a tensor, tuple or dict, or of a function that
-    returns one, as FILE.py:NAME or NAME in the same file; None: those that the function of the model returns beside it,
-    the attribute `example_input_array` of the module, or random ones that its forward accepts
+    where: the command · inputs: the name of a tensor, tuple or dict, or of a function that returns one, as FILE.py:NAME
+    or NAME in the same file; None: those that the function of the model returns beside it, the attribute
+    `example_input_array` of the module, or, with `guess`, random ones that its forward accepts
     """
-    model, given = own_module(where, name, inputs)
-    return model, _accepted(where, model) if given is None else given
-
-
-def own_module(where: str, name: str, inputs: str | None) -> tuple[torch.nn.Module, Any]:
-    """The module, in evaluation mode, and its inputs as in `own_model`, or None where nothing names them."""
+    if not is_own(name):
+        if inputs is not None:
+            raise refuse(
+                where,
+                "--inputs is for models in Python files",
+                f"--inputs {inputs} for {name or 'the default model'}",
+                "FILE.py:CLASS and --inputs",
+                "omit --inputs, or pass a text",
+            )
+        return name, None
     import torch
 
-    found = _value(name)
+    model = _value(str(name))
     given: Any = None
-    if not isinstance(found, torch.nn.Module) and callable(found):
-        found = found()
-    if isinstance(found, tuple) and len(found) == 2:
-        found, given = found
-    if not isinstance(found, torch.nn.Module):
+    if not isinstance(model, torch.nn.Module) and callable(model):
+        model = model()
+    if isinstance(model, tuple) and len(model) == 2:
+        model, given = model
+    if not isinstance(model, torch.nn.Module):
         raise refuse(
             where,
             f"{name} is not a model",
-            type(found).__name__,
+            type(model).__name__,
             "a class of modules that takes no arguments, a module, or a function that returns a module, or a "
             "module and its inputs",
             "write a function without parameters that makes the model, and name it",
         )
     if inputs is not None:
-        given = _value(inputs if is_own(inputs) else f"{name.rpartition(':')[0]}:{inputs}")
+        given = _value(inputs if is_own(inputs) else f"{str(name).rpartition(':')[0]}:{inputs}")
         given = given() if callable(given) and not isinstance(given, torch.Tensor) else given
-    return found.eval(), getattr(found, "example_input_array", None) if given is None else given
-
-
-def refuse_inputs(where: str, model: str | None, inputs: str | None) -> None:
-    """Raises `Refused` for inputs of a model that is not in a Python file."""
-    if inputs is not None and not is_own(model):
-        raise refuse(
-            where,
-            "--inputs is for models in Python files",
-            f"--inputs {inputs} for {model or 'the default model'}",
-            "FILE.py:CLASS and --inputs",
-            "omit --inputs, or pass a text",
-        )
+    if given is None:
+        given = getattr(model, "example_input_array", None)
+    model.eval()
+    return model, _accepted(where, model) if given is None and guess else given
 
 
 def _value(name: str) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .arguments import Inputs, is_own, own_model, read_text, refuse_inputs
+from ..common.text.units import counted
+from .arguments import Inputs, flag, model_of, option, read_text
 
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
@@ -34,11 +34,9 @@ def audit(
         ),
     ] = None,
     inputs: Inputs = None,
-    checks: Annotated[
-        str | None, typer.Option(help="Run only these checks (comma-separated).", show_default="all that apply")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for notes, too.")] = False,
+    checks: Annotated[str | None, option("Run only these checks (comma-separated).", "all that apply")] = None,
+    as_json: Annotated[bool, flag("--json", "Print the report as JSON.")] = False,
+    strict: Annotated[bool, flag("--strict", "Exit with status 1 for notes, too.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Say what was measured in checks that passed, too.")
     ] = False,
@@ -55,15 +53,9 @@ def audit(
     with Console(stderr=True).status("loading torch and the model") as status:
         from ..audits import audit as run_audit  # heavy imports follow the parsing of the arguments
 
-        if is_own(model):
-            assert model is not None
-            own, given = own_model("audit", model, inputs)
-            status.update("running the model about fifty times")
-            report = run_audit(own, None if text is None else read_text("audit", text), inputs=given, checks=names)
-        else:
-            refuse_inputs("audit", model, inputs)
-            status.update("running the model about fifty times")
-            report = run_audit(model, None if text is None else read_text("audit", text), checks=names)
+        what, given = model_of("audit", model, inputs)
+        status.update("running the model about fifty times")
+        report = run_audit(what, None if text is None else read_text("audit", text), inputs=given, checks=names)
     if as_json:
         emit_json(report.to_json())
     else:
@@ -77,27 +69,20 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
 
     verbose: whether each other check has a line · notes: whether notes are printed in full as well
     """
-    from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     from ..lens.runs.labels import words as escaped
-    from .terminal import Console
+    from .terminal import Console, named_lines
 
     console = Console()
-    counts = ", ".join(f"{number} {name}{'s' * (number != 1)}" for name in COLORS if (number := _count(report, name)))
-    console.print(Text(f"{escaped(report.model)}: {counts or 'healthy'}", "bold"))
-    shown = [each for each in report.findings if notes or each.severity != "note"]
-    for (severity, check, cause, fix), findings in _grouped(shown).items():
+    counts = Counter(finding.severity for finding in report.findings)
+    summary = ", ".join(counted(counts[name], name) for name in COLORS if counts[name])
+    console.print(Text(f"{escaped(report.model)}: {summary or 'healthy'}", "bold"))
+    for (severity, check, cause, fix), findings in _grouped(report, notes).items():
         console.print()
         console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for finding in findings:
-            table.add_row(Text("where", "dim"), Text(_plain(finding.where)))
-            table.add_row(Text("measured", "dim"), Text(_plain(finding.measured)))
-        table.add_row(Text("cause", "dim"), Text(_plain(cause)))
-        table.add_row(Text("fix", "dim"), Text(_plain(fix)))
-        console.print(Padding(table, (0, 0, 0, 2)))
+        seen = [row for each in findings for row in (("where", each.where), ("measured", each.measured))]
+        console.print(named_lines([*seen, ("cause", cause), ("fix", fix)]))
     for title, rows in (
         ("notes", [] if notes else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),
@@ -107,32 +92,19 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
             times = Counter(name for name, _ in rows)
             listed = ", ".join(name if count == 1 else f"{name} ({count} times)" for name, count in times.items())
             console.print()
-            console.print(Text.assemble((f"{title}: ", "dim bold"), (_plain(listed), "dim")))
+            console.print(Text.assemble((f"{title}: ", "dim bold"), (escaped(listed), "dim")))
         elif rows:
-            table = Table(box=None, show_header=False, pad_edge=False)
-            for name, words in rows:
-                table.add_row(Text(name, "dim"), Text(_plain(words), "dim"))
             console.print()
             console.print(Text(title, "dim bold"))
-            console.print(Padding(table, (0, 0, 0, 2)))
+            console.print(named_lines(rows, "dim"))
     if not verbose:
         console.print(Text("--verbose says what was measured, and why a check did not apply", "dim"))
 
 
-def _grouped(findings: Sequence[Finding]) -> dict[tuple[str, str, str, str], list[Finding]]:
-    """The findings by (severity, check, cause, fix)."""
+def _grouped(report: Audit, notes: bool) -> dict[tuple[str, str, str, str], list[Finding]]:
+    """The findings by (severity, check, cause, fix). notes: whether notes are among them"""
     groups: dict[tuple[str, str, str, str], list[Finding]] = {}
-    for each in findings:
-        groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
+    for each in report.findings:
+        if notes or each.severity != "note":
+            groups.setdefault((each.severity, each.check, each.cause, each.fix), []).append(each)
     return groups
-
-
-def _count(report: Audit, severity: str) -> int:
-    return sum(finding.severity == severity for finding in report.findings)
-
-
-def _plain(words: str) -> str:
-    """A message with control characters escaped, because it may quote tokens."""
-    from ..lens.runs.labels import visible
-
-    return " ".join(visible(word) for word in words.split(" ") if word)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +10,8 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import needs
 from ..common.text.units import counted
-from .progress import bar, interruptible
-from .train import option
+from .arguments import flag, option, typed_text
+from .terminal import bar, interruptible
 
 
 def classify(
@@ -42,7 +41,7 @@ def classify(
     precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
     seed: Annotated[int | None, option("Random seed.", "0")] = None,
     device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics or the predictions as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the metrics or the predictions as JSON.")] = False,
 ) -> None:
     """Train a text classifier on a table, or predict with one.
 
@@ -111,11 +110,11 @@ def _train(
     )
     console.print()
     loss = None
-    with interruptible() as interrupt, bar(console, ("loss",), learning.recipe.steps, 0) as update:
+    with interruptible() as interrupt, bar(console, ("loss",), learning.recipe.steps) as update:
         for step in learning:
             loss = step.loss if loss is None else 0.95 * loss + 0.05 * step.loss
             update(step.number, loss=f"loss {loss:.3f}")
-            if interrupt.requested:
+            if interrupt.is_set():
                 break
     if learning.training.done < learning.recipe.steps:
         console.print(f"interrupted after {learning.training.done} of {learning.recipe.steps} steps")
@@ -183,18 +182,8 @@ def _predict(folder: Path, source: str, text: str | None, label: str | None, dev
 
 def _lines(source: str) -> list[str]:
     """The text itself, or the lines of standard input for "-"."""
-    raw = sys.stdin.buffer.read() if source == "-" else source.encode("utf-8", "surrogateescape")
-    try:
-        texts = raw.decode("utf-8").splitlines() if source == "-" else [raw.decode("utf-8")]
-    except UnicodeDecodeError as error:
-        raise refuse(
-            "classify",
-            "the text is not UTF-8",
-            f"byte {error.start}",
-            "UTF-8",
-            "convert it to UTF-8, for example with iconv",
-        ) from error
-    texts = [words for words in texts if words.strip()]
+    text, _ = typed_text("classify", source, "the argument")
+    texts = [words for words in (text.splitlines() if source == "-" else [text]) if words.strip()]
     if not texts:
         raise refuse("classify", "no text", "only white space", "a text", "pass a text")
     return texts

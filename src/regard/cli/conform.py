@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .arguments import flag, option
+
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..conformance import Finding, Report
 
+STATUSES = ("pass", "fail", "unexpected-pass", "expected", "refused", "absent")
 ENDS = {"convention": "cyan", "law": "bold red", "unexpected-pass": "yellow"}
 
 
@@ -22,28 +27,24 @@ def conform(
     ] = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(help="JSON file with the conventions of the function.", show_default="those that it declares"),
+        option("JSON file with the conventions of the function.", "those that it declares"),
     ] = None,
     infer: Annotated[
         bool,
-        typer.Option(
-            "--infer", help="Measure the conventions and print an adapter to read and confirm; judge nothing."
-        ),
+        flag("--infer", "Measure the conventions and print an adapter to read and confirm; judge nothing."),
     ] = False,
     level: Annotated[
         int,
-        typer.Option(
-            min=0, max=5, help="Highest level: 0 runs, 1 textbook, 2 edges, 3 gradients, 4 isolation, 5 scale."
-        ),
+        option("Highest level: 0 runs, 1 textbook, 2 edges, 3 gradients, 4 isolation, 5 scale.", min=0, max=5),
     ] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the cases.")] = 0,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time that one call may take.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    junit: Annotated[bool, typer.Option("--junit", help="Print the report as JUnit XML.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the report as Markdown.")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="Print an SVG badge with the level.")] = False,
+    seed: Annotated[int, option("Seed of the cases.", min=0)] = 0,
+    seconds: Annotated[float, option("Time that one call may take.", min=0.1)] = 10.0,
+    as_json: Annotated[bool, flag("--json", "Print the report as JSON.")] = False,
+    junit: Annotated[bool, flag("--junit", "Print the report as JUnit XML.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print the report as Markdown.")] = False,
+    badge: Annotated[bool, flag("--badge", "Print an SVG badge with the level.")] = False,
     mistakes: Annotated[
-        bool, typer.Option("--mistakes", help="Print the catalog of known mistakes, and which probes reject each.")
+        bool, flag("--mistakes", "Print the catalog of known mistakes, and which probes reject each.")
     ] = False,
 ) -> None:
     """Judge an attention function: which laws it keeps, which it breaks, and why.
@@ -114,13 +115,12 @@ def _check(function: str | None, infer: bool, mistakes: bool, formats: list[str]
 def _show(report: Report) -> None:
     """Prints the level, the findings with their counterexamples, and what was not tested."""
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     from ..conformance import LEVELS
     from ..conformance.conventions.fields import ROLES
     from ..lens.runs.labels import words
-    from .terminal import Console
+    from .terminal import Console, named_lines
 
     console = Console()
     name = report.adapter.name or report.target
@@ -129,7 +129,7 @@ def _show(report: Report) -> None:
     console.print(Text(words(_meaning(report)), "bold"))
     console.print(Text(words(report.measured), "dim"))
     counts = report.counts
-    listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=_order))
+    listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=STATUSES.index))
     console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim"))
     if report.stopped:
         console.print(Text(report.stopped, "yellow"))
@@ -143,23 +143,17 @@ def _show(report: Report) -> None:
     if rows:
         console.print()
         console.print(Text("not judged", "dim bold"))
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for case, seen in rows:
-            table.add_row(Text(case, "dim"), Text(words(seen), "dim"))
-        console.print(Padding(table, (0, 0, 0, 2)))
-    absent = [
-        role
-        for role in ROLES
-        if any(f" for {role}" in each.words for each in report.results if each.status == "absent")
-    ]
+        console.print(named_lines(rows, "dim"))
     if report.noticed:
         console.print()
         console.print(Text("noticed", "dim bold"))
         for line in report.noticed:
             console.print(Padding(Text(words(line), "dim"), (0, 0, 0, 2)))
-    if absent:
+    absent = [each.words for each in report.results if each.status == "absent"]
+    roles = [role for role in ROLES if any(f" for {role}" in said for said in absent)]
+    if roles:
         console.print()
-        console.print(Text(f"no arguments for {', '.join(absent)}", "dim"))
+        console.print(Text(f"no arguments for {', '.join(roles)}", "dim"))
 
 
 # What a function does that reached a level, by its number.
@@ -190,31 +184,23 @@ def _meaning(report: Report) -> str:
     return f"{said}{'; ' if said else ''}{count} it from level {report.level + 1} ({LEVELS[report.level + 1]})"
 
 
-def _show_finding(console, finding: Finding) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
+def _show_finding(console: Console, finding: Finding) -> None:
     from rich.text import Text
 
     from ..lens.runs.labels import words
+    from .terminal import named_lines
 
     console.print()
     title = f"law {finding.law}" if finding.law else "before the laws"
     console.print(Text.assemble((title, ENDS[finding.kind]), " ", (finding.mistake or "", "bold")))
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row(Text("measured", "dim"), Text(words(finding.measured)))
-    table.add_row(Text("cause", "dim"), Text(words(finding.cause)))
-    table.add_row(Text("fix", "dim"), Text(words(finding.fix)))
+    rows = [("measured", finding.measured), ("cause", finding.cause), ("fix", finding.fix)]
     if finding.alike:
-        table.add_row(Text("or", "dim"), Text(f"{', '.join(finding.alike)}, which give the same results"))
+        rows.append(("or", f"{', '.join(finding.alike)}, which give the same results"))
     if finding.cases:
         more = f" and {len(finding.cases) - 4} more" if len(finding.cases) > 4 else ""
-        table.add_row(Text("cases", "dim"), Text(", ".join(finding.cases[:4]) + more))
-    console.print(Padding(table, (0, 0, 0, 2)))
+        rows.append(("cases", ", ".join(finding.cases[:4]) + more))
+    console.print(named_lines(rows))
     if finding.counterexample:
         console.print()
         for line in finding.counterexample.rstrip().splitlines():
             console.print(Text(words(line)), soft_wrap=True)
-
-
-def _order(status: str) -> int:
-    return ("pass", "fail", "unexpected-pass", "expected", "refused", "absent").index(status)

@@ -9,7 +9,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import requires_extra
-from .arguments import Inputs, is_own, own_module, refuse_inputs
+from .arguments import Inputs, flag, model_of, option
 
 
 def cost(
@@ -19,35 +19,25 @@ def cost(
             help="An architecture (llama), a folder with config.json, a config.json, a hub id, or FILE.py:CLASS."
         ),
     ],
-    tokens: Annotated[
-        int | None, typer.Option(help="Tokens of each sequence.", show_default="2048, or what the model allows")
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Number of sequences.")] = 1,
-    phase: Annotated[
-        str, typer.Option(help="prefill, decode, train, or several of them, comma-separated.")
-    ] = "prefill",
-    dtype: Annotated[
-        str | None, typer.Option(help="Of weights and activations.", show_default="as in the configuration")
-    ] = None,
+    tokens: Annotated[int | None, option("Tokens of each sequence.", "2048, or what the model allows")] = None,
+    batch: Annotated[int, option("Number of sequences.")] = 1,
+    phase: Annotated[str, option("prefill, decode, train, or several of them, comma-separated.")] = "prefill",
+    dtype: Annotated[str | None, option("Of weights and activations.", "as in the configuration")] = None,
     machine: Annotated[
-        str | None, typer.Option(help="For the time bound: here, a known machine (h100-sxm), or a machine file.")
+        str | None, option("For the time bound: here, a known machine (h100-sxm), or a machine file.")
     ] = None,
-    fit: Annotated[
-        str | None, typer.Option(help="Memory (24GB): the longest context and the largest batch that fit it.")
-    ] = None,
+    fit: Annotated[str | None, option("Memory (24GB): the longest context and the largest batch that fit it.")] = None,
     over: Annotated[
-        str | None, typer.Option(help="Numbers of tokens (512,2048,8192): a line for each, with attention's share.")
+        str | None, option("Numbers of tokens (512,2048,8192): a line for each, with attention's share.")
     ] = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Run the model here with random weights: memory and time beside the bound."),
+        flag("--measure", "Run the model here with random weights: memory and time beside the bound."),
     ] = False,
-    layers: Annotated[bool, typer.Option("--layers", help="Print a line for each part of each layer.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="With --over: draw the lines over the tokens into this PNG file.")
-    ] = None,
+    layers: Annotated[bool, flag("--layers", "Print a line for each part of each layer.")] = False,
+    plot: Annotated[Path | None, option("With --over: draw the lines over the tokens into this PNG file.")] = None,
     inputs: Inputs = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
 ) -> None:
     """Print what a model costs: parameters, operations, bytes, memory and time.
 
@@ -76,8 +66,7 @@ def cost(
     if plot is not None:
         check_plot(plot, wanted)
     known = Machine.named("here") if measure else None if machine is None else Machine.named(machine)
-    refuse_inputs("cost", model, inputs)
-    what, example = own_module("cost", model, inputs) if is_own(model) else (model, None)
+    what, example = model_of("cost", model, inputs, guess=False)
     resized = inputs is None and (tokens is not None or batch != 1 or over is not None or fit is not None)
     subject = built(what, dtype, None if resized else example)
     found = [priced(subject, tokens, batch, each, machine=known) for each in phases]

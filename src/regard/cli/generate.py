@@ -10,6 +10,7 @@ import typer
 
 from ..common.errors import refuse
 from ..common.optional import needs
+from .arguments import flag, option, typed_text
 
 
 def generate(
@@ -19,34 +20,26 @@ def generate(
         typer.Argument(help="Text to continue; - reads standard input.", show_default="empty"),
     ] = None,
     *,
-    tokens: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 200,
+    tokens: Annotated[int, option("Maximum number of new tokens.")] = 200,
     n: Annotated[int, typer.Option("-n", "--batch", help="Number of continuations.")] = 1,
-    temperature: Annotated[
-        float, typer.Option(help="Divisor of the logits: lower is less random, higher is more random.")
-    ] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample from the K most probable tokens.", show_default="all")
-    ] = None,
+    temperature: Annotated[float, option("Divisor of the logits: lower is less random, higher is more random.")] = 1.0,
+    top_k: Annotated[int | None, option("Sample from the K most probable tokens.", "all")] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Sample from the fewest tokens with total probability P.", show_default="all"),
+        option("Sample from the fewest tokens with total probability P.", "all"),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(
-            help="Sample from tokens at least P times as probable as the most probable one.", show_default="all"
-        ),
+        option("Sample from tokens at least P times as probable as the most probable one.", "all"),
     ] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Always choose the most probable token.")] = False,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop after this text. Can be repeated.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Random seed, for reproducible output.", show_default="random")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the prompt and all texts as JSON.")] = False,
+    greedy: Annotated[bool, flag("--greedy", "Always choose the most probable token.")] = False,
+    stop: Annotated[list[str] | None, option("Stop after this text. Can be repeated.")] = None,
+    seed: Annotated[int | None, option("Random seed, for reproducible output.", "random")] = None,
+    device: Annotated[str, option("Device: cpu or cuda.")] = "cpu",
+    as_json: Annotated[bool, flag("--json", "Print the prompt and all texts as JSON.")] = False,
 ) -> None:
     """Generate text with a trained language model."""
-    given = _prompt(prompt)
+    given, _ = typed_text("generate", prompt or "", "the prompt")
     if n < 1:
         raise refuse("generate", "-n is too small", f"-n {n}", "1 or more", "pass a positive number")
     needs("generate", "train", "torch", "safetensors")
@@ -109,21 +102,3 @@ def _show(text: str) -> None:
 
 def _title(number: int, n: int) -> str:
     return f"{'' if number == 1 else chr(10)}── {number} of {n} ──\n" if n > 1 else ""
-
-
-def _prompt(prompt: str | None) -> str:
-    """The prompt as text."""
-    if prompt == "-":
-        raw, source = sys.stdin.buffer.read(), "standard input"
-    else:
-        raw, source = (prompt or "").encode("utf-8", "surrogateescape"), "the prompt"
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            "generate",
-            "the prompt is not UTF-8",
-            f"byte {error.start} of {source}",
-            "UTF-8",
-            "convert it to UTF-8, for example with iconv",
-        ) from error

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import unescape
+from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,12 +18,20 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.files.output import check_output, replacing
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import Inputs, is_own, own_model, read_text, refuse_inputs
+from .arguments import Inputs, flag, is_own, model_of, option, passed, read_text
 from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..audits import Audit
     from ..lens import Run
+
+PAGE = Path("attention.html")
+LIMIT = "2GB"
+# The options of a recording.
+RECORDING = ("--measure", "--save", "--layers", "--generate", "--target", "--picture", "--limit", "--inputs")
 
 
 class Other:
@@ -35,9 +44,9 @@ class Other:
 
         self.word = word
         self.run = open_run(Path(word)) if is_run(word) else None
-        a_model = _has_file(word, "config.json") or is_trained(word)
+        a_model = isfile(f"{word}/config.json") or is_trained(word)
         self.model = word if self.run is None and a_model else None
-        if self.run is None and self.model is None and _has_file(word, "."):
+        if self.run is None and self.model is None and isdir(word):
             raise refuse(
                 "look",
                 "nothing to compare with",
@@ -76,29 +85,9 @@ class Other:
                 "a run of a text",
                 "record the other model with --save FOLDER, and compare with that folder",
             )
-        made = run.facts.get("made")
-        repeated = (
-            {name: made[name] for name in ("generate", "layers") if name in made} if isinstance(made, dict) else {}
-        )
+        made = run.facts.get("made", {})
+        repeated = {name: made[name] for name in ("generate", "layers") if name in made}
         return look(self.model, run.text, limit=limit, **repeated)
-
-
-def _has_file(word: str, name: str) -> bool:
-    """Whether a word is a folder that contains this."""
-    try:
-        return bool(word.strip()) and Path(word).is_dir() and (Path(word) / name).exists()
-    except (OSError, ValueError):  # too long for a path, or with a NUL character
-        return False
-
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..audits import Audit
-    from ..lens import Run
-
-PAGE = Path("attention.html")
-LIMIT = "2GB"
 
 
 class Given(NamedTuple):
@@ -110,6 +99,7 @@ class Given(NamedTuple):
 
 
 def look(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -121,47 +111,36 @@ def look(
         ),
     ] = None,
     *,
-    out: Annotated[Path | None, typer.Option(help="Write the HTML page to this file.", show_default=str(PAGE))] = None,
-    save: Annotated[Path | None, typer.Option(help="Record the run in this folder.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the recorded run in --save.")] = False,
+    out: Annotated[Path | None, option("Write the HTML page to this file.", str(PAGE))] = None,
+    save: Annotated[Path | None, option("Record the run in this folder.")] = None,
+    force: Annotated[bool, flag("--force", "Overwrite the recorded run in --save.")] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve the page locally: for other texts, changed rules, and long runs.")
+        bool, flag("--serve", "Serve the page locally: for other texts, changed rules, and long runs.")
     ] = False,
-    port: Annotated[
-        int | None, typer.Option(help="Port for --serve.", min=0, max=65535, show_default="a free port")
-    ] = None,
+    port: Annotated[int | None, option("Port for --serve.", "a free port", min=0, max=65535)] = None,
     compare: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Compare with a recorded run, with another model on the same text, or with another text.",
             metavar="<RUN, MODEL or TEXT>",
-            help="Compare with a recorded run, with another model on the same text, or with another text.",
-            show_default=False,
         ),
     ] = None,
-    layers: Annotated[
-        str | None, typer.Option(help="Record only these layers, as in 0,3-5 or '*.attn'.", show_default="all")
-    ] = None,
-    generate: Annotated[int | None, typer.Option(help="Generate this many tokens.", min=1, show_default=False)] = None,
+    layers: Annotated[str | None, option("Record only these layers, as in 0,3-5 or '*.attn'.", "all")] = None,
+    generate: Annotated[int | None, option("Generate this many tokens.", min=1)] = None,
     inputs: Inputs = None,
-    target: Annotated[
-        str | None, typer.Option(help="Target text, for encoder-decoder models.", show_default=False)
-    ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Image file, for vision models.", show_default=False)] = None,
+    target: Annotated[str | None, option("Target text, for encoder-decoder models.")] = None,
+    picture: Annotated[Path | None, option("Image file, for vision models.")] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="<NAME=EXPR>", help=f"Own detector, such as '{EXAMPLE}'. Can be repeated.", show_default=False
-        ),
+        option(f"Own detector, such as '{EXAMPLE}'. Can be repeated.", metavar="<NAME=EXPR>"),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Read every line of the file as a text.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the detectors of every head as JSON.")] = False,
-    limit: Annotated[str | None, typer.Option(help="Maximum size of the recording.", show_default=LIMIT)] = None,
-    layer: Annotated[int | None, typer.Option(help="Show this attention call first.", show_default="automatic")] = None,
-    head: Annotated[int | None, typer.Option(help="Show this head first.", show_default="automatic")] = None,
-    token: Annotated[
-        str | None, typer.Option(help="Show this token first: position or text.", show_default="automatic")
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = False,
+    lines: Annotated[bool, flag("--lines", "Read every line of the file as a text.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the detectors of every head as JSON.")] = False,
+    limit: Annotated[str | None, option("Maximum size of the recording.", LIMIT)] = None,
+    layer: Annotated[int | None, option("Show this attention call first.", "automatic")] = None,
+    head: Annotated[int | None, option("Show this head first.", "automatic")] = None,
+    token: Annotated[str | None, option("Show this token first: position or text.", "automatic")] = None,
+    open_page: Annotated[bool, flag("--open/--no-open", "Open the page in a browser.")] = False,
 ) -> None:
     """Run a model on a text and show its attention.
 
@@ -171,28 +150,13 @@ def look(
     from ..lens.storage.manifest import size_of
 
     measures = parse_measures(measure or ())
+    wishes = passed(context)
     if texts := several(words or (), lines, as_json):
-        once = {"--layer": layer, "--head": head, "--token": token, "--picture": picture, "--target": target}
-        once["--inputs"] = inputs
-        shown = {"--out": out, "--serve": serve, "--port": port, "--open": open_page, "--compare": compare}
-        check_unused({**once, "--generate": generate, "--save": save, "--force": force, **shown})
+        check_unused(wishes)
         detect(texts, measures, _parse_layers(layers), limit or LIMIT, as_json=as_json)
         return
     given = _parse_words(words or [], picture)
-    recording = {
-        "--measure": measure or None,
-        "--save": save,
-        "--layers": layers,
-        "--generate": generate,
-        "--target": target,
-        "--picture": picture,
-        "--limit": limit,
-        "--inputs": inputs,
-    }
-    _check_options(
-        given, recording, {"--port": port if not serve else None, "--out": out if serve else None}, force and not save
-    )
-    refuse_inputs("look", given.model, inputs)
+    _check_options(given, wishes)
     size_of(limit or LIMIT, "look")
     chosen = _parse_layers(layers)
     if serve:
@@ -214,10 +178,7 @@ def look(
         with Console(stderr=True).status("running the model"):
             from ..lens.look import look as record
 
-            what: Any = given.model
-            accepts = None
-            if is_own(given.model):
-                what, accepts = own_model("look", str(given.model), inputs)
+            what, accepts = model_of("look", given.model, inputs)
             run = record(
                 what,
                 given.text,
@@ -356,24 +317,21 @@ def _parse_words(words: list[str], image: Path | None) -> Given:
     from ..lens.storage.reader import is_run
     from ..lens.trained import is_trained
 
-    if len(words) == 1 and is_own(words[0]):
-        return Given(None, words[0], None)
     if len(words) > 2:
         raise refuse(
             "look", "too many arguments", f"{len(words)} arguments", "a model and a text", "put the text in quotes"
         )
     if len(words) == 1 and is_run(words[0]):
         return Given(Path(words[0]), None, None)
-    if len(words) == 1 and image is None and is_trained(words[0]):
+    if len(words) == 1 and (is_own(words[0]) or is_trained(words[0])):
         return Given(None, words[0], None)
-    if image is not None:
-        return Given(None, words[0] if words else None, read_text("look", words[1]) if len(words) == 2 else None)
     if len(words) == 2:
         return Given(None, words[0], read_text("look", words[1]))
-    return Given(None, None, read_text("look", words[0] if words else None))
+    word = words[0] if words else None
+    return Given(None, word, None) if image is not None else Given(None, None, read_text("look", word))
 
 
-def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, Any], forced: bool) -> None:
+def _check_options(given: Given, options: Mapping[str, Any]) -> None:
     """Rejects options that have no effect."""
     reasons = [
         Reason(
@@ -382,21 +340,21 @@ def _check_options(given: Given, recording: dict[str, Any], serving: dict[str, A
             "a model and a text",
             f"omit {name}",
         )
-        for name, value in recording.items()
-        if value is not None and given.run is not None
+        for name in RECORDING
+        if name in options and given.run is not None
     ]
-    condition = {"--port": "without --serve", "--out": "with --serve"}
+    unused = [("--port", "without", "add")] if "--serve" not in options else [("--out", "with", "omit")]
     reasons += [
         Reason(
-            f"{name} has no effect {condition[name]}",
-            f"{name} {value} {condition[name]}",
+            f"{name} has no effect {way} --serve",
+            f"{name} {options[name]} {way} --serve",
             "options that fit together",
-            f"omit {name}, or {'add' if name == '--port' else 'omit'} --serve",
+            f"omit {name}, or {fix} --serve",
         )
-        for name, value in serving.items()
-        if value is not None
+        for name, way, fix in unused
+        if name in options
     ]
-    if forced:
+    if "--force" in options and "--save" not in options:
         reasons.append(
             Reason(
                 "--force has no effect without --save",

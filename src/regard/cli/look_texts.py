@@ -14,6 +14,7 @@ from ..lens.trained import is_trained
 from .arguments import read_text
 
 TEXTS = "*.txt"  # the files of a folder that are texts
+USED = ("--measure", "--layers", "--limit", "--lines", "--json")  # the options that many texts have
 
 
 class Several(NamedTuple):
@@ -96,11 +97,11 @@ def check_unused(options: Mapping[str, Any]) -> None:
         Reason(
             f"{name} has no effect on the detectors of many texts",
             name if value is True else f"{name} {value}",
-            "--measure, --layers, --limit, --lines and --json",
+            ", ".join(USED[:-1]) + f" and {USED[-1]}",
             f"omit {name}, or pass one text without --json",
         )
         for name, value in options.items()
-        if value is not None and value is not False
+        if name not in USED
     ]
     if reasons:
         raise Refused("look", reasons)

@@ -6,8 +6,10 @@ The text is parsed, never executed: only the operators below, numbers and these 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 from ..common.errors import Reason, Refused
 from ..language.expr import Expr, Op, Var, lift
@@ -15,12 +17,11 @@ from ..lens.runs.detectors import checked, token
 from ..lens.runs.row_figures import ROWS
 
 EXAMPLE = "after_same=(key > 0) & (token[query] == token[key - 1])"
-NAMES = {name: Var(name) for name in ("query", "key", "head")}
 TOKEN = "token"
 LONGEST = 1000  # characters
 DEEPEST = 50  # nested parts
 # The operators of Python by their nodes, as those of the language.
-BINARY = {
+OPERATORS: dict[type, str] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -30,33 +31,38 @@ BINARY = {
     ast.BitAnd: "and",
     ast.BitOr: "or",
     ast.BitXor: "xor",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.And: "and",
+    ast.Or: "or",
+    ast.USub: "neg",
+    ast.Invert: "not",
+    ast.Not: "not",
 }
-COMPARED = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
-BOOLEAN = {ast.And: "and", ast.Or: "or"}
-UNARY = {ast.USub: "neg", ast.Invert: "not", ast.Not: "not"}
 SYNTAX = "with numbers, comparisons, & | ~ ^ and + - * / // %"
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option that takes a rule: its command and name, what it gives, the names that it may read besides query and
-    key, whether it may read token[…], and an example.
-    """
+    """An option that takes a rule: its command and name, what it gives, the names that it may read, and an example."""
 
     command: str
     name: str
     noun: str
-    more: tuple[str, ...]
-    tokens: bool
+    names: tuple[str, ...]
     example: str
 
     @property
     def expected(self) -> str:
-        names = ["query", "key", *self.more, *([f"{TOKEN}[…]"] if self.tokens else [])]
+        names = [f"{TOKEN}[…]" if name == TOKEN else name for name in self.names]
         return f"a rule over {', '.join(names[:-1])} and {names[-1]}, {SYNTAX}"
 
 
-MEASURE = Option("look", "--measure", "measure", more=(), tokens=True, example=EXAMPLE)
+MEASURE = Option("look", "--measure", "measure", ("query", "key", TOKEN), EXAMPLE)
 
 
 def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
@@ -102,7 +108,6 @@ class _Rule:
 
     def __init__(self, text: str, begin: int, option: Option):
         self.option = option
-        self.names = {name: NAMES[name] for name in ("query", "key", *option.more)}
         rule = text[begin:].replace("\n", " ").replace("\r", " ")  # of the same length, and on one line
         self.text, self.rule = text, rule.lstrip()
         self.begin = begin + len(rule) - len(self.rule)
@@ -110,16 +115,13 @@ class _Rule:
     def parse(self) -> Expr:
         if len(self.rule) > LONGEST:
             raise self._wrong("the rule is too long", 0, f"{len(self.rule)} characters", f"at most {LONGEST}")
-        if "\0" in self.rule:
-            raise self._wrong("a NUL character", self.rule.index("\0"))
         try:
             tree = ast.parse(self.rule, mode="eval").body
         except SyntaxError as error:
-            at_end = error.offset is None or error.offset < 1 or (error.lineno or 1) > 1
-            column = len(self.rule) if at_end or error.offset is None else min(error.offset - 1, len(self.rule))
+            offset = error.offset or 0
+            at_end = offset < 1 or (error.lineno or 1) > 1
+            column = len(self.rule) if at_end else min(offset - 1, len(self.rule))
             raise self._wrong(error.msg or "the text is not a rule", column) from error
-        except (RecursionError, MemoryError) as error:  # too many nested parts
-            raise self._wrong("the text is not a rule", 0) from error
         found = self._read(tree, 0)
         if found.kind != "bool":
             raise self._wrong(
@@ -135,64 +137,55 @@ class _Rule:
         if depth > DEEPEST:
             expected = f"at most {DEEPEST}"
             raise self._wrong("too many nested parts", self._column(node), "a deeper part", expected)
-        deeper = depth + 1
+
+        def parts(*nodes: ast.expr) -> list[Expr]:
+            return [self._read(each, depth + 1) for each in nodes]
+
         match node:
             case ast.Constant(value=value) if type(value) in (int, float):
-                return self._built(node, lambda: lift(value))
-            case ast.Name(id=name) if name in self.names:
-                return self.names[name]
-            case ast.Subscript(value=ast.Name(id=name), slice=place) if name == TOKEN and self.option.tokens:
-                index = self._read(place, deeper)
+                return self._built(node, lift, value)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
+                type(value) is not bool
+            ):
+                return self._built(node, lift, -value)
+            case ast.Name(id=name) if name in self.option.names and name != TOKEN:
+                return Var(name)
+            case ast.Subscript(value=ast.Name(id=name), slice=place) if name == TOKEN and name in self.option.names:
+                (index,) = parts(place)
                 if index.kind != "int":
                     wrong, expected = f"`{index}`", "an integer, such as key - 1; // divides integers"
                     raise self._wrong("a position that is not an integer", self._column(place), wrong, expected)
                 return token[index]
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY:
-                return self._operation(node, BINARY[type(op)], (left, right), deeper)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
-                type(value) is not bool
-            ):
-                return self._built(node, lambda: lift(-value))
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-                return self._read(operand, deeper)
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in UNARY:
-                return self._operation(node, UNARY[type(op)], (operand,), deeper)
+                return parts(operand)[0]
+            case ast.UnaryOp(op=op, operand=operand):
+                return self._built(node, Op, OPERATORS[type(op)], *parts(operand))
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+                return self._built(node, Op, OPERATORS[type(op)], *parts(left, right))
             case ast.BoolOp(op=op, values=values):
-                parts = [self._read(value, deeper) for value in values]
-                return self._joined(node, BOOLEAN[type(op)], parts)
-            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in COMPARED for op in ops):
-                sides = [self._read(side, deeper) for side in (left, *rights)]
-                names = [COMPARED[type(op)] for op in ops]
-                pairs = [
-                    self._built(node, lambda each=each: Op(*each))
-                    for each in zip(names, sides, sides[1:], strict=False)
-                ]
-                return self._joined(node, "and", pairs)
+                return self._joined(node, OPERATORS[type(op)], parts(*values))
+            case ast.Compare(left=left, ops=ops, comparators=rights) if all(type(op) in OPERATORS for op in ops):
+                sides = parts(left, *rights)
+                pairs = zip(ops, sides, sides[1:], strict=False)
+                compared = [self._built(node, Op, OPERATORS[type(op)], *pair) for op, *pair in pairs]
+                return self._joined(node, "and", compared)
         raise self._unknown(node)
 
-    def _operation(self, node: ast.expr, name: str, parts: tuple[ast.expr, ...], depth: int) -> Expr:
-        read = [self._read(part, depth) for part in parts]
-        return self._built(node, lambda: Op(name, *read))
-
     def _joined(self, node: ast.expr, name: str, parts: list[Expr]) -> Expr:
-        found = parts[0]
-        for part in parts[1:]:
-            left = found
-            found = self._built(node, lambda left=left, part=part: Op(name, left, part))
-        return found
+        return reduce(lambda left, right: self._built(node, Op, name, left, right), parts)
 
-    def _built(self, node: ast.expr, build) -> Expr:
-        """What `build` makes; a refusal of the language gets the column of the node."""
+    def _built(self, node: ast.expr, build: Callable[..., Expr], *parts: Any) -> Expr:
+        """What `build` makes of the parts; a refusal of the language gets the column of the node."""
         try:
-            return build()
+            return build(*parts)
         except Refused as refused:
             reason = refused.reasons[0]
-            given = f"{reason.given}, at column {self._shown(self._column(node))} of {self._quoted()}"
+            given = f"{reason.given}, {self._place(self._column(node))}"
             raise Refused(self.option.command, [Reason(reason.what, given, reason.expected, reason.fix)]) from None
 
     def _unknown(self, node: ast.expr) -> Refused:
         piece = ast.get_source_segment(self.rule, node) or ""
-        if isinstance(node, ast.Name) and node.id == TOKEN and self.option.tokens:
+        if isinstance(node, ast.Name) and node.id == TOKEN and TOKEN in self.option.names:
             return self._wrong(
                 "token without a position", self._column(node), "token", "token[query] or token[key - 1]"
             )
@@ -203,15 +196,13 @@ class _Rule:
         """The position of a node in the rule, in characters; `ast` counts bytes."""
         return len(self.rule.encode()[: node.col_offset].decode(errors="ignore"))
 
-    def _shown(self, column: int) -> int:
-        return self.begin + column + 1
-
-    def _quoted(self) -> str:
+    def _place(self, column: int) -> str:
+        """A position in the rule as people find it: in the whole option."""
         shown = self.text.replace("\n", " ").replace("\r", " ")
-        return f"{self.option.name} '{shown[:200]}{' …' if len(shown) > 200 else ''}'"
+        quoted = f"{self.option.name} '{shown[:200]}{' …' if len(shown) > 200 else ''}'"
+        return f"at column {self.begin + column + 1} of {quoted}"
 
     def _wrong(self, what: str, column: int, piece: str = "", expected: str = "") -> Refused:
-        given = f"{f'{piece}, ' if piece else ''}at column {self._shown(column)} of {self._quoted()}"
+        given = f"{f'{piece}, ' if piece else ''}{self._place(column)}"
         fix = f"for example: '{self.option.example}'"
-        expected = expected or self.option.expected
-        return Refused(self.option.command, [Reason(what, given, expected, fix)])
+        return Refused(self.option.command, [Reason(what, given, expected or self.option.expected, fix)])

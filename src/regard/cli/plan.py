@@ -11,42 +11,33 @@ import typer
 
 from ..common.errors import refuse
 from ..common.files.output import FIGURE, check_output
+from .arguments import flag, option
 from .measure_text import Option, parse_rule
 
 EXAMPLE = "(key <= query) & (query - key < 4096)"
-MASK = Option("plan", "--mask", "mask", more=("head",), tokens=False, example=EXAMPLE)
+MASK = Option("plan", "--mask", "mask", ("query", "key", "head"), EXAMPLE)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 
 
 def plan(
-    tokens: Annotated[str, typer.Option(help="Tokens of the sequence: 4096, 128k (131,072) or 1M (1,048,576).")],
-    ranks: Annotated[int, typer.Option(help="Number of ranks, 1 to 1024.")],
-    mask: Annotated[
-        str | None, typer.Option(help=f"A rule over query, key and head: '{EXAMPLE}'.", show_default="every pair")
-    ] = None,
+    tokens: Annotated[str, option("Tokens of the sequence: 4096, 128k (131,072) or 1M (1,048,576).")],
+    ranks: Annotated[int, option("Number of ranks, 1 to 1024.")],
+    mask: Annotated[str | None, option(f"A rule over query, key and head: '{EXAMPLE}'.", "every pair")] = None,
     documents: Annotated[
         str | None,
-        typer.Option(
-            help="Lengths of packed documents (4096,8192), or random ones: their number and a seed (log-normal:188:0)."
-        ),
+        option("Lengths of packed documents (4096,8192), or random ones: their number and a seed (log-normal:188:0)."),
     ] = None,
-    heads: Annotated[int, typer.Option(help="Query heads.")] = 32,
-    key_heads: Annotated[int | None, typer.Option(help="Key/value heads.", show_default="as many as heads")] = None,
-    depth: Annotated[int, typer.Option(help="Numbers of a query and of a key, for each head.")] = 128,
-    value_depth: Annotated[int | None, typer.Option(help="Numbers of a value.", show_default="depth")] = None,
-    dtype: Annotated[str, typer.Option(help="Of the arrays: float32, float64, float16 or bfloat16.")] = "bfloat16",
-    among: Annotated[
-        str | None, typer.Option(help="Try only these candidates (comma-separated).", show_default="all")
-    ] = None,
-    peak: Annotated[float | None, typer.Option(help="Operations per second of a rank.", show_default="400e12")] = None,
-    bandwidth: Annotated[
-        float | None, typer.Option(help="Bytes per second of a rank, in each direction.", show_default="50e9")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the placement to this JSON file.")] = None,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw who holds and computes what to this file: .png, .svg or .pdf.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what each rank has to do as JSON.")] = False,
+    heads: Annotated[int, option("Query heads.")] = 32,
+    key_heads: Annotated[int | None, option("Key/value heads.", "as many as heads")] = None,
+    depth: Annotated[int, option("Numbers of a query and of a key, for each head.")] = 128,
+    value_depth: Annotated[int | None, option("Numbers of a value.", "depth")] = None,
+    dtype: Annotated[str, option("Of the arrays: float32, float64, float16 or bfloat16.")] = "bfloat16",
+    among: Annotated[str | None, option("Try only these candidates (comma-separated).", "all")] = None,
+    peak: Annotated[float | None, option("Operations per second of a rank.", "400e12")] = None,
+    bandwidth: Annotated[float | None, option("Bytes per second of a rank, in each direction.", "50e9")] = None,
+    out: Annotated[Path | None, option("Write the placement to this JSON file.")] = None,
+    figure: Annotated[Path | None, option("Draw who holds and computes what to this file: .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, flag("--json", "Print what each rank has to do as JSON.")] = False,
 ) -> None:
     """Show how one sequence can be divided over several ranks: pairs, bytes, balance and modelled time.
 

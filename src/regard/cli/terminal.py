@@ -1,14 +1,21 @@
-"""Output of the commands: tables, messages and JSON that survive a closed pipe, as in `regard audit | head`."""
+"""The terminal: output that survives a closed pipe, as in `regard audit | head`; progress, and a deferred Ctrl-C."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import signal
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 from rich import console as rich_console
+
+if TYPE_CHECKING:
+    from rich.padding import Padding
 
 
 def discard() -> None:
@@ -19,8 +26,8 @@ def discard() -> None:
 class Console(rich_console.Console):
     """rich's console, without its colors for numbers. A closed pipe does not end the command or change its status."""
 
-    def __init__(self, *, soft_wrap: bool = False, stderr: bool = False, quiet: bool = False) -> None:
-        super().__init__(highlight=False, soft_wrap=soft_wrap, stderr=stderr, quiet=quiet)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
         """Called by rich when the other end of the pipe is closed."""
@@ -47,3 +54,61 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def named_lines(rows: Iterable[tuple[str, str]], style: str = "") -> Padding:
+    """Names in dim characters, each with its words in the style beside it, indented; signs without effect are shown."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..lens.runs.labels import words
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, text in rows:
+        table.add_row(Text(name, "dim"), Text(words(text), style))
+    return Padding(table, (0, 0, 0, 2))
+
+
+@contextmanager
+def interruptible() -> Iterator[Event]:
+    """Defers the first SIGINT or SIGTERM, so that a step can be finished and saved; a second one interrupts.
+
+    Yields whether the user has requested a stop.
+    """
+    requested = Event()
+
+    def handle(number: int, frame: Any) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def bar(
+    console: rich_console.Console, columns: Iterable[str], total: int, done: int = 0
+) -> Iterator[Callable[..., None]]:
+    """Shows a progress bar with these text columns; yields a function (done, **columns) that updates it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    fields = [TextColumn(f"{{task.fields[{name}]}}") for name in columns]
+    blank: dict[str, Any] = dict.fromkeys(columns, "")
+    with Progress(
+        BarColumn(24),
+        MofNCompleteColumn(),
+        *fields,
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=total, completed=done, **blank)
+        yield lambda now, **values: progress.update(task, completed=now, **values)

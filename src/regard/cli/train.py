@@ -13,7 +13,8 @@ import typer
 from ..common.errors import Reason, Refused
 from ..common.optional import needs
 from ..common.text.units import counted
-from .progress import bar, interruptible
+from .arguments import flag, option
+from .terminal import bar, interruptible
 
 if TYPE_CHECKING:
     from ..models.training.over_ranks import Alone
@@ -92,19 +93,14 @@ if TYPE_CHECKING:
 APART = ("files", "out", "resume", "ranks", "divide", "as_json")  # arguments that are not settings of a run
 
 
-def option(help: str, default: str) -> Any:
-    """An option that is None unless it is passed, so that a resumed run can tell which settings change."""
-    return typer.Option(help=help, show_default=default)
-
-
 def train(
     files: Annotated[
         list[str] | None,
         typer.Argument(help="UTF-8 text files, folders, or quoted patterns.", show_default=False),
     ] = None,
     *,
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("run"),
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
+    out: Annotated[Path, option("Folder of the run.")] = Path("run"),
+    resume: Annotated[bool, flag("--resume", "Resume the run in the folder.")] = False,
     tokenizer: Annotated[str | None, option("Tokenizer: bytes, or bpe (byte pair encoding).", "bytes")] = None,
     vocabulary: Annotated[int | None, option("Vocabulary size for bpe.", "2048")] = None,
     style: Annotated[
@@ -139,7 +135,7 @@ def train(
             "batch",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print sizes and losses as JSON at the end.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print sizes and losses as JSON at the end.")] = False,
 ) -> None:
     """Train a language model on text files.
 
@@ -178,7 +174,7 @@ def _train(out: Path, files: list[str], resume: bool, options: dict[str, Any], t
                     f"step {line['step']:>6}   loss {loss:.3f}   held out {line['held_out']:.3f} "
                     f"({line['bits_per_byte']:.3f} bits per byte)   {speed:,.0f} tokens/s"
                 )
-            if team.any(interrupt.requested or stop_requested()):
+            if team.any(interrupt.is_set() or stop_requested()):
                 run.save()
                 break
     if team.first:

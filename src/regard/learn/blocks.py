@@ -81,56 +81,60 @@ def toml(line: int, text: str, problems: Problems) -> dict[str, Any]:
 
 def blocks(body: str, first: int, problems: Problems) -> Iterator[Block]:
     """Text and blocks in order, from a line on. A comment with items counts for what follows it."""
-    lines = body.split("\n")
-    text = Block(first)
-    kept: list[str] = []
+    numbered = iter(enumerate(body.split("\n"), first))
+    text, kept = Block(first), list[str]()
     covers: tuple[str, ...] = ()
-    noted, after_break = first, False
-    at = 0
-    while at < len(lines):
-        line, here = lines[at], first + at
-        fence = FENCE.fullmatch(line)
+    noted, pause = first, 0  # the lines of the last comment with items, and of a break before the next section
+    for here, line in numbered:
         if line.strip().startswith("<!-- covers"):
             covers, noted = covers + _covered(line, here, problems), here
-            at += 1
-        elif line.strip() == BREAK:
-            following = next(
-                (each for each in lines[at + 1 :] if each.strip() and not COVERS.fullmatch(each.strip())), ""
-            )
-            if not following.startswith("## "):
-                problems.add(here, "no section begins after the break", "a line ## … after it", "move the break")
-            after_break = True
-            at += 1
-        elif fence is None:
-            if line.startswith("## "):
-                yield from _closed(text, kept)
-                text, kept = Block(here, after_break=after_break), []
-                after_break = False
-            if line.strip():
-                if not any(each.strip() for each in kept):
-                    text.line = here
-                text.covers, covers = text.covers + covers, ()
-            kept.append(line)
-            at += 1
-        else:
-            end = next((n for n in range(at + 1, len(lines)) if lines[n].strip() == fence[1]), None)
-            if end is None:
-                problems.add(here, "the block does not end", f"a line {fence[1]} after it", "close the block")
-                return
-            words = fence[2].split()
-            if len(words) < 2:
-                kept += lines[at : end + 1]
-                text.covers, covers = text.covers + covers, ()
-            else:
-                yield from _closed(text, kept)
-                block = _block(here, words, "\n".join(lines[at + 1 : end]) + "\n", problems)
-                block.covers, covers = covers, ()
-                yield block
-                text, kept = Block(first + end + 1), []
-            at = end + 1
+            continue
+        if pause and line.strip() and not line.startswith("## "):
+            _misplaced(pause, problems)
+            pause = 0
+        if line.strip() == BREAK:
+            pause = here
+            continue
+        fence = FENCE.fullmatch(line)
+        end, words = (fence[1], fence[2].split()) if fence else ("", [])
+        inside = _until(end, numbered) if end else []
+        if inside is None:
+            problems.add(here, "the block does not end", f"a line {end} after it", "close the block")
+            return
+        if len(words) > 1:
+            yield from _closed(text, kept)
+            block = _block(here, words, "\n".join(inside[:-1]) + "\n", problems)
+            block.covers, covers = covers, ()
+            yield block
+            text, kept = Block(here + len(inside) + 1), []
+            continue
+        if line.startswith("## "):
+            yield from _closed(text, kept)
+            text, kept, pause = Block(here, after_break=pause > 0), [], 0
+        if line.strip():
+            if not any(each.strip() for each in kept):
+                text.line = here
+            text.covers, covers = text.covers + covers, ()
+        kept += [line, *inside]
+    if pause:
+        _misplaced(pause, problems)
     if covers:
         problems.add(noted, "nothing follows the comment with items", "a section or a block", "move the comment")
     yield from _closed(text, kept)
+
+
+def _misplaced(line: int, problems: Problems) -> None:
+    problems.add(line, "no section begins after the break", "a line ## … after it", "move the break")
+
+
+def _until(end: str, numbered: Iterator[tuple[int, str]]) -> list[str] | None:
+    """The lines that follow, up to one that ends a block; None if none does."""
+    inside: list[str] = []
+    for _, line in numbered:
+        inside.append(line)
+        if line.strip() == end:
+            return inside
+    return None
 
 
 def _covered(line: str, here: int, problems: Problems) -> tuple[str, ...]:

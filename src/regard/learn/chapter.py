@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ class Text(Part):
 
     text: str
     after_break: bool = False
+
+    @property
+    def untitled(self) -> str:
+        """The text without the title of the chapter, which is shown above it."""
+        return re.sub(r"^# .*\n", "", self.text)
 
 
 @dataclass(frozen=True)
@@ -204,3 +210,15 @@ class Chapter:
 def key_of(chapter: Chapter, part: Part) -> str:
     """The name of a part in the progress: "3/scores"."""
     return f"{chapter.number}/{part.name}"
+
+
+def files(chapters: Iterable[Chapter]) -> dict[str, list[tuple[Chapter, Exercise]]]:
+    """The exercises of each file, by the file's name."""
+    known: dict[str, list[tuple[Chapter, Exercise]]] = {}
+    for chapter in chapters:
+        for exercise in chapter.exercises:
+            known.setdefault(chapter.file_of(exercise), []).append((chapter, exercise))
+        if chapter.exercises:
+            both = [(chapter, each) for each in chapter.exercises if not each.tests_of]
+            known[chapter.fast_file] = both
+    return known

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+import urllib.parse
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
 from ..common.errors import refuse
-from .chapter import key_of
-from .exercises import Exercises
-from .folder import add_note, combined, place_in, put_aside
+from ..common.optional import needs
+from .chapter import Chapter, Exercise, files, key_of
+from .folder import add_note, combined, place_in, put_aside, saved, starts
 from .lesson import Lesson
 from .progress import changing, predictions, read
 from .screen import Screen, Stopped
 from .source import chapter_of, chapters, read_chapter
 
 
-class Course(Exercises):
+class Course(Lesson):
     """The course, its learner's folder, and the screen. own: a folder with a teacher's own chapters, which is noted."""
 
     def __init__(self, folder: Path, screen: Screen, own: Path | None = None):
@@ -33,20 +36,18 @@ class Course(Exercises):
         if new and self.own is not None:
             self._note_own(self.own)
         try:
-            Lesson(self.folder, self.chapters, self.screen).go_on(number)
+            self.teach(number)
         except Stopped:
             self.screen.note(f"To go on: {self.command}")
 
     def preview(self, path: Path) -> None:
         """A chapter's file, as a learner reads it, past its exercises; nothing is noted."""
-        import tempfile
-
         chapter = read_chapter(path)
         with tempfile.TemporaryDirectory() as folder:
             lesson = Lesson(Path(folder), [chapter], self.screen)
             lesson.waits = False
             with contextlib.suppress(Stopped):
-                lesson.go_on(chapter.number)
+                lesson.teach(chapter.number)
 
     def check(self, file: Path | None, number: int | None) -> bool:
         """Whether a file, or the exercise that is worked on, is right."""
@@ -57,14 +58,82 @@ class Course(Exercises):
             self.screen.note(f"A hint: {self.command} --hint")
         return right
 
-    def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
-        """The course in the browser, until Ctrl-C. number: the chapter to open · tell: called with the address"""
-        from .pages.serving.server import serve
+    def check_file(self, path: Path) -> bool:
+        """Checks all exercises that a file is for."""
+        known = files(self.chapters)
+        if path.name not in known:
+            raise refuse(
+                "learn",
+                "the file is not one of the course",
+                str(path),
+                "a file that regard learn wrote, such as " + next(iter(known)),
+                "regard learn --list shows the files",
+            )
+        right = [self.check_exercise(chapter, exercise, path) for chapter, exercise in known[path.name]]
+        return all(right)
 
-        first = None if number is None else chapter_of(self.chapters, number)
+    def current(self, number: int | None = None) -> tuple[Chapter, Exercise, Path]:
+        """The exercise that the learner works on: the first of the chapter that is not passed."""
+        progress = read(self.folder)
+        chapter = self.chapter(number)
+        left = [each for each in chapter.exercises if not progress.passed(key_of(chapter, each))]
+        if not left:
+            expected = "an exercise that is not passed" if chapter.exercises else "a chapter with exercises"
+            given = f"chapter {chapter.number}: {'all are passed' if chapter.exercises else 'it has none'}"
+            fix = "go on with regard learn, or name a file: regard learn --check FILE"
+            raise refuse("learn", "no exercise is left", given, expected, fix)
+        return chapter, left[0], starts(self.folder, chapter, left[0])
+
+    def hint(self, number: int | None = None) -> None:
+        """The next of three hints."""
+        chapter, exercise, _ = self.current(number)
+        with changing(self.folder) as progress:
+            noted = progress.exercise(key_of(chapter, exercise))
+            step = min(noted["hints"], len(exercise.hints) - 1)
+            noted["hints"] = step + 1
+        self.screen.heading(f"Hint {step + 1} of {len(exercise.hints)} for {exercise.function}")
+        self.screen.prose(exercise.hints[step])
+
+    def show(self, number: int | None = None) -> None:
+        """The solution, once the learner has tried."""
+        chapter, exercise, _ = self.current(number)
+        with changing(self.folder) as progress:
+            progress.note_shown(chapter, exercise, "regard learn --check, or regard learn --hint")
+        self.screen.heading(f"A solution of {exercise.function}")
+        self.screen.code(exercise.solution.strip("\n"))
+        self.screen.note("That it was shown is noted in your progress.")
+
+    def watch(self, number: int | None = None) -> None:
+        """Checks a file each time it is saved, until Ctrl-C."""
+        needs("learn --watch", "learn", "watchfiles")
+        from watchfiles import watch
+
+        *_, path = self.current(number)
+        self.screen.note(f"Waiting for {path.name} to be saved. Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            for changes in watch(self.folder, debounce=100, step=20, raise_interrupt=True):
+                for name in saved(changes, files(self.chapters)):
+                    self.check_file(name)
+                    self.screen.note("Waiting for the next save. Ctrl-C ends it.")
+
+    def serve(self, number: int | None, *, port: int, open_browser: bool, tell: Callable[[str], object]) -> None:
+        """The course in the browser, until Ctrl-C.
+
+        number: the chapter to open, or None for the contents · port: 0 for any that is free · tell: called with the
+        address before the server starts
+        """
+        from .pages.server import CourseServer
+        from .pages.site import name_of
+
+        page = "" if number is None else name_of(chapter_of(self.chapters, number))
         if self.own is not None:
             self._note_own(self.own)
-        serve(self.folder, self.chapters, first=first, port=port, open_browser=open_browser, tell=tell)
+        server = CourseServer(self.folder, self.chapters, port=port)
+        address = server.address + urllib.parse.quote(page)
+        tell(address)
+        if open_browser:
+            webbrowser.open(address)
+        server.run()
 
     def ask(self, question: str) -> None:
         """Notes a learner's own question, with the place where it arose."""
@@ -111,7 +180,7 @@ class Course(Exercises):
             raise refuse(
                 "learn", "the claim does not exist", name, "the name of a claim", "regard learn --claim all lists them"
             )
-        Lesson(self.folder, self.chapters, self.screen).claim(known[name])
+        self.show_claim(known[name])
 
     def list_chapters(self) -> None:
         """The chapters, and how far the learner is."""

@@ -83,9 +83,8 @@ def _head(chapter: Chapter) -> Iterator[Cell]:
 def _cells(chapter: Chapter, part: Part) -> Iterator[Cell]:
     match part:
         case Text():
-            text = re.sub(r"^# .*\n", "", part.text)
-            if text.strip():  # a comment after the title ends the first part
-                yield _markdown(text)
+            if part.untitled.strip():  # a comment after the title ends the first part
+                yield _markdown(part.untitled)
         case Question():
             yield from _question(part)
         case Reveal():

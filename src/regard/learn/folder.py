@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from ..common.errors import refuse
@@ -91,3 +91,11 @@ def add_note(folder: Path, text: str, place: str) -> Path:
         with open(path, "a", encoding="utf-8") as file:
             file.write(f"{head}\n## {text.strip()}\n\n{place}, {time.strftime('%Y-%m-%d')}\n")
     return path
+
+
+def saved(changes: Iterable[tuple[object, str]], known: Container[str]) -> Iterator[Path]:
+    """The learner's files among those that changed and still exist."""
+    for name in sorted({name for _, name in changes}):
+        path = Path(name)
+        if path.name in known and path.is_file():
+            yield path

@@ -1,26 +1,66 @@
-"""Lesson: the way through a chapter, part by part, from where the learner stopped."""
+"""Lesson: the way through a chapter, part by part, from where the learner stopped, with the checks of its exercises."""
 
 from __future__ import annotations
 
-import re
+from pathlib import Path
 
 from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
-from .exercises import Exercises
-from .folder import starts
+from .checking.check import checked
+from .folder import USUAL, starts
 from .forms import FORMS, Judged, Unreadable, judge, options, right_answer
 from .progress import changing, read
 from .running import installed, run
-from .screen import Stopped
+from .screen import Screen, Stopped
+from .source import chapter_of
 
 BACK = (1, 3)  # after so many chapters, a question that was answered wrong comes back
 
 
-class Lesson(Exercises):
-    """The course in one learner's folder. waits: whether it stops at an exercise until that is passed."""
+class Lesson:
+    """Chapters in one learner's folder. waits: whether a chapter stops at an exercise until that is passed."""
 
     waits = True
 
-    def go_on(self, number: int | None = None) -> None:
+    def __init__(self, folder: Path, chapters: list[Chapter], screen: Screen):
+        self.folder, self.chapters, self.screen = folder, chapters, screen
+
+    @property
+    def command(self) -> str:
+        """What to type for this folder."""
+        return "regard learn" if self.folder in (Path(), USUAL) else f"regard learn {self.folder}"
+
+    def chapter(self, number: int | None) -> Chapter:
+        """The chapter of a number, or the one that is being read."""
+        if number is None:
+            current = read(self.folder).current
+            number = self.chapters[0].number if current is None else current
+        return chapter_of(self.chapters, number)
+
+    def task(self, chapter: Chapter, exercise: Exercise, path: Path) -> None:
+        """What to do, and how to go on."""
+        self.screen.heading(f"Exercise: {exercise.function}   (about {exercise.minutes} minutes)")
+        self.screen.prose(exercise.task)
+        missing = installed(exercise.needs)
+        if missing:
+            self.screen.note(f"It needs PyTorch: {missing}")
+        self.screen.note(
+            f"Write it in {path}, then check it: {self.command} --check\n"
+            "--watch instead checks at each save; --hint helps."
+        )
+
+    def check_exercise(self, chapter: Chapter, exercise: Exercise, path: Path) -> bool:
+        """Checks a file, notes the try, and shows what came out."""
+        found = checked(chapter, exercise, path)
+        with changing(self.folder) as progress:
+            progress.note_check(key_of(chapter, exercise), found.problem is None)
+        self.screen.checked(found, exercise)
+        if found.problem is None and exercise.after:
+            self.screen.prose(exercise.after)
+        return found.problem is None
+
+    # ---- the way through a chapter -----------------------------------------------------------------------------------
+
+    def teach(self, number: int | None = None) -> None:
         """Goes on where the learner stopped, or with a chapter; returns at the end, raises Stopped before it."""
         chapter = self.chapter(number)
         number, key = chapter.number, str(chapter.number)
@@ -52,14 +92,14 @@ class Lesson(Exercises):
             case Text():
                 if part.after_break:
                     self._break(chapter, part)
-                self.screen.prose(re.sub(r"^# .*\n", "", part.text))  # the title is above
+                self.screen.prose(part.untitled)
                 self.screen.pause()
             case Question():
                 self._question(chapter, part)
             case Reveal():
                 self._reveal(part)
             case Claim():
-                self.claim(part)
+                self.show_claim(part)
                 self.screen.pause()
             case Exercise():
                 self._exercise(chapter, part)
@@ -147,25 +187,26 @@ class Lesson(Exercises):
 
     def _reveal(self, block: Reveal) -> None:
         self.screen.code(block.code)
-        result = run(block)
-        if result.missing:
-            self.screen.note(f"It is not run, because it needs a package. To install it:\n    {result.missing}\n")
-        else:
-            self.screen.output(result.text)
+        if self._is_installed("It", block.needs):
+            self.screen.output(run(block).text)
 
-    def claim(self, claim: Claim) -> None:
+    def show_claim(self, claim: Claim) -> None:
         """A claim, its program, and whether it is true."""
         self.screen.heading(f"Claim: {claim.name}")
         self.screen.prose(claim.quotation)
-        missing = installed(claim.needs)
+        if self._is_installed("Its program", claim.needs):
+            self.screen.code(claim.program)
+            result = run(claim)
+            self.screen.output(result.text)
+            show = self.screen.wrong if result.outcome == "fails" else self.screen.right
+            show(f"It {claim.conclusion(result.outcome)}.")
+
+    def _is_installed(self, what: str, needs: str) -> bool:
+        """Whether the package is there that something needs; if not, how to install it is shown."""
+        missing = installed(needs)
         if missing:
-            self.screen.note(f"Its program is not run, because it needs a package. To install it:\n    {missing}\n")
-            return
-        self.screen.code(claim.program)
-        result = run(claim)
-        self.screen.output(result.text)
-        show = self.screen.wrong if result.outcome == "fails" else self.screen.right
-        show(f"It {claim.conclusion(result.outcome)}.")
+            self.screen.note(f"{what} is not run, because it needs a package. To install it:\n    {missing}\n")
+        return not missing
 
     def _exercise(self, chapter: Chapter, exercise: Exercise) -> None:
         if read(self.folder).passed(key_of(chapter, exercise)):

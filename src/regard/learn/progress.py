@@ -12,7 +12,7 @@ from typing import Any
 
 from ..common.errors import refuse
 from ..common.files.output import lock, replacing, to_disk
-from .chapter import Chapter, key_of
+from .chapter import Chapter, Exercise, key_of
 from .folder import writing
 
 NAME, LOCK, VERSION = "progress.json", ".progress.lock", 1
@@ -70,6 +70,21 @@ class Progress:
         """Whether an exercise was passed."""
         return bool(self.exercises.get(key, {}).get("passed"))
 
+    def note_check(self, key: str, right: bool) -> None:
+        """Notes a try of an exercise, and whether it passed."""
+        noted = self.exercise(key)
+        noted["tries"] += 1
+        if right and not noted["passed"]:
+            noted["passed"] = "shown" if noted["shown"] else True
+
+    def note_shown(self, chapter: Chapter, exercise: Exercise, fix: str) -> None:
+        """Notes that the solution of an exercise was shown; raises Refused before the first try. fix: how to try"""
+        noted = self.exercise(key_of(chapter, exercise))
+        if not noted["tries"]:
+            given = f"no check of {chapter.file_of(exercise)} so far"
+            raise refuse("learn", "the solution is shown after a try", given, "at least one", fix)
+        noted["shown"] = True
+
     def forget(self, chapter: int) -> None:
         """Forgets a chapter."""
         self.place.pop(str(chapter), None)
@@ -103,36 +118,24 @@ def read(folder: Path) -> Progress:
     except (FileNotFoundError, NotADirectoryError):  # a file in place of the folder: writing to it raises Refused
         return Progress()
     except (ValueError, OSError) as error:
-        raise refuse(
-            "learn",
-            "the progress cannot be read",
-            f"{path}: {error}",
-            "the file that regard learn wrote",
-            "correct it, or move it away: the exercises stay, and the course begins anew",
-        ) from error
-    version = data.get("version") if isinstance(data, dict) else repr(data)
-    if version != VERSION:
-        raise refuse(
-            "learn",
-            "the progress is of another version",
-            f"{path}: version {version}",
-            f"version {VERSION}",
-            "use the regard that wrote it, or another folder",
-        )
-    problem = _problem(data)
+        problem = str(error)
+    else:
+        problem = _problem(data)
     if problem:
         raise refuse(
             "learn",
-            "the progress is damaged",
+            "the progress cannot be read",
             f"{path}: {problem}",
-            "the file as regard learn wrote it",
+            f"the file that regard learn wrote, of version {VERSION}",
             "correct it, or move it away: the exercises stay, and the course begins anew",
         )
     return Progress(**{name: data[name] for name in ENTRIES if name in data})
 
 
-def _problem(data: dict[str, Any]) -> str:
-    """The first entry of a type that regard does not write, or ""."""
+def _problem(data: Any) -> str:
+    """What regard does not write: another version, or the first entry of another type; or ""."""
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        return f"it is not of version {VERSION}"
     for name, kinds in ENTRIES.items():
         if name in data and not isinstance(data[name], kinds):
             return f"{name} is {data[name]!r}"

@@ -1,12 +1,14 @@
-"""Runs the code of a chapter: reveals, which answer questions, claims, which end in an outcome, and visuals."""
+"""Runs the code of chapters: reveals, which answer questions, claims, which end in an outcome, and visuals."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
 from ..common.web.visuals import given
@@ -66,6 +68,14 @@ def run(block: Block) -> Recorded:
             fails = "holds if" if names.get("holds_if") else "fails"
             return Recorded(text, "holds" if names["holds"] else fails)
     return Recorded(text)
+
+
+def record(chapters: Sequence[Chapter], workers: int = 2) -> dict[tuple[int, str], Recorded]:
+    """What each block of the chapters gives, by the number of the chapter and its name. Raises what the code raises."""
+    blocks = [(chapter.number, block) for chapter in chapters for block in runnable(chapter)]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        found = pool.map(run, [block for _, block in blocks])
+        return {(number, block.name): each for (number, block), each in zip(blocks, found)}
 
 
 def execute(block: Block) -> tuple[dict[str, Any], str]:

@@ -1,34 +1,115 @@
-"""Screen: where a lesson is shown, and where answers come from."""
+"""Screen: a lesson in the terminal: prose, code, questions, the result of a check, and the learner's answers."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.text import Text
 
 from .chapter import Exercise
-from .checking.check import Checked
+from .checking.problem import Checked, message
+
+WIDTH = 88  # columns of prose, at most; lines of code may be longer
+INDENT = (0, 0, 0, 4)
 
 
 class Stopped(Exception):
     """The learner stops here; the next `regard learn` goes on from here."""
 
 
-class Screen(Protocol):
-    """Where a lesson is shown, and where answers come from."""
+class Screen:
+    """Shows a lesson on a console, and reads answers from the keyboard or a pipe."""
 
-    def heading(self, text: str) -> None: ...
-    def prose(self, markdown: str) -> None: ...
-    def code(self, code: str, numbered: bool = False) -> None: ...
-    def output(self, text: str) -> None: ...
-    def note(self, text: str) -> None: ...
-    def right(self, text: str) -> None: ...
-    def wrong(self, text: str) -> None: ...
-    def table(self, rows: list[list[Any]]) -> None: ...
-    def checked(self, result: Checked, exercise: Exercise) -> None: ...
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.width = min(console.width, WIDTH)
+
+    def heading(self, text: str) -> None:
+        self.console.print()
+        self.console.print(Text(text, "bold"))
+        self.console.print()
+
+    def prose(self, markdown: str) -> None:
+        self.console.print(Markdown(markdown), width=self.width)
+        self.console.print()
+
+    def code(self, code: str, numbered: bool = False) -> None:
+        self.console.print(
+            Padding(
+                Syntax(code.strip("\n"), "python", line_numbers=numbered, background_color="default", word_wrap=True),
+                INDENT,
+            )
+        )
+        self.console.print()
+
+    def output(self, text: str) -> None:
+        for line in text.rstrip("\n").splitlines():
+            self.console.print(Padding(Text(line, "cyan"), INDENT))
+        self.console.print()
+
+    def note(self, text: str) -> None:
+        self.console.print(Text(text, "dim"), width=self.width)
+
+    def right(self, text: str) -> None:
+        self.console.print(Text(text, "bold green"), width=self.width)
+
+    def wrong(self, text: str) -> None:
+        self.console.print(Text(text, "bold yellow"), width=self.width)
+
+    def checked(self, result: Checked, exercise: Exercise) -> None:
+        """What came out of a check: the problem, how to see it by hand, and the likely cause."""
+        console, found = self.console, message(result, exercise)
+        if found.printed:
+            console.print(Text("your code printed", "dim"))
+            self.output(found.printed)
+        if found.right:
+            self.right(found.says)
+            return
+        self.wrong(found.says)
+        console.print(Text(found.what))
+        for line in found.details:
+            console.print(Padding(Text(line), INDENT))
+        if found.mistake:
+            console.print()
+            console.print(Text.assemble(("known mistake  ", "dim"), (found.mistake, "bold"), found.alike))
+            for name, words in found.about:
+                console.print(Text.assemble((f"  {name:11}  ", "dim"), words))
 
     def answer(self, how: str) -> str:
-        """What the learner types. Raises Stopped at the end of the input."""
-        ...
+        """What the learner types; Stopped at the end of the input, or on Ctrl-C."""
+        self.console.print(Text(f"{how} > ", "bold"), end="")
+        return self._line()
 
     def pause(self) -> None:
-        """Waits until the learner has read. Raises Stopped at the end of the input."""
-        ...
+        """Waits for Enter in a terminal; a pipe or a file goes on."""
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            self.console.print(Text("Enter goes on.", "dim"), end="")
+            self._line()
+
+    def _line(self) -> str:
+        try:
+            line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            line = ""
+        if not line:
+            self.console.print()
+            raise Stopped
+        if not sys.stdin.isatty():
+            self.console.print(Text(line.rstrip("\n")))
+        return line.rstrip("\n")
+
+    def table(self, rows: list[list[Any]]) -> None:
+        """Rows of words, in columns."""
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for column in zip(*rows):  # words to be typed, such as the names of files, are the last to be cut
+            table.add_column(no_wrap=not any(" " in str(cell) for cell in column), overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(str(each)) for each in row))
+        self.console.print(table)

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..common.errors import Refused, refuse
-from .chapter import Chapter, Exercise, key_of
+from ..common.text.units import counted
+from .chapter import Chapter, Exercise, files, key_of
 from .checking.check import checked
 from .checking.problem import Problem
-from .exercises import files
 from .folder import starts_of_all
 from .progress import NAME, Predictions, Progress, predictions, read
 from .running import installed
@@ -139,12 +139,12 @@ def _grade(folder: Path, progress: Progress, chapter: Chapter, exercise: Exercis
     best = begun
     for path, start in _files(folder, chapter, exercise):
         try:
-            code = path.read_bytes() if path.is_file() else None
-            if code is None and path.exists():
-                return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: it is not a file")
+            code = path.read_bytes()
+        except FileNotFoundError:
+            continue
         except OSError as error:
             return replace(begun, result=WRONG, problem=f"{path.name} cannot be read: {error.strerror}")
-        if code is None or code.split() == start.encode().split():
+        if code.split() == start.encode().split():
             continue
         if installed(exercise.needs):
             return replace(begun, result=NOT_CHECKED, problem=f"it needs {installed(exercise.needs)}")
@@ -231,20 +231,16 @@ def of_chapters(learners: Sequence[Learner]) -> Iterator[tuple[int, list[list[st
 
 def _cell(grade: Grade) -> str:
     """What came of an exercise, in a few words."""
-    if grade.result == NOT_BEGUN:
-        return "–" if not grade.tries else f"{NOT_BEGUN}, {_tries(grade)}"
+    if grade.result == NOT_BEGUN and not grade.tries:
+        return "–"
     words = [" + ".join(grade.mistakes) or grade.result]
     if grade.is_solution:
         words.append("equals the solution")
-    if grade.shown:
+    if grade.shown and grade.result != NOT_BEGUN:
         words.append("solution shown")
     if grade.tries:
-        words.append(_tries(grade))
+        words.append(counted(grade.tries, "try", "tries"))
     return ", ".join(words)
-
-
-def _tries(grade: Grade) -> str:
-    return f"{grade.tries} {'try' if grade.tries == 1 else 'tries'}"
 
 
 def summary(learners: Sequence[Learner]) -> list[list[str]]:

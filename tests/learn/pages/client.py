@@ -61,12 +61,14 @@ class Client:
 ALONE = """
 import signal, sys
 from pathlib import Path
-from regard.learn.pages.serving.server import serve
+from regard.learn.pages.server import CourseServer
 from regard.learn.source import read_chapter
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 folder, *files = map(Path, sys.argv[1:])
-serve(folder, [read_chapter(file) for file in files])
+server = CourseServer(folder, [read_chapter(file) for file in files])
+print(server.address)
+server.run()
 print("ended")
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.learn.pages.serving import server
+from regard.learn.pages import server
 from regard.learn.progress import changing
 from tests.learn.pages.course import small_course
 from tests.learn.pages.reader import Reader

@@ -4,11 +4,10 @@ import random
 
 import pytest
 
-from regard.learn.forms import FORMS, Unreadable
+from regard.learn.forms import FORMS, Unreadable, typed_number
 from regard.learn.pages.chapter_html import question_data
 from regard.learn.pages.site import FILES
 from regard.learn.source import chapters
-from regard.learn.typed_number import typed_number
 
 pytestmark = pytest.mark.browser
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard.learn.pages.serving import server
+from regard.learn.pages import server
 from regard.learn.pages.site import write_site
 from regard.learn.progress import changing, read
 from tests.learn.pages.course import RIGHT, WRONG, small_course

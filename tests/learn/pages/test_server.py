@@ -15,9 +15,9 @@ import pytest
 import regard as rg
 from regard.learn import progress as learn_progress
 from regard.learn.checking import check as checking
-from regard.learn.pages.serving import checks as serving_checks
-from regard.learn.pages.serving import programs as serving_programs
-from regard.learn.pages.serving import server
+from regard.learn.pages import checks as serving_checks
+from regard.learn.pages import programs as serving_programs
+from regard.learn.pages import server
 from regard.learn.progress import changing, read
 from tests.learn.pages.client import Client, alone, children
 from tests.learn.pages.course import RIGHT, WRONG, small_course

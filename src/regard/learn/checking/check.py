@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,7 +14,7 @@ from ...sandbox.child import Child, Lost
 from ...sandbox.foreign import last_lines
 from ..chapter import Chapter, Exercise
 from ..folder import until_cell_ends
-from .problem import Problem
+from .problem import Checked, Problem
 
 OPENING = 60.0  # seconds: importing torch takes most of them
 LOADING = 5.0  # seconds to run the learner's file
@@ -25,14 +24,6 @@ SLOW = 10.0  # seconds for one case with torch, whose first calls take longer, o
 FLOOD = 10 << 20  # bytes that a check may print
 REPLY = 1 << 22
 MEMORY = 4 << 30  # bytes: an exercise needs few of them, and a program that takes all slows the machine down
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The result of a check. problem: what is wrong, or None · printed: what the learner's code printed"""
-
-    problem: Problem | None
-    printed: str = ""
 
 
 def checked(chapter: Chapter, exercise: Exercise, path: Path, folder: Path | None = None) -> Checked:

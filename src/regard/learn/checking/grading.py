@@ -6,13 +6,17 @@ hold, is the result right.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
+import io
 import linecache
 import math
+import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType
@@ -21,16 +25,79 @@ from typing import Any
 import numpy as np
 
 from ...common.errors import did_you_mean
-from ...laws.mistake import Mistake
 from ...sandbox.foreign import one_line, said
 from ..chapter import Exercise
 from ..folder import until_cell_ends
 from .cases import Case, agree, cases_of, difference, filled, plain, shape_of, shown, single
-from .law import FLOOD, KEPT, Failed, Flood, attempt, computed, executed, printing
 from .problem import Problem
 
+KEPT = 4000  # characters that a step prints and that are shown
+FLOOD = 10 << 20  # characters that a step may print
 MODULE = "exercise"  # the name of the learner's file while it is checked
 FINE, COARSE = 2.0**-26, 2.0**-12  # the roots of the roundoff of float64 and float32
+
+
+class Flood(BaseException):
+    """The code prints more than anyone reads. Not an Exception, so that `except Exception` does not go on."""
+
+
+class Printed(io.StringIO):
+    """What is printed, as far as it is shown: kept here, and sent to the parent, which may have to end this process."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self.most, self.count = most, 0
+
+    def write(self, text: str) -> int:
+        self.count += len(text)
+        if self.count > FLOOD:
+            raise Flood
+        shown = text[: max(self.most - self.tell(), 0)]
+        if shown:
+            super().write(shown)
+            with contextlib.suppress(OSError):  # the code may have closed it
+                os.write(2, shown.encode("utf-8", "replace"))
+        return len(text)
+
+
+@contextlib.contextmanager
+def printing(most: int = 0) -> Iterator[Printed]:
+    """Keeps the first `most` characters that are printed. A copy of this process, made by `os.fork`, ends here."""
+    process = os.getpid()
+    printed = Printed(most)
+    try:
+        with (
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+            np.errstate(all="ignore"),
+        ):
+            yield printed
+    finally:
+        if os.getpid() != process:
+            os._exit(0)
+
+
+def executed(code: str, where: str, names: dict[str, Any]) -> dict[str, Any]:
+    """The names after running code, which is compiled as a file of its own."""
+    exec(compile(code, where, "exec", dont_inherit=True), names)
+    return names
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A case that raised an error. kind: its type · words: type and message"""
+
+    kind: str
+    words: str
+
+
+def attempt(body: Callable[[], Any], most: int = 0) -> tuple[Any, BaseException | None, str]:
+    """What a learner's code returns, the error that it raises, which may be anything, and what it prints."""
+    with printing(most) as printed:
+        try:
+            return body(), None, printed.getvalue()
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt, which are problems of the code too
+            return None, error, printed.getvalue()
 
 
 class Broken(Exception):
@@ -53,7 +120,6 @@ class Grading:
     path: Path
     learner: Callable[..., Any] | None
     results: dict[int, Any]
-    printed: list[str]
     single = False
 
     def __init__(self, exercise: Exercise):
@@ -65,6 +131,7 @@ class Grading:
         self.wanted = [plain(result) for result in results]
         self._arrays = all(isinstance(result, np.ndarray) for result in results)
         self._wrong: dict[tuple[int, int], Any] = {}
+        self.printed: list[str] = []
 
     @property
     def digits(self) -> float:
@@ -183,17 +250,6 @@ class Grading:
             function = self.defined(wrong.code, wrong.mistake)
             self._wrong[index, number] = self.outcome(function, self.cases[number])
         return self._wrong[index, number]
-
-    def mistaken(self, *mistakes: Mistake) -> Callable[..., Any]:
-        """The right function with mistakes of the catalog."""
-
-        def function(*values: Any, **named: Any) -> Any:
-            arguments = dict(zip(self.cases[0], values)) | named
-            right = np.asarray(plain(self.right(**copy.deepcopy(arguments))))
-            wrong = computed(self.exercise.computes, arguments, mistakes, right)
-            return right if wrong is None else wrong.astype(right.dtype)
-
-        return function
 
     def _result(self, function: Any, arguments: Case) -> Any:
         """What is compared: the value of the function, or what the chapter's block leaves in `result`."""

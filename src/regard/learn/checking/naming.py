@@ -1,24 +1,29 @@
-"""Which known mistakes explain a learner's results: those of the chapter, those of the catalog, and pairs of these."""
+"""Which known mistakes explain a learner's results: those of the chapter, those of the catalog, and pairs of these.
+
+Exercises that are a step of attention are compared with the law. The names of their arguments have the meaning that
+they have everywhere: q, k, v, mask, causal, scale, lengths. `scores` are those of a softmax; `rows` and `keys` are the
+sizes of a causal mask, `n` both.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...laws.arguments import Arguments
+from ...laws.call import Call, Conventions
 from ...laws.catalog import CATALOG, of_name
 from ...laws.explain import explain
-from ...laws.forward import meaning
+from ...laws.forward import forward, meaning
 from ...laws.mistake import Mistake
 from ...laws.observed import Observed
 from ..chapter import Exercise, WrongAnswer
 from .cases import agree
-from .grading import Grading
-from .law import LAWS, Failed, call_of, result
+from .grading import Failed, Grading
 from .problem import Problem
 
 OBSERVING = 1.0  # seconds in which the cases are run that have not been run yet
@@ -85,6 +90,66 @@ def _does_the_same(grading: Grading, index: int, seen: Seen) -> bool:
         elif not agree(other, each, grading.digits):
             return False
     return bool(seen)
+
+
+LAWS = Conventions()
+
+
+def computed(step: str, case: dict[str, Any], mistakes: Iterable[Mistake], like: np.ndarray) -> np.ndarray | None:
+    """A step of attention with these mistakes, in the shape of the right result; None if they do not apply."""
+    call = call_of(case)
+    arguments = meaning(call, LAWS)
+    changed = arguments
+    with np.errstate(all="ignore"):
+        try:
+            for mistake in mistakes:
+                changed = mistake.change(changed) or changed
+        except (ArithmeticError, ValueError):  # without rows or keys a mistake may have no result, such as 1/√0
+            return np.full(like.shape, np.nan)
+    return None if changed is arguments else result(step, call, changed, like)
+
+
+def result(step: str, call: Call, arguments: Arguments, like: np.ndarray) -> np.ndarray:
+    """A step of attention with these arguments, in the shape of the right result; NaN without a result."""
+    with np.errstate(all="ignore"):
+        try:
+            array: np.ndarray = getattr(forward(arguments, call.q, call.k, call.v), step)
+        except (ArithmeticError, ValueError):
+            return np.full(like.shape, np.nan)
+    if array.size == like.size:
+        return array.reshape(like.shape)
+    while array.ndim > like.ndim and array.shape[0] == 1:  # a mistake that changes the number of rows or keys
+        array = array[0]
+    return array
+
+
+def call_of(case: dict[str, Any]) -> Call:
+    """The call that a case means. Axes that it lacks have the size 1."""
+    scale, causal, lengths = case.get("scale"), case.get("causal", False), case.get("lengths")
+    rows, mask = case.get("rows", case.get("n")), case.get("mask")
+    if "scores" in case:
+        q, scale = _four(case["scores"]), 1.0
+        k = np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:2], q.shape[-1], q.shape[-1]))
+    elif rows is not None:
+        entries = 1 if lengths is None else len(lengths)
+        q, k = np.ones((entries, 1, rows, 1)), np.ones((entries, 1, case.get("keys", rows), 1))
+        causal = case.get("causal", True)
+    else:
+        q, k = _four(case["q"]), _four(case["k"])
+    return Call(
+        q=q,
+        k=k,
+        v=_four(case["v"]) if "v" in case else k,
+        mask=None if mask is None else _four(mask, bool),
+        causal=bool(causal),
+        scale=scale,
+        lengths=lengths,
+    )
+
+
+def _four(array: Any, dtype: type = np.float64) -> np.ndarray:
+    numbers: np.ndarray = np.asarray(array.detach() if hasattr(array, "detach") else array, dtype)
+    return numbers.reshape((1,) * (4 - numbers.ndim) + numbers.shape)
 
 
 class ObservedCase(Observed):

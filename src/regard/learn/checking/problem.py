@@ -1,9 +1,11 @@
-"""Problem: what is wrong with a learner's answer, for people and for programs."""
+"""Problem: what is wrong with a learner's answer, for programs, and in the words that a learner reads."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from ..chapter import Exercise
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,45 @@ class Problem:
         """From `to_json`."""
         lists = {name: tuple(data[name]) for name in ("details", "mistakes", "alike")}
         return cls(**{**data, **lists})
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check. problem: what is wrong, or None · printed: what the learner's code printed"""
+
+    problem: Problem | None
+    printed: str = ""
+
+
+@dataclass(frozen=True)
+class Message:
+    """What is said of a learner's file, in the terminal and on a page.
+
+    right, says: the result · printed: what the learner's code printed · what, details: the problem, with lines such as
+    "q = [[1, 2]]" · mistake: the names of known mistakes that explain it · alike: the others that no case tells apart
+    from these · about: ("cause", words) and so on
+    """
+
+    right: bool
+    says: str
+    printed: str = ""
+    what: str = ""
+    details: tuple[str, ...] = ()
+    mistake: str = ""
+    alike: str = ""
+    about: tuple[tuple[str, str], ...] = ()
+
+
+def message(result: Checked, exercise: Exercise) -> Message:
+    """The words for a result."""
+    problem = result.problem
+    if problem is None:
+        return Message(True, f"{exercise.function} is right: it passes every case and every law.", result.printed)
+    details = tuple(each for line in problem.details for each in line.splitlines() or [""])
+    found = Message(False, f"{exercise.function}: not yet", result.printed, problem.what, details)
+    if not problem.mistakes or problem.kind == "tests":
+        return found
+    alike = f" (or {', '.join(problem.alike)}: no case tells them apart)" if problem.alike else ""
+    words = (("it is", problem.description), ("cause", problem.cause), ("fix", problem.fix))
+    about = tuple(row for row in words if row[1])
+    return replace(found, mistake=" and ".join(problem.mistakes), alike=alike, about=about)

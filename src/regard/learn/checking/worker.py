@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .law import KEPT
+from ..source import read_chapter
+from .grading import KEPT, Grading
+from .naming import explained
+from .problem import Problem
+from .written_tests import TestGrading
 
 
 def service() -> Callable[[bytes], bytes]:
@@ -27,37 +31,26 @@ def service() -> Callable[[bytes], bytes]:
 class _Check:
     """The steps that may be requested; each returns types of JSON."""
 
-    grading: Any
-    problem: Any = None
+    grading: Grading
+    problem: Problem | None
 
-    def open(self, chapter: str, name: str) -> Any:
-        self.grading = _opened(chapter, name)
+    def open(self, chapter: str, name: str) -> int:
+        read = read_chapter(Path(chapter))
+        exercise: Any = read.part(name)
+        if exercise.needs:
+            # The arrays are small: on a busy machine, threads that wait for each other take seconds.
+            importlib.import_module("torch").set_num_threads(1)
+        target: Any = read.part(exercise.tests_of)
+        self.grading = Grading(exercise) if target is None else TestGrading(target)
         return len(self.grading.cases)
 
-    def step(self, name: str, *given: Any) -> Any:
+    def step(self, name: str, *given: Any) -> dict[str, Any] | None:
         self.problem = getattr(self.grading, name)(*given)
         return None if self.problem is None else self.problem.to_json()
 
-    def explain(self) -> Any:
-        from .naming import explained
-
+    def explain(self) -> dict[str, Any]:
+        assert self.problem is not None
         return explained(self.problem, self.grading).to_json()
 
-    def printed(self) -> Any:
+    def printed(self) -> str:
         return "".join(self.grading.printed)[:KEPT]
-
-
-def _opened(chapter: str, name: str) -> Any:
-    from ..source import read_chapter
-    from .grading import Grading
-    from .written_tests import TestGrading
-
-    read = read_chapter(Path(chapter))
-    exercise: Any = read.part(name)
-    if exercise.needs:
-        # The arrays are small: on a busy machine, threads that wait for each other take seconds.
-        importlib.import_module("torch").set_num_threads(1)
-    if exercise.tests_of:
-        target: Any = read.part(exercise.tests_of)
-        return TestGrading(target)
-    return Grading(exercise)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ...laws.catalog import of_name
-from .grading import Grading
-from .law import attempt
-from .naming import known_mistake
+from ...laws.mistake import Mistake
+from .cases import plain
+from .grading import Grading, attempt
+from .naming import computed, known_mistake
 from .problem import Problem
 
 NAMED = 5  # accepted wrong answers that are described
@@ -57,3 +61,14 @@ class TestGrading(Grading):
         rest = [f"and {len(accepted) - NAMED} more"] if len(accepted) > NAMED else []
         what = f"your tests accept {len(accepted)} of {len(answers)} wrong answers"
         return replace(self.problem("tests", what, [*words, *rest]), mistakes=tuple(accepted))
+
+    def mistaken(self, mistake: Mistake) -> Callable[..., Any]:
+        """The right function with a mistake of the catalog."""
+
+        def function(*values: Any, **named: Any) -> Any:
+            arguments = dict(zip(self.cases[0], values)) | named
+            right = np.asarray(plain(self.right(**copy.deepcopy(arguments))))
+            wrong = computed(self.exercise.computes, arguments, (mistake,), right)
+            return right if wrong is None else wrong.astype(right.dtype)
+
+        return function

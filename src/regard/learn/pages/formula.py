@@ -8,7 +8,8 @@ from __future__ import annotations
 import html
 import re
 import textwrap
-from collections.abc import Iterator
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,26 +19,12 @@ RELATIONS = "=→≈"
 RELATION = re.compile(rf"(?<!\S)[{RELATIONS}](?!\S)")
 JOINS = f"{RELATIONS}+−·/@"  # wide spaces beside these are there for alignment
 GAP = re.compile(r" {2,}")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A formula within a line, or a side of it.
-
-    line: its number · side: how it is aligned · span: how many columns it takes · indented: whether it is below
-    what follows an equals sign
-    """
-
-    text: str
-    line: int
-    side: str = "only"
-    span: int = 1
-    indented: bool = False
+UNSEEN = '<mphantom><mo form="infix" lspace="0.28em" rspace="0.28em">=</mo></mphantom>'  # as wide as an equals sign
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What is between wide spaces. at: its column in the plain text"""
+    """What is between wide spaces. at: its column in the plain text · line: its number"""
 
     text: str
     at: int
@@ -57,17 +44,36 @@ class Piece:
         return None
 
 
-def grids(text: str, first: int) -> Iterator[tuple[str, list[list[Cell]]]]:
-    """Groups of lines, which empty lines separate, each as it was written, and as rows of equally many cells.
+def formula(text: str, first: int = 1) -> str:
+    """A block of formulas as HTML: MathML, whose alternative text is the plain text. first: the number of its line.
 
-    first: the number of the first line
+    Raises Refused for what cannot be read.
+
+    >>> formula("a / 2").partition("<mfrac>")[2].partition("</mfrac>")[0]
+    '<mi class="italic">a</mi><mn>2</mn>'
     """
-    numbered = list(enumerate(text.rstrip().split("\n"), first))
-    for filled, group in groupby(numbered, key=lambda pair: bool(pair[1].strip())):
-        lines = list(group)
-        if filled:
-            said = textwrap.dedent("\n".join(line for _, line in lines))
-            yield said, _grid_of_lines([_pieces(line, number) for number, line in lines])
+    numbered = enumerate(text.rstrip().split("\n"), first)
+    groups = groupby(numbered, key=lambda pair: bool(pair[1].strip()))
+    made = "".join(_group(list(lines)) for filled, lines in groups if filled)
+    return f'<div class="formula" tabindex="0" role="group" aria-label="Formula">{made}</div>\n'
+
+
+def checked(text: str, first: int = 1) -> str:
+    """What is wrong with a block of formulas, or an empty text."""
+    try:
+        formula(text, first)
+    except Refused as refused:
+        return "; ".join(f"{each.what}: {each.given}" for each in refused.reasons)
+    return ""
+
+
+def _group(lines: Sequence[tuple[int, str]]) -> str:
+    """Lines that belong together, with their numbers: one formula, or a table whose columns are aligned."""
+    said = textwrap.dedent("\n".join(line for _, line in lines))
+    pieces = [_pieces(line, number) for number, line in lines]
+    first = pieces[0][0]
+    inner = _made(first.text, first.line) if sum(map(len, pieces)) == 1 else _table(pieces)
+    return f'<math display="block" alttext="{html.escape(said, quote=True)}">{inner}</math>'
 
 
 def _pieces(line: str, number: int) -> list[Piece]:
@@ -75,15 +81,13 @@ def _pieces(line: str, number: int) -> list[Piece]:
     found: list[Piece] = []
     at = len(line) - len(line.lstrip())
     gaps = [gap.span() for gap in GAP.finditer(line) if gap.start() >= at and _balanced(line[: gap.start()])]
-    ends = [*gaps, (len(line), len(line))]
-    for end, following in ends:
+    for end, following in [*gaps, (len(line), len(line))]:
         text = line[at:end].strip()
-        if text:
-            before = found[-1] if found else None
-            if before and ((text[0] in JOINS and text[1:2] in ("", " ")) or before.text[-1] in JOINS):
-                found[-1] = Piece(f"{before.text} {text}", before.at, number)
-            else:
-                found.append(Piece(text, at, number))
+        before = found[-1] if found else None
+        if text and before and ((text[0] in JOINS and text[1:2] in ("", " ")) or before.text[-1] in JOINS):
+            found[-1] = Piece(f"{before.text} {text}", before.at, number)
+        elif text:
+            found.append(Piece(text, at, number))
         at = following
     return found
 
@@ -93,44 +97,44 @@ def _balanced(text: str) -> bool:
     return sum(map(text.count, "([{")) == sum(map(text.count, ")]}"))
 
 
-def _grid_of_lines(lines: list[list[Piece]]) -> list[list[Cell]]:
-    """The lines as rows of equally many cells."""
-    starts = sorted(
-        {piece.at for line in lines for at, piece in enumerate(line) if at or not _indented(piece, lines)}
-    ) or [0]
-    rows = [
-        {max(start for start in starts if start <= max(piece.at, starts[0])): piece for piece in line} for line in lines
-    ]
-    split = {start for start in starts if _split([row[start] for row in rows if start in row], start == starts[0])}
-    return [
-        [cell for start in starts for cell in _cells(row.get(start), line[0].line, start, start in split)]
-        for row, line in zip(rows, lines)
-    ]
+def _table(lines: list[list[Piece]]) -> str:
+    """Lines of pieces, those that begin below each other in one column, which may be aligned at its relations."""
+    margin = min(line[0].at for line in lines)
+    indented = [line[0] for line in lines if line[0].goes_on or line[0].at > margin]  # they go on in a column
+    starts = sorted({margin, *(piece.at for line in lines for piece in line if piece not in indented)})
+    rows = [{bisect(starts, piece.at) - 1: piece for piece in line} for line in lines]
+    split = set()
+    for column in range(len(starts)):
+        pieces = [row[column] for row in rows if column in row]
+        relations = sum(piece.sides is not None for piece in pieces)
+        if len(pieces) > 1 and relations >= (1 if column == 0 else 2):
+            split.add(column)
+    made = "".join(
+        f"<mtr>{''.join(_cells(row.get(at), start, at in split) for at, start in enumerate(starts))}</mtr>"
+        for row in rows
+    )
+    return f'<mtable displaystyle="true">{made}</mtable>'
 
 
-def _indented(piece: Piece, lines: list[list[Piece]]) -> bool:
-    """Whether the first piece of its line continues a column, or is in a later one."""
-    return piece.goes_on or piece.at > min(line[0].at for line in lines)
-
-
-def _split(pieces: list[Piece], leftmost: bool) -> bool:
-    """Whether a column is aligned at its relations."""
-    count = sum(piece.sides is not None for piece in pieces)
-    return len(pieces) > 1 and count >= (1 if leftmost else 2)
-
-
-def _cells(piece: Piece | None, number: int, start: int, split: bool) -> list[Cell]:
-    """The cells of a column in one line, which may have nothing there."""
-    if not split:
-        return [Cell(piece.text if piece else "", number)]
+def _cells(piece: Piece | None, start: int, split: bool) -> str:
+    """The cells of a column in one line, which may have nothing there. start: where the column begins"""
     if piece is None:
-        return [Cell("", number, "left"), Cell("", number, "right")]
-    if piece.sides is not None:
-        left, right = piece.sides
-        return [Cell(left, number, "left"), Cell(right, number, "right")]
-    if piece.goes_on or piece.at > start:
-        return [Cell("", number, "left"), Cell(piece.text, number, "right", indented=piece.text[0] not in RELATIONS)]
-    return [Cell(piece.text, number, "only", 2)]
+        return _cell("left") + _cell("right") if split else _cell("only")
+    if split and piece.sides is not None:
+        left, right = (_made(side, piece.line) for side in piece.sides)
+        return _cell("left", left) + _cell("right", right)
+    made = _made(piece.text, piece.line)
+    if split and (piece.goes_on or piece.at > start):
+        return _cell("left") + _cell("right", made if piece.text[0] in RELATIONS else UNSEEN + made)
+    return _cell("only", made, ' columnspan="2"' if split else "")
+
+
+def _cell(side: str, made: str = "", span: str = "") -> str:
+    return f'<mtd class="{side}"{span}>{made}</mtd>'
+
+
+def _made(text: str, line: int) -> str:
+    return _Reader(text, line).whole()
 
 
 CHARACTER = "A-Za-zα-ωΑ-ΟΡΤ-Ωϕℓ"  # Π and Σ are signs
@@ -171,45 +175,6 @@ class Item:
     spaced: bool = False
     bare: str = ""
     text: str = ""
-
-
-def formula(text: str, first: int = 1) -> str:
-    """A block of formulas as HTML: MathML, whose alternative text is the plain text. first: the number of its line.
-
-    Raises Refused for what cannot be read.
-
-    >>> formula("a / 2").partition("<mfrac>")[2].partition("</mfrac>")[0]
-    '<mi class="italic">a</mi><mn>2</mn>'
-    """
-    made = "".join(_grid(said, rows) for said, rows in grids(text, first))
-    return f'<div class="formula" tabindex="0" role="group" aria-label="Formula">{made}</div>\n'
-
-
-def checked(text: str, first: int = 1) -> str:
-    """What is wrong with a block of formulas, or an empty text."""
-    try:
-        formula(text, first)
-    except Refused as refused:
-        return "; ".join(f"{each.what}: {each.given}" for each in refused.reasons)
-    return ""
-
-
-def _grid(said: str, rows: list[list[Cell]]) -> str:
-    """Lines that belong together, their columns aligned. said: the plain text"""
-    made = "".join("<mtr>" + "".join(_cell(cell) for cell in row) + "</mtr>" for row in rows)
-    alone = len(rows) == len(rows[0]) == 1
-    inner = _made(rows[0][0]) if alone else f'<mtable displaystyle="true">{made}</mtable>'
-    return f'<math display="block" alttext="{html.escape(said, quote=True)}">{inner}</math>'
-
-
-def _cell(cell: Cell) -> str:
-    span = f' columnspan="{cell.span}"' if cell.span > 1 else ""
-    hidden = '<mphantom><mo form="infix" lspace="0.28em" rspace="0.28em">=</mo></mphantom>' if cell.indented else ""
-    return f'<mtd class="{cell.side}"{span}>{hidden}{_made(cell) if cell.text else ""}</mtd>'
-
-
-def _made(cell: Cell) -> str:
-    return _Reader(cell.text, cell.line).whole()
 
 
 class _Reader:
@@ -282,27 +247,27 @@ class _Reader:
 
     def factor(self) -> Item:
         token = self.take()
-        under = token.text in BIG or token.text in UNDER
+        kind = "factor"
         match token.kind, token.text:
             case "number", text:
-                item = Item("factor", f"<mn>{text}</mn>", token.spaced)
+                made = f"<mn>{text}</mn>"
             case "word", text:
-                item = Item("factor" if text in UNDER else "word", _name(text), token.spaced, text=text)
+                made = _name(text)
+                kind = "factor" if text in UNDER else "word"
             case "quoted", text:
-                item = Item("factor", f'<mi class="prose">{html.escape(text, quote=False)}</mi>', token.spaced)
+                made = f'<mi class="prose">{html.escape(text, quote=False)}</mi>'
             case "sign", "√":
                 if self.next is None or not self.begins(self.next):
                     raise self.wrong("√ has nothing below it", "√d, √(a + b)", "write it beside its number or name")
                 below = self.factor()
-                return Item("factor", f"<msqrt>{below.bare or below.made}</msqrt>", token.spaced)
+                return Item(kind, f"<msqrt>{below.bare or below.made}</msqrt>", token.spaced)
             case "sign", text if text in BIG:
                 sign = "∑" if text == "Σ" else "∏"
                 made = f'<mo largeop="true" movablelimits="false" lspace="0" rspace="0.16em">{sign}</mo>'
-                item = Item("factor", made, token.spaced)
             case "sign", text if text in ATOMS:
-                item = Item("factor", f"<mi class='name'>{text}</mi>", token.spaced)
+                made = f"<mi class='name'>{text}</mi>"
             case "sign", text if text in ("(", "[", "|"):
-                item = self.group(token)
+                return self.scripted(self.group(token))
             case _, text:
                 expected = INSTEAD.get(
                     text, "names, numbers, brackets, + − · × / √ Σ = and other signs of the notation"
@@ -312,7 +277,8 @@ class _Reader:
                     expected,
                     f"{page('How to write a chapter of the course')} lists the signs",
                 )
-        return self.scripted(item, under, token.kind == "word")
+        item = Item(kind, made, token.spaced, text=text if token.kind == "word" else "")
+        return self.scripted(item, under=text in BIG or text in UNDER, named=token.kind == "word")
 
     def group(self, token: Token) -> Item:
         """What is between brackets, which were opened by a token."""
@@ -322,7 +288,7 @@ class _Reader:
         left, right = (f'<mo{fence} lspace="0" rspace="0">{each}</mo>' for each in (token.text, OPENING[token.text]))
         return Item("factor", f"<mrow>{left}{bare}{right}</mrow>", token.spaced, bare if token.text == "(" else "")
 
-    def scripted(self, item: Item, under: bool, named: bool) -> Item:
+    def scripted(self, item: Item, under: bool = False, named: bool = False) -> Item:
         """A factor with what follows directly: subscripts, superscripts, indices, and arguments of a name."""
         below: list[str] = []
         above = ""

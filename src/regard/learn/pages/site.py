@@ -16,8 +16,8 @@ from ...common.web.html_page import filled, json_for_html, stripped
 from ..chapter import Chapter, Question, key_of
 from ..folder import writing
 from ..lesson import BACK
+from ..running import record
 from .chapter_html import Results, again, body, data, question_data
-from .recorded import record
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",

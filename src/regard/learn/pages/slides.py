@@ -17,10 +17,9 @@ from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..chapter import Chapter, Claim, Question, Reveal, Text, Visual
 from ..forms import options, whys
-from ..running import Recorded
+from ..running import Recorded, record
 from .chapter_html import Results, answer, code_and_output, data, figure, printed, result_of
 from .prose import code, inline, prose
-from .recorded import record
 from .site import web_file
 
 HEADING = re.compile(r"^## +(.*)$", re.M)

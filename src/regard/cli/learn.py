@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..terminal import Console, emit_json
+from ..common.errors import Reason, Refused, refuse
+from ..common.text.units import counted
+from ..learn.folder import USUAL
+from .arguments import flag, option, passed
+from .terminal import Console, bar, emit_json
+
+if TYPE_CHECKING:
+    from ..learn.chapter import Chapter
+    from ..learn.screen import Screen
+
+
+ACTIONS = (
+    "--list", "--check", "--watch", "--hint", "--show", "--fast", "--reset", "--claim", "--read", "--notebooks",
+    "--scripts", "--grade", "--serve", "--site", "--slides",
+)  # fmt: skip
+USES = {
+    "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
+    "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
+}  # fmt: skip
 
 
 def learn(
+    context: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -21,20 +41,14 @@ def learn(
             show_default="this folder if it is one of the course, else attention-course; where you stopped",
         ),
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the chapters and how far you are.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Check the exercise, or the FILE that is named.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Check a file each time you save it.")] = False,
-    hint: Annotated[bool, typer.Option("--hint", help="Show the next of three hints for the exercise.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show the solution, after a try; this is noted.")] = False,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="For those who know: one file with all exercises of a chapter.")
-    ] = False,
-    reset: Annotated[
-        int | None, typer.Option(help="Begin a chapter anew; your files are moved to old/.", show_default=False)
-    ] = None,
-    claim: Annotated[
-        str | None, typer.Option(help="Run the program of a claim; `all` lists them.", show_default=False)
-    ] = None,
+    listed: Annotated[bool, flag("--list", "List the chapters and how far you are.")] = False,
+    check: Annotated[bool, flag("--check", "Check the exercise, or the FILE that is named.")] = False,
+    watch: Annotated[bool, flag("--watch", "Check a file each time you save it.")] = False,
+    hint: Annotated[bool, flag("--hint", "Show the next of three hints for the exercise.")] = False,
+    show: Annotated[bool, flag("--show", "Show the solution, after a try; this is noted.")] = False,
+    fast: Annotated[bool, flag("--fast", "For those who know: one file with all exercises of a chapter.")] = False,
+    reset: Annotated[int | None, option("Begin a chapter anew; your files are moved to old/.")] = None,
+    claim: Annotated[str | None, option("Run the program of a claim; `all` lists them.")] = None,
     preview: Annotated[
         Path | None,
         typer.Option(
@@ -45,39 +59,33 @@ def learn(
         Path | None,
         typer.Option("--chapters", help="Add the chapters of a folder of your own.", show_default=False),
     ] = None,
-    notebooks: Annotated[
-        Path | None, typer.Option(help="Write a Jupyter notebook per chapter into a folder.", show_default=False)
-    ] = None,
+    notebooks: Annotated[Path | None, option("Write a Jupyter notebook per chapter into a folder.")] = None,
     scripts: Annotated[
         Path | None,
-        typer.Option(help="Write each result and claim as a script, with its output.", show_default=False),
+        option("Write each result and claim as a script, with its output."),
     ] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="The course in your browser, with your files; Ctrl-C ends it.")
-    ] = False,
-    port: Annotated[
-        int | None, typer.Option(help="The port of --serve.", min=0, max=65535, show_default="any free one")
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page of --serve in a browser.")] = False,
+    serve: Annotated[bool, flag("--serve", "The course in your browser, with your files; Ctrl-C ends it.")] = False,
+    port: Annotated[int | None, option("The port of --serve.", "any free one", min=0, max=65535)] = None,
+    open_page: Annotated[bool, flag("--open/--no-open", "Open the page of --serve in a browser.")] = False,
     site: Annotated[
         Path | None,
-        typer.Option(help="Write the course as pages that need no server into a folder.", show_default=False),
+        option("Write the course as pages that need no server into a folder."),
     ] = None,
     slides: Annotated[
         int | None,
-        typer.Option(metavar="<chapter>", help="Write a chapter as slides with speaker notes.", show_default=False),
+        option("Write a chapter as slides with speaker notes.", metavar="<chapter>"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="<file>", help="The file of the slides.", show_default="slides-03.html in this folder"),
+        option("The file of the slides.", "slides-03.html in this folder", metavar="<file>"),
     ] = None,
-    grade: Annotated[bool, typer.Option("--grade", help="For teachers: grade the folders that are named.")] = False,
+    grade: Annotated[bool, flag("--grade", "For teachers: grade the folders that are named.")] = False,
     only: Annotated[
         str | None,
-        typer.Option(metavar="<chapters>", help="Chapters to grade or to write: 3,5-7.", show_default="all"),
+        option("Chapters to grade or to write: 3,5-7.", "all", metavar="<chapters>"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the grades as JSON.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the grades as CSV.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the grades as JSON.")] = False,
+    as_csv: Annotated[bool, flag("--csv", "Print the grades as CSV.")] = False,
 ) -> None:
     """Learn self-attention: read, predict, run, write, and be checked.
 
@@ -86,34 +94,30 @@ def learn(
 
     Exit status: 0, 1 if a checked exercise is not right, 2 if something could not be run.
     """
-    from ...learn.course import Course
-    from .screen import Terminal
+    from ..learn.course import Course
+    from ..learn.screen import Screen
+    from ..learn.source import chapter_of, chapters
 
-    options = {
-        "--list": listed, "--check": check, "--watch": watch, "--hint": hint, "--show": show, "--fast": fast,
-        "--reset": reset is not None, "--claim": claim is not None, "--read": preview is not None,
-        "--notebooks": notebooks is not None, "--scripts": scripts is not None, "--grade": grade,
-        "--serve": serve, "--site": site is not None, "--slides": slides is not None,
-    }  # fmt: skip
-    chosen = [name for name, given in options.items() if given]
-    used = {"--only": only is not None, "--json": as_json, "--csv": as_csv, "--port": port is not None}
-    used |= {"--out": out is not None}
-    _refuse_unused(chosen, used | {"--open": open_page})
-    screen = Terminal()
-    if grade or notebooks is not None or scripts is not None or site is not None:
-        if grade and len(chosen) == 1:
-            form = "json" if as_json else "csv" if as_csv else "text"
-            printed_grades([Path(word) for word in words or []], own, only, screen, form)
-        elif site is not None:
-            parsed(words or [], check, chosen)
-            written_site(site, selected(own, only), screen)
-        else:
-            parsed(words or [], check, chosen)
-            written(notebooks, scripts, selected(own, only), screen)
+    options = passed(context)
+    chosen = [name for name in ACTIONS if name in options]
+    _refuse_unused(chosen, [name for name in USES if name in options])
+    screen = Screen(Console())
+    if chosen == ["--grade"]:
+        form = "json" if as_json else "csv" if as_csv else "text"
+        print_grades([Path(word) for word in words or []], own, only, screen, form)
         return
     said = parsed(words or [], check, chosen)
+    if site is not None:
+        write_pages(site, selected(own, only), screen)
+        return
+    if notebooks is not None:
+        write_notebooks(notebooks, selected(own, only), screen)
+        return
+    if scripts is not None:
+        write_scripts(scripts, selected(own, only), screen)
+        return
     if slides is not None:
-        written_slides(slides, out, own, screen)
+        write_slides(chapter_of(chapters(own), slides), out, screen)
         return
     course = Course(said.folder, screen, own)
     if said.question is not None:
@@ -146,20 +150,14 @@ def learn(
         course.go_on(said.chapter)
 
 
-def _refuse_unused(chosen: list[str], given: dict[str, bool]) -> None:
+def _refuse_unused(chosen: list[str], given: list[str]) -> None:
     """Raises Refused for what only other options use, and for two formats at once."""
-    from ...common.errors import Reason, Refused
-
-    uses = {
-        "--only": ("--grade", "--notebooks", "--scripts", "--site"), "--json": ("--grade",), "--csv": ("--grade",),
-        "--port": ("--serve",), "--open": ("--serve",), "--out": ("--slides",),
-    }  # fmt: skip
     reasons = [
-        Reason(f"{name} has no use", name, f"{' or '.join(uses[name])} with it", f"omit {name}")
-        for name, wanted in given.items()
-        if wanted and not set(uses[name]) & set(chosen)
+        Reason(f"{name} has no use", name, f"{' or '.join(USES[name])} with it", f"omit {name}")
+        for name in given
+        if not set(USES[name]) & set(chosen)
     ]
-    if given["--json"] and given["--csv"]:
+    if {"--json", "--csv"} <= set(given):
         reasons.append(Reason("two formats", "--json --csv", "one of them", "run one after the other"))
     if reasons:
         raise Refused("learn", reasons)
@@ -171,22 +169,18 @@ PLACELESS = ("--claim", "--read", "--notebooks", "--scripts", "--site", "--slide
 WHOLE = ("ask", "--check FILE", "--list", "--reset", "--grade", *PLACELESS)  # what has no use for a chapter's number
 
 
+@dataclass
 class Said:
     """What the words of the command mean."""
 
-    def __init__(self) -> None:
-        from ...learn.folder import USUAL
-
-        self.folder = USUAL
-        self.chapter: int | None = None
-        self.file: Path | None = None
-        self.question: str | None = None
+    folder: Path = USUAL
+    chapter: int | None = None
+    file: Path | None = None
+    question: str | None = None
 
 
 def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
     """Folder, chapter, file or question. Raises `Refused` for anything else."""
-    from ...common.errors import Reason, Refused
-
     said, reasons, folders = Said(), [], []
     if len(chosen) > 1:
         given, expected = " ".join(chosen), "one of them"
@@ -229,8 +223,6 @@ def parsed(words: list[str], check: bool, chosen: list[str]) -> Said:
 
 def ranges(text: str) -> list[tuple[int, int]]:
     """The first and the last number of each range of "3,5-7". Raises `Refused` for anything else."""
-    from ...common.errors import refuse
-
     found = []
     for each in text.split(","):
         first, _, last = (word.strip() for word in each.partition("-"))
@@ -241,14 +233,9 @@ def ranges(text: str) -> list[tuple[int, int]]:
     return found
 
 
-if TYPE_CHECKING:
-    from ...learn.chapter import Chapter
-    from .screen import Terminal
-
-
 def selected(own: Path | None, only: str | None) -> list[Chapter]:
     """The chapters of the course and of a teacher's folder, or those of them that are named."""
-    from ...learn.source import chapter_of, chapters
+    from ..learn.source import chapter_of, chapters
 
     found = chapters(own)
     if only is None:
@@ -257,15 +244,14 @@ def selected(own: Path | None, only: str | None) -> list[Chapter]:
     return [chapter for chapter in found if any(first <= chapter.number <= last for first, last in wanted)]
 
 
-def printed_grades(folders: list[Path], own: Path | None, only: str | None, screen: Terminal, form: str) -> None:
+def print_grades(folders: list[Path], own: Path | None, only: str | None, screen: Screen, form: str) -> None:
     """Grades folders and prints a table for each chapter, or JSON, or CSV; the progress goes to stderr."""
-    from ...learn.teacher import as_csv, as_data, grades, of_chapters, summary
-    from ..progress import bar
+    from ..learn.teacher import as_csv, as_data, grades, of_chapters, summary
 
     course = selected(own, None)
     chapters = course if only is None else selected(own, only)
     count = len(folders) * sum(len(each.exercises) for each in chapters)
-    with bar(Console(stderr=True), (), count, 0) as update:
+    with bar(Console(stderr=True), (), count) as update:
         learners = grades(folders, chapters, lambda done, of: update(done), course)
     if form == "json":
         emit_json(as_data(learners))
@@ -283,39 +269,39 @@ def printed_grades(folders: list[Path], own: Path | None, only: str | None, scre
             typer.echo(f"{learner.name}: {learner.problem}", err=True)
 
 
-def written(notebooks: Path | None, scripts: Path | None, chapters: list[Chapter], screen: Terminal) -> None:
-    """Writes notebooks or scripts, and says where."""
-    from ...learn.export import write_notebooks, write_scripts
+def write_notebooks(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
+    """Writes notebooks, and says where."""
+    from ..learn import export
 
-    if notebooks is not None:
-        for path in write_notebooks(notebooks, chapters):
-            screen.note(str(path))
-        count = "1 notebook" if len(chapters) == 1 else f"{len(chapters)} notebooks"
-        screen.right(f"{count}, not run yet: jupyter lab {shlex.quote(str(notebooks))}")
-    if scripts is not None:
-        names = []
-        for path in write_scripts(scripts, chapters):
-            screen.note(str(path))
-            names.append(path)
-        screen.right(f"{len(names)} {'script' if len(names) == 1 else 'scripts'}, each with what it prints.")
+    for path in export.write_notebooks(folder, chapters):
+        screen.note(str(path))
+    screen.right(f"{counted(len(chapters), 'notebook')}, not run yet: jupyter lab {shlex.quote(str(folder))}")
 
 
-def written_site(folder: Path, chapters: list[Chapter], screen: Terminal) -> None:
+def write_scripts(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
+    """Writes scripts, and says where."""
+    from ..learn import export
+
+    count = 0
+    for path in export.write_scripts(folder, chapters):
+        screen.note(str(path))
+        count += 1
+    screen.right(f"{counted(count, 'script')}, each with what it prints.")
+
+
+def write_pages(folder: Path, chapters: list[Chapter], screen: Screen) -> None:
     """Writes the course as pages, and says where."""
-    from ...learn.pages.site import write_site
+    from ..learn.pages.site import write_site
 
-    size = 0
     with Console(stderr=True).status("running the code of the chapters"):
-        for path in write_site(folder, chapters):
-            size += path.stat().st_size
-    count = "1 chapter" if len(chapters) == 1 else f"{len(chapters)} chapters"
-    screen.right(f"{count}, {size / 1e6:.1f} MB. To read them, open {folder / 'index.html'}")
+        size = sum(path.stat().st_size for path in write_site(folder, chapters))
+    index = folder / "index.html"
+    screen.right(f"{counted(len(chapters), 'chapter')}, {size / 1e6:.1f} MB. To read them, open {index}")
 
 
-def written_slides(number: int, out: Path | None, own: Path | None, screen: Terminal) -> None:
+def write_slides(chapter: Chapter, out: Path | None, screen: Screen) -> None:
     """Writes a chapter's slides, and says where."""
-    from ...learn.pages.slides import write_slides
-    from ...learn.source import chapter_of, chapters
+    from ..learn.pages import slides
 
-    path = write_slides(chapter_of(chapters(own), number), out)
+    path = slides.write_slides(chapter, out)
     screen.right(f"Slides written to {path} ({path.stat().st_size / 1000:.0f} kB). Open them in a browser.")

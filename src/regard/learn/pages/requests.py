@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ....common.errors import refuse
-from ...chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
-from ...exercises import note_shown
-from ...folder import add_note, place_in, starts
-from ...forms import Unreadable, judge
-from ...progress import Progress, changing, read
-from ...running import Recorded, runnable
+from ...common.errors import refuse
+from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, key_of
+from ..folder import add_note, place_in, starts
+from ..forms import Unreadable, judge
+from ..progress import Progress, changing, read
+from ..running import Recorded, runnable
 from .checks import Checks
 from .programs import Programs
 
@@ -48,7 +47,7 @@ class Requests:
 
     def answer(self, what: str, body: bytes) -> Answer:
         """The answer to one of FIELDS, as types of JSON. Raises Refused for all that is not understood."""
-        given = dict(_read(what, body))
+        given = _read(what, body)
         if "chapter" in given:
             number = given["chapter"]
             if number not in self.chapters:
@@ -130,7 +129,9 @@ class Requests:
         return {}
 
     def _show(self, chapter: Chapter, name: str) -> Answer:
-        note_shown(self.folder, chapter, _part(chapter, name, Exercise), fix="save your file, or press Check now")
+        exercise = _part(chapter, name, Exercise)
+        with changing(self.folder) as progress:
+            progress.note_shown(chapter, exercise, "save your file, or press Check now")
         return {}
 
     # ---- place and notes ---------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ def _unknown(what: str, given: str) -> Exception:
     return refuse("learn", f"no such {what}", repr(given[:40]), expected, fix)
 
 
-def _read(what: str, body: bytes) -> Mapping[str, Any]:
+def _read(what: str, body: bytes) -> dict[str, Any]:
     wanted = FIELDS[what]
     try:
         given = json.loads(body)

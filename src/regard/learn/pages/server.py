@@ -8,23 +8,22 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.parse
-import webbrowser
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....common.errors import Refused
-from ....common.optional import needs
-from ....common.web.html_page import json_for_html
-from ....common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
-from ...chapter import Chapter
-from ...folder import writing
-from ...running import Recorded, installed, runnable
-from ..site import FILES, TITLE, chapter_page, contents, name_of, page, policy
+from ...common.errors import Refused
+from ...common.optional import needs
+from ...common.web.html_page import json_for_html
+from ...common.web.local_server import NOT_FOUND, LocalServer, body_of, sentence, unless_left
+from ..chapter import Chapter
+from ..folder import writing
+from ..running import Recorded, installed, runnable
 from .checks import Checks
 from .programs import AT_ONCE, Programs
 from .requests import FIELDS, SLOW, Requests
+from .site import FILES, TITLE, chapter_page, contents, name_of, page, policy
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -36,28 +35,6 @@ QUICK = 4  # requests at once that run no code of the course
 WAIT = 25.0  # seconds after which a page that waits for changes is answered in any case
 HERE = "the learner's data"  # marks where these come in a page
 PACKAGES = ("markdown_it", "pygments", "starlette", "uvicorn", "watchfiles")
-
-
-def serve(
-    folder: Path,
-    chapters: Sequence[Chapter],
-    *,
-    first: Chapter | None = None,
-    port: int = 0,
-    open_browser: bool = False,
-    tell: Callable[[str], object] = print,
-) -> None:
-    """Serves the course until Ctrl-C.
-
-    folder: the learner's, made if there is none · first: the chapter to open, or the contents · port: 0 for any that is
-    free · tell: called with the address before the server starts
-    """
-    server = CourseServer(folder, chapters, port=port)
-    address = server.address + (urllib.parse.quote(name_of(first)) if first is not None else "")
-    tell(address)
-    if open_browser:
-        webbrowser.open(address)
-    server.run()
 
 
 class CourseServer(LocalServer):

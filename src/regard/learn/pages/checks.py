@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ....common.errors import Refused
-from ...chapter import Chapter, Exercise, key_of
-from ...checking.check import Checker
-from ...checking.message import Message, message
-from ...exercises import files, note_check, saved
-from ...progress import NAME
+from ...common.errors import Refused
+from ..chapter import Chapter, Exercise, files, key_of
+from ..checking.check import Checker
+from ..checking.problem import Message, message
+from ..folder import saved
+from ..progress import NAME, changing
 
 GLANCE = 0.3  # seconds until a folder that is gone is searched for again
 PATIENCE = 1000  # milliseconds after which a silent folder is looked at: it may be another one now
@@ -144,25 +144,26 @@ class Checks:
                     return
                 self._checking = next(iter(self._waiting))
                 chapter, exercise, path = self._waiting.pop(self._checking)
-                self._checker = Checker(chapter, exercise)
+                checker = self._checker = Checker(chapter, exercise)
             self._tell()
-            found = self._checked(chapter, exercise, path)
+            found = self._checked(checker, path)
             with self._change:
                 if found is not None:
                     self.results[self._checking] = found
                 self._checking, self._checker = "", None
             self._tell()
 
-    def _checked(self, chapter: Chapter, exercise: Exercise, path: Path) -> dict[str, Any] | None:
+    def _checked(self, checker: Checker, path: Path) -> dict[str, Any] | None:
         """The result of a check as types of JSON; None if the server ends meanwhile."""
-        unnoted = ""
+        unnoted, exercise = "", checker.exercise
         try:
-            with self._checker or Checker(chapter, exercise) as checker:
+            with checker:
                 result = checker.checked(path)
             if self._over.is_set():
                 return None
             try:
-                note_check(self.folder, chapter, exercise, result)
+                with changing(self.folder) as progress:
+                    progress.note_check(key_of(checker.chapter, exercise), result.problem is None)
             except Refused as refused:  # the result is shown, too, where it cannot be kept
                 unnoted = f"This result could not be noted. {_because(refused)}"
             found = message(result, exercise)

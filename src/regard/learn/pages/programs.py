@@ -1,0 +1,107 @@
+"""Programs: runs the code of chapters for a page, in processes of their own and with a limit of time.
+
+Such a process answers with the service of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...common.errors import Refused, refuse
+from ...sandbox.child import Child, Lost
+from ..chapter import Chapter
+from ..running import Recorded, run, runnable
+from ..source import read_chapter
+
+AT_ONCE = 2  # for the server, which lets no more of its threads run programs
+SECONDS = 180.0  # for one block; the slowest of the course trains a model
+MOST = 1 << 26  # bytes of what a block gives
+
+
+class Programs:
+    """Runs blocks of chapters, from any number of threads. What a block gave is kept: it gives the same again."""
+
+    def __init__(self) -> None:
+        self._given: dict[tuple[int, str], Recorded] = {}
+        self._turns: dict[tuple[int, str], threading.Lock] = {}
+        self._idle: list[Child] = []
+        self._busy: set[Child] = set()
+        self._state = threading.Lock()
+        self._closed = False
+
+    def run(self, chapter: Chapter, name: str) -> Recorded:
+        """What a block gives. Raises Refused if it raises an error, or does not end."""
+        key = chapter.number, name
+        with self._turns.setdefault(key, threading.Lock()):  # two pages that request the same block run it once
+            if key not in self._given:
+                self._given[key] = self._run(chapter, name)
+            return self._given[key]
+
+    def close(self) -> None:
+        """Ends all processes."""
+        with self._state:
+            self._closed = True
+            for child in self._busy:  # a thread that waits for one of these sees that it has ended
+                child.kill()
+            idle, self._idle = self._idle, []
+        for child in idle:
+            _end(child)
+
+    def _run(self, chapter: Chapter, name: str) -> Recorded:
+        with self._state:
+            if self._closed:
+                raise refuse("learn", "the server is ending", "a program", "nothing", "start it again")
+            child = self._idle.pop() if self._idle else Child("regard.learn.pages.programs")
+            self._busy.add(child)
+        request = json.dumps([str(chapter.path.resolve()), name]).encode()
+        try:
+            reply: dict[str, Any] = json.loads(child.exchange(request, SECONDS, MOST))
+        except Lost as lost:
+            raise _failed(chapter, name, str(lost)) from None
+        finally:
+            with self._state:
+                self._busy.discard(child)
+                goes_on = child.end.alive and not self._closed
+                if goes_on:
+                    self._idle.append(child)
+            if not goes_on:
+                _end(child)
+        if "error" in reply:
+            raise _failed(chapter, name, reply["error"])
+        return Recorded(**reply)
+
+
+def _end(child: Child) -> None:
+    child.end()
+    child.close()
+
+
+def _failed(chapter: Chapter, name: str, why: str) -> Exception:
+    return refuse(
+        "learn",
+        f"the program {name} of chapter {chapter.number} did not give its result",
+        why,
+        f"a result within {SECONDS:g} s",
+        "reload the page to run it again",
+    )
+
+
+def service() -> Callable[[bytes], bytes]:
+    """The replies to requests: the path of a chapter and the name of a block."""
+    return lambda request: json.dumps(_reply(*json.loads(request))).encode()
+
+
+def _reply(chapter: str, name: str) -> dict[str, Any]:
+    """What a block gives, or the error that it raises: a teacher's own chapter may have one."""
+    block = next(each for each in runnable(read_chapter(Path(chapter))) if each.name == name)
+    try:
+        return asdict(run(block))
+    except Refused as refused:
+        return {"error": str(refused)}
+    except Exception as error:  # whatever the code of a chapter raises is shown, and the next block runs
+        return {"error": f"{type(error).__name__}: {error}"}
