@@ -23,14 +23,14 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True)
 class Marks:
-    """For some consecutive ranks, from `start` on: which pages their rows read and other ranks hold (ranks, pages)."""
+    """For some consecutive ranks, from `start` on: which pages their rows read (ranks, pages)."""
 
     start: int
-    foreign: np.ndarray
+    needed: np.ndarray
 
-    @property
-    def ranks(self) -> slice:
-        return slice(self.start, self.start + len(self.foreign))
+    def foreign(self, owner: np.ndarray) -> np.ndarray:
+        """Those that other ranks hold."""
+        return self.needed & (owner != np.arange(self.start, self.start + len(self.needed))[:, None])
 
 
 def flow(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Flow:
@@ -43,10 +43,11 @@ def flow(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Flow:
     bytes_in = np.zeros(ranks, np.int64)
     readers = np.zeros(sizes.pages, np.int64)
     short = PAGE * sizes.pages - sizes.tokens  # tokens that the last page lacks
-    for marks in marks_of(work, owner, worker, ranks):
-        received = np.count_nonzero(marks.foreign, axis=1)
-        bytes_in[marks.ranks] = sizes.key_bytes * (PAGE * received - short * marks.foreign[:, -1])
-        readers += np.count_nonzero(marks.foreign, axis=0)
+    for marks in marks_of(work, worker, ranks):
+        foreign = marks.foreign(owner)
+        received = PAGE * np.count_nonzero(foreign, axis=1) - short * foreign[:, -1]
+        bytes_in[marks.start : marks.start + len(received)] = sizes.key_bytes * received
+        readers += np.count_nonzero(foreign, axis=0)
     bytes_out = sizes.key_bytes * sums(owner, readers * sizes.heights, ranks)
     lent = lent_bytes(sizes, owner, worker, ranks)
     return Flow(bytes_in + lent.bytes_in, bytes_out + lent.bytes_out)
@@ -63,19 +64,24 @@ def lent_bytes(sizes: Sizes, owner: np.ndarray, worker: np.ndarray, ranks: int) 
     )
 
 
-def routes(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, pages): what rank t receives from rank s is pages[offsets[t·R + s] : offsets[t·R + s + 1]]."""
+def routes(
+    work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int, *, own: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, pages): what rank t receives from rank s is pages[offsets[t·R + s] : offsets[t·R + s + 1]].
+
+    own: whether the pages that a rank reads and holds are among them, from itself.
+    """
     order = np.argsort(owner, kind="stable")  # the pages of one rank after those of another: nothing is sorted later
     counts, pages = np.zeros(ranks * ranks, np.int64), []
-    for marks in marks_of(work, owner, worker, ranks):
-        target, place = np.nonzero(marks.foreign[:, order])
+    for marks in marks_of(work, worker, ranks):
+        target, place = np.nonzero((marks.needed if own else marks.foreign(owner))[:, order])
         page = order[place]
         counts += np.bincount((target + marks.start) * ranks + owner[page], minlength=ranks * ranks)
         pages.append(page.astype(np.int32))
     return np.append(0, np.cumsum(counts)), np.concatenate(pages)
 
 
-def marks_of(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Iterator[Marks]:
+def marks_of(work: Work, worker: np.ndarray, ranks: int) -> Iterator[Marks]:
     """The pages that are needed, a bounded number of ranks at a time.
 
     A run of pages is +1 where it begins and −1 where it ends: the running sum counts the runs over each page.
@@ -92,8 +98,7 @@ def marks_of(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> I
         edges = np.bincount(row + first[mine], minlength=count * (pages + 1))
         edges -= np.bincount(row + last[mine], minlength=count * (pages + 1))
         needed = np.cumsum(edges.astype(np.int32).reshape(count, pages + 1), axis=1, dtype=np.int32)[:, :-1] > 0
-        foreign = needed & (owner != np.arange(start, start + count)[:, None])
-        yield Marks(start, foreign)
+        yield Marks(start, needed)
 
 
 # By the name of the candidate: the pairs, as a multiple of the mean, up to which a rank keeps and takes blocks. A rank

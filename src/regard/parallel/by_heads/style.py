@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ParallelStyle
@@ -16,7 +15,7 @@ from ...torch.functional import attention
 from ...torch.layers import Attention, DifferentialAttention, MultiHeadAttention
 from ..exchange.agreement import agreed
 from ..exchange.processes import processes
-from ..exchange.transport import Transport
+from ..exchange.transport import Transport, swap_arrays
 from .layers import (
     WHERE,
     DividedAttention,
@@ -118,12 +117,11 @@ def _known(module: torch.nn.Module) -> tuple[Callable[..., None], int, int]:
 
 def _send(module: torch.nn.Module, transport: Transport, source: int) -> None:
     """Gives every rank the parameters of one."""
-    nothing, everyone = np.zeros(0, np.uint8), range(transport.ranks)
     for name, parameter in module.named_parameters():
         own = parameter.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        outgoing = [own if transport.rank == source else nothing for _ in everyone]
-        incoming = [own.size if rank == source else 0 for rank in everyone]
-        found = transport.swap(f"parameter {name}", outgoing, incoming)()[source]
+        outgoing = [[own] if transport.rank == source else []] * transport.ranks
+        like = [[own] if rank == source else [] for rank in range(transport.ranks)]
+        (found,) = swap_arrays(transport, f"parameter {name}", outgoing, like)()[source]
         parameter.data.copy_(torch.from_numpy(found).view(parameter.dtype).reshape(parameter.shape))
 
 

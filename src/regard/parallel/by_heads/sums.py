@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
 from ...common.errors import refuse
-from ..exchange.transport import Transport
+from ..exchange.transport import Transport, swap_arrays
 
 
 class Ranks:
@@ -27,10 +26,9 @@ class Ranks:
         words. among: the ranks whose parts are added, this one included; all ranks have to call it.
         """
         sent = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        nothing = np.zeros(0, np.uint8)
-        outgoing = [sent if rank in among else nothing for rank in self.everyone]
-        found = self.transport.swap(step, outgoing, [each.size for each in outgoing])()
-        parts = (torch.from_numpy(found[rank]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
+        arrays = [[sent] if rank in among else [] for rank in self.everyone]
+        found = swap_arrays(self.transport, step, arrays, arrays)()
+        parts = (torch.from_numpy(found[rank][0]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
         exact = torch.promote_types(part.dtype, torch.float32)
         total = next(parts).to(exact)
         for other in parts:

@@ -14,10 +14,9 @@ from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
 from ..by_heads.split import Division, division, parts
 from ..exchange.agreement import agreed
-from ..exchange.alone import Alone
 from ..exchange.moving import moved
 from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport
+from ..exchange.transport import Alone, Transport
 from ..placement import Placement
 from .forward import attend
 from .pages import check_place, check_tokens, given_dtensors, local_of, whole_of

@@ -85,7 +85,7 @@ BLOCK = 1024 // PAGE  # pages whose rows are one partial sum of the backward ker
 class Routes:
     """The routes of one call, as every rank finds them.
 
-    owner, worker: of each page. offsets, pages: what rank t receives from rank s is pages[offsets[t·R + s] : …], as in
+    owner, worker: of each page. offsets, pages: what rank t visits of rank s is pages[offsets[t·R + s] : …], as in
     `Placement`. spans: of each rank, the first page and one past the last of each run of rows that it computes at once.
     visited: of each rank, for each of its spans, the pages that those rows visit; empty without gradients. work: the
     work of the call, from which they were found.
@@ -109,21 +109,13 @@ class Routes:
         return bool((self.owner != self.worker).any())
 
     def travel(self, source: int, target: int) -> np.ndarray:
-        """The pages that rank `source` sends to rank `target`, ascending."""
+        """The pages of rank `source` that the rows of rank `target` visit, ascending."""
         pair = target * self.ranks + source
         return self.pages[self.offsets[pair] : self.offsets[pair + 1]]
 
     def lent(self, owner: int, worker: int) -> np.ndarray:
         """The pages whose rows a rank holds and another computes."""
         return np.flatnonzero((self.owner == owner) & (self.worker == worker))
-
-    def kept(self, rank: int) -> np.ndarray:
-        """The pages that a rank holds and whose keys its own rows visit."""
-        mine = self.worker[self.work.block] == rank
-        edges = np.zeros(len(self.owner) + 1, np.int64)
-        np.add.at(edges, self.work.first[mine], 1)
-        np.add.at(edges, self.work.last[mine], -1)
-        return np.flatnonzero((np.cumsum(edges)[:-1] > 0) & (self.owner == rank))
 
     def visited_of(self, rank: int, owner: int) -> list[np.ndarray]:
         """For each span of a rank, which of its visited pages a rank holds: places in `visited`."""
@@ -154,15 +146,15 @@ def _found(call: Call, place: Placement, gradients: bool) -> Routes:
     if gradients:
         worker = _by_block(worker, ranks)
     spans = [_spans(np.flatnonzero(worker == rank), gradients, len(owner)) for rank in range(ranks)]
-    offsets, pages = routes(work, owner, worker, ranks)
+    offsets, pages = routes(work, owner, worker, ranks, own=True)
     visited: list[list[np.ndarray]] = [[] for _ in range(ranks)]
     if gradients:
         place_of = np.empty(len(owner), np.int64)  # the number of the span of each page, over all ranks
         rank_of = [rank for rank, each in enumerate(spans) for _ in each]
         for number, (first, last) in enumerate(span for each in spans for span in each):
             place_of[first:last] = number
-        for marks in marks_of(work, np.full(len(owner), -1), place_of, len(rank_of)):
-            for number, row in enumerate(marks.foreign, marks.start):
+        for marks in marks_of(work, place_of, len(rank_of)):
+            for number, row in enumerate(marks.needed, marks.start):
                 visited[rank_of[number]].append(np.flatnonzero(row))
     return Routes(owner, worker, offsets, pages, spans, visited, work)
 

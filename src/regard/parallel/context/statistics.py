@@ -20,7 +20,7 @@ from ...language.checks.numbers import Starts, counted
 from ...language.measures import Mass, Measure, Request, checked_request
 from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport, as_bytes
+from ..exchange.transport import Transport, swap_arrays
 from ..placement import Placement
 from ..work import stripe_of
 from .call import Call, part_of
@@ -208,15 +208,15 @@ def _back(here: Here, name: str, value: Any) -> Any:
 
 def _at_owners(here: Here, columns: np.ndarray) -> np.ndarray:
     """What each key received from the rows of all ranks, (B, H, n), for the tokens held here; in the order of ranks."""
-    routes = here.routes
-    B, H, tokens = columns.shape
-    outgoing, incoming = [], []
-    everything = Rows(np.arange(len(routes.owner)), tokens)
-    for other in range(routes.ranks):
-        theirs = np.flatnonzero(routes.owner == other)
-        outgoing.append(as_bytes(everything.taken(columns[..., None], theirs)))
-        incoming.append(B * H * len(here.held) * columns.itemsize)
+    owner, (B, H, tokens) = here.routes.owner, columns.shape
+    everything = Rows(np.arange(len(owner)), tokens)
+    outgoing = [
+        [columns[..., at] for at, _ in everything.runs(np.flatnonzero(owner == other))]
+        for other in range(here.routes.ranks)
+    ]
     total = np.zeros((B, H, len(here.held)))
-    for content in here.transport.swap("what keys receive", outgoing, incoming)():
-        total += content.view(np.float64).reshape(total.shape)
+    own = [total[..., at] for at, _ in here.held.runs(here.held.numbers)]
+    for arrays in swap_arrays(here.transport, "what keys receive", outgoing, [own] * here.routes.ranks)():
+        for part, array in zip(own, arrays, strict=True):
+            part += array
     return total

@@ -21,7 +21,7 @@ from ...language.checks import numbers
 from ...language.checks.arguments import Arguments
 from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport, as_bytes
+from ..exchange.transport import Transport
 from .reader import Reader
 from .shares import Shares
 
@@ -387,7 +387,7 @@ def _content(array: np.ndarray, rows: np.ndarray | None = None) -> str:
     parts = [array] if rows is None else [each[:, :taken] for each, taken in zip(array, rows, strict=True)]
     digest = hashlib.sha256()
     for each in parts:
-        digest.update(as_bytes(each).data)
+        digest.update(each.tobytes())
     taken = "" if rows is None else f", rows {rows.tolist()}"
     return f"{array.dtype} {list(array.shape)}{taken}, content {digest.hexdigest()[:12]}"
 

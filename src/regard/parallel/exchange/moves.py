@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import as_tensor, is_tensor, read_array
-from .transport import Transport, as_bytes
+from .transport import Transport, swap_arrays
 
 
 class Move(NamedTuple):
@@ -45,13 +45,11 @@ class Move(NamedTuple):
     def _exchanged(
         self, step: str, array: np.ndarray, take: Sequence, put: Sequence, shape: tuple[int, int], *, add: bool
     ) -> np.ndarray:
-        B, _, _, d = array.shape
-        found = np.zeros((B, *shape, d), array.dtype)
+        found = np.zeros((len(array), *shape, array.shape[3]), array.dtype)
         places = [(slice(None), *each) for each in put]
-        sizes = [found[place].nbytes for place in places]
-        wait = self.transport.swap(step, [as_bytes(array[(slice(None), *each)]) for each in take], sizes)
-        for place, content in zip(places, wait(), strict=True):
-            part = content.view(array.dtype).reshape(found[place].shape)
+        outgoing = [[array[(slice(None), *each)]] for each in take]
+        received = swap_arrays(self.transport, step, outgoing, [[found[place]] for place in places])()
+        for place, (part,) in zip(places, received, strict=True):
             if add:
                 found[place] += part
             else:

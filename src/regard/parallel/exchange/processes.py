@@ -17,7 +17,7 @@ import numpy as np
 
 from ...common.errors import refuse
 from ...common.optional import requires_extra
-from .transport import Lost, joined, room
+from .transport import Lost, room
 
 SECONDS = 60.0  # that a rank waits for the others
 GRACE = 1.5  # seconds in which the ranks that are left say that they have failed too
@@ -39,24 +39,23 @@ class Processes:
         self._count = 0
 
     def swap(
-        self, step: str, outgoing: Sequence[np.ndarray], incoming: Sequence[int]
+        self, step: str, outgoing: np.ndarray, going: Sequence[int], coming: Sequence[int]
     ) -> Callable[[], list[np.ndarray]]:
         """`Transport.swap`."""
         import torch
         import torch.distributed as dist
 
-        sent = torch.from_numpy(joined(outgoing))
-        found = torch.from_numpy(room(sum(incoming)))
-        sizes = [int(size) for size in incoming], [each.size for each in outgoing]
+        sent, found = torch.from_numpy(outgoing), torch.from_numpy(room(sum(coming)))
         self._begin(step)
-        run = functools.partial(dist.all_to_all_single, found, sent, *sizes, group=self._group, async_op=True)
+        run = functools.partial(
+            dist.all_to_all_single, found, sent, [*coming], [*going], group=self._group, async_op=True
+        )
         works = [self._guarded(step, run)]
-        ends = np.cumsum(sizes[0])[:-1]
 
         def wait() -> list[np.ndarray]:
             self._guarded(step, works[0].wait)
             works.clear()  # which frees what was sent
-            return np.split(found.numpy(), ends)
+            return np.split(found.numpy(), np.cumsum(coming)[:-1])
 
         return wait
 
