@@ -32,11 +32,6 @@ class Simulated:
 
         return wait
 
-    def gather(self, step, message):
-        sizes = [len(message)] * self.ranks
-        sent = np.frombuffer(message * self.ranks, np.uint8)
-        return [each.tobytes() for each in self.swap(step, sent, sizes, sizes)()]
-
 
 def _in_threads(works, barriers):
     """What each of the functions returned, each in a thread; the first error of one is raised."""

@@ -53,11 +53,8 @@ def whole(
         >>> # mask, score = rg.causal() & rg.documents(document), rg.score + rg.table(gate)[rg.key]
         >>> # out = rp.attention(q, k, v, mask=mask, score=score, place=place)
     """
-    return gathered(processes(group, timeout), part, place, axis)
-
-
-def gathered(transport: Transport, part: Any, place: Placement, axis: SupportsIndex) -> Any:
-    """The same over any transport."""
+    transport = processes(group, timeout)
+    tensor: Any = part
 
     def prepare() -> tuple[tuple[np.ndarray, int], dict[str, str]]:
         array, at = _checked(transport, part, place, axis)
@@ -65,6 +62,7 @@ def gathered(transport: Transport, part: Any, place: Placement, axis: SupportsIn
         terms = {"the placement": place.digest, "the array": f"{array.dtype}, {rest} beside axis {at}"}
         return (np.moveaxis(array, at, 0), at), terms
 
+    own: np.ndarray
     own, at = agreed(transport, WHERE, prepare)
     positions = [place.positions(rank) for rank in range(transport.ranks)]
     like = [[np.empty((len(each), *own.shape[1:]), own.dtype)] for each in positions]
@@ -75,9 +73,9 @@ def gathered(transport: Transport, part: Any, place: Placement, axis: SupportsIn
     result = np.ascontiguousarray(np.moveaxis(found, 0, at))
     if not is_tensor(part):
         return result
-    if not part.requires_grad:
+    if not tensor.requires_grad:
         return as_tensor(result)
-    return as_tensor(result).index_copy(at, as_tensor(positions[transport.rank]), part)  # which autograd records
+    return as_tensor(result).index_copy(at, as_tensor(positions[transport.rank]), tensor)  # which autograd records
 
 
 def _checked(transport: Transport, part: Any, place: Any, axis: SupportsIndex) -> tuple[np.ndarray, int]:

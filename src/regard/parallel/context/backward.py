@@ -15,7 +15,6 @@ from ...engines import dispatch
 from ...language.expr import Table
 from ..exchange.transport import swap_arrays
 from ..work import PAGE
-from .call import part_of
 from .forward import Here, Kept, each_stripe, lent, returned
 from .pages import sparse
 from .routes import Pages, Segment, add_pages, merged
@@ -55,7 +54,7 @@ def pull_back(
         rows, sums, saved = here.call.queries(heads), [], kept.saved[len(small)]
         small.append([])
         for (span, start), result, pages in zip(here.spans, saved, here.visited, strict=True):
-            problem = part_of(here.call, heads, kept.q[:, rows, span], keys, values, start)
+            problem = here.call.part(heads, kept.q[:, rows, span], keys, values, start)
             into_k, into_v = (sparse((*each.shape[:2], padded, each.shape[3]), whole.real) for each in (keys, values))
             found = dispatch.pull_back(
                 problem,

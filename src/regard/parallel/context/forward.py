@@ -14,9 +14,8 @@ import numpy as np
 from ...engines import dispatch
 from ...engines.dispatch import Saved
 from ..exchange.transport import Transport, swap_arrays, write
-from .call import Call, part_of
 from .pages import Rows, sparse
-from .routes import Routes
+from .routes import Call, Routes
 
 
 class Here(NamedTuple):
@@ -68,7 +67,7 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     def attend_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows, found = here.call.queries(heads), []
         for span, start in here.spans:
-            problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
+            problem = here.call.part(heads, q[:, rows, span], keys, values, start)
             if keep:
                 saved = dispatch.keep(problem, "jit")
                 out[:, rows, span], lse[:, rows, span, 0] = saved.out, saved.sums[0]

@@ -18,8 +18,7 @@ from ...common.arrays import device_of, elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arrays import four_axes
 from ..exchange.agreement import agreed
-from ..exchange.moves import Move
-from ..exchange.moving import moved
+from ..exchange.redistribute import Redistribution, redistribute
 from ..exchange.transport import Transport, room
 from ..placement import Placement
 from ..work import PAGE
@@ -57,7 +56,9 @@ class Rows:
 
 
 def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...]) -> Any:
-    """q, k and v (or q and k) with four axes, and the axes of the result before its depth."""
+    """q, k and v (or q and k) with four axes; the same of the whole sequence, without memory; and the axes of the
+    result before its depth.
+    """
     check_place(where, transport, place)
     if any(elsewhere(each) for each in tensors):
         raise refuse(
@@ -78,7 +79,10 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
             "the same batch; nothing is broadcast over several ranks",
             "expand k and v to the batch of q",
         )
-    return tuple(four_axes(each, q.shape[:-3]) for each in found), q.shape[:-1]
+    arrays = tuple(four_axes(each, q.shape[:-3]) for each in found)
+    tokens = place.sizes.tokens
+    wide = [np.broadcast_to(np.zeros((), a.dtype), (*a.shape[:2], tokens, a.shape[3])) for a in arrays]
+    return arrays, wide, q.shape[:-1]
 
 
 def check_place(where: str, transport: Transport, place: Any) -> None:
@@ -159,7 +163,7 @@ def local_of(where: str, transport: Transport, place: Placement, tensors: tuple[
         return place, {"the placement": place.digest, "the shapes": f"{[list(each.shape) for each in tensors]}"}
 
     agreed(transport, where, checked)
-    return tuple(moved(_move(transport, place, each.shape[-3]), each.to_local()) for each in tensors)
+    return tuple(redistribute(_move(transport, place, each.shape[-3]), each.to_local()) for each in tensors)
 
 
 def whole_of(transport: Transport, place: Placement, found: Any, like: Any) -> Any:
@@ -167,18 +171,18 @@ def whole_of(transport: Transport, place: Placement, found: Any, like: Any) -> A
     from torch.distributed.tensor import DTensor
 
     flat = found.ndim < like.ndim
-    local = moved(_move(transport, place, like.shape[-3]), found[..., None] if flat else found, back=True)
+    local = redistribute(_move(transport, place, like.shape[-3]), found[..., None] if flat else found, back=True)
     local = local[..., 0] if flat else local
     shape = (*like.shape[:-1], *local.shape[like.ndim - 1 :])
     stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
 
 
-def _move(transport: Transport, place: Placement, heads: int) -> Move:
+def _move(transport: Transport, place: Placement, heads: int) -> Redistribution:
     """Tokens divided as `torch.chunk` does -> as the placement does."""
     rank, every = transport.rank, slice(None)
     before = chunked(place.sizes.tokens, place.ranks)
     after = [place.positions(each) for each in range(place.ranks)]
     take = [(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True))) for each in after]
     put = [(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True))) for each in before]
-    return Move(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))
+    return Redistribution(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))

@@ -1,4 +1,4 @@
-"""Routes: for the mask of a call, which pages travel, and which rows each rank computes.
+"""A call over the whole sequence, and its routes: which pages travel for its mask, and which rows each rank computes.
 
 A placement says who holds and who computes; its own routes are those of the mask that it was chosen for. A model uses
 several masks over one placement, so the routes of each are found from the plan of its call, once.
@@ -7,18 +7,71 @@ several masks over one placement, so the routes of each are found from the plan 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...common.caching import Memo
+from ...language.checks.numbers import Starts, counted
+from ...language.problem import Problem
 from ..placement import Placement
-from ..traffic import marks_of, routes
-from ..work import PAGE, Work
-from .call import Call
+from ..traffic import needed, routes
+from ..work import PAGE, Sizes, Work
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call over all tokens.
+
+    whole: the problem over arrays without memory. stripe: key heads that travel at a time.
+    """
+
+    whole: Problem
+    stripe: int
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of one batch entry."""
+        dims = self.whole.dims
+        return Sizes(dims["Q"], dims["H"], dims["G"], dims["D"], dims["E"], self.whole.dtype.name)
+
+    @property
+    def stripes(self) -> list[slice]:
+        """The key heads of each stripe."""
+        G = self.whole.dims["G"]
+        return [slice(first, min(first + self.stripe, G)) for first in range(0, G, self.stripe)]
+
+    @staticmethod
+    def named(heads: slice) -> str:
+        """Some key heads in words."""
+        last = heads.stop - 1
+        return f"key head {last}" if heads.start == last else f"key heads {heads.start} to {last}"
+
+    def queries(self, heads: slice) -> slice:
+        """The query heads of some key heads."""
+        group = self.whole.dims["H"] // self.whole.dims["G"]
+        return slice(heads.start * group, heads.stop * group)
+
+    def part(self, heads: slice, q: np.ndarray, k: np.ndarray, v: np.ndarray, start: int) -> Problem:
+        """The problem of the rows from position `start` on, in some key heads; q has these heads and rows.
+
+        Rules, tables and dropout count positions and heads of the whole call.
+        """
+        whole, rows = self.whole, self.queries(heads)
+        starts = Starts(head=rows.start or None)
+        mask, score = (None if rule is None else counted(rule, starts) for rule in (whole.mask, whole.score))
+        dropout = whole.dropout
+        if dropout is not None:
+            dropout = replace(dropout, head_start=dropout.head_start + rows.start)
+        sinks = None if whole.sinks is None else whole.sinks[rows]
+        B, H = q.shape[:2]
+        return replace(
+            whole, q=q, k=k, v=v, mask=mask, score=score, dropout=dropout, sinks=sinks, starts=starts,
+            query_start=np.full(B, start, np.int64), lead=(B, H),
+        )  # fmt: skip
 
 
 class Segment(NamedTuple):
@@ -153,8 +206,8 @@ def _found(call: Call, place: Placement, gradients: bool) -> Routes:
         rank_of = [rank for rank, each in enumerate(spans) for _ in each]
         for number, (first, last) in enumerate(span for each in spans for span in each):
             place_of[first:last] = number
-        for marks in marks_of(work, place_of, len(rank_of)):
-            for number, row in enumerate(marks.needed, marks.start):
+        for start, marks in needed(work, place_of, len(rank_of)):
+            for number, row in enumerate(marks, start):
                 visited[rank_of[number]].append(np.flatnonzero(row))
     return Routes(owner, worker, offsets, pages, spans, visited, work)
 

@@ -26,9 +26,6 @@ class Transport(Protocol):
         coming: how many bytes go to each rank, and come from it.
         """
 
-    def gather(self, step: str, message: bytes) -> list[bytes]:
-        """The message of each rank; all have the same length."""
-
 
 class Alone:
     """A `Transport` without other ranks."""
@@ -40,10 +37,6 @@ class Alone:
     ) -> Callable[[], list[np.ndarray]]:
         """`Transport.swap`."""
         return lambda: [outgoing]
-
-    def gather(self, step: str, message: bytes) -> list[bytes]:
-        """`Transport.gather`."""
-        return [message]
 
 
 def swap_arrays(
@@ -69,6 +62,12 @@ def swap_arrays(
         return [own if other == transport.rank else [*views(part, arrays)] for other, (part, arrays) in parts]
 
     return received
+
+
+def gather(transport: Transport, step: str, message: bytes) -> list[bytes]:
+    """The message of each rank; all have the same length."""
+    arrays = [[np.frombuffer(message, np.uint8)]] * transport.ranks
+    return [each.tobytes() for (each,) in swap_arrays(transport, step, arrays, arrays)()]
 
 
 def views(content: np.ndarray, like: Arrays) -> Iterator[np.ndarray]:

@@ -1,15 +1,15 @@
-"""Sums over ranks: bytes travel, and every rank adds the same numbers in the order of the ranks."""
+"""Exchanges as nodes of torch's autograd, and sums over ranks, which every rank adds in the order of the ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from ...common.errors import refuse
-from ..exchange.transport import Transport, swap_arrays
+from .transport import Transport, swap_arrays
 
 
 class Ranks:
@@ -48,9 +48,26 @@ class Ranks:
         )
 
 
+def linear(value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
+    """forward(value), where forward is linear; backward(gradient) is the gradient of the value."""
+    return _Linear.apply(value, forward, backward)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
+        ctx.pull_back = backward
+        return forward(value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor):
+        return ctx.pull_back(gradient), None, None
+
+
 def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
     """The sum of the parts of all ranks, the same on each. Its gradient, the same on each, is that of every part."""
-    return _Summed.apply(part, ranks, step)
+    return linear(part, lambda each: ranks.total(step, each, ranks.everyone), lambda gradient: gradient)
 
 
 def entered(whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int] | None = None) -> torch.Tensor:
@@ -58,31 +75,9 @@ def entered(whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int] |
 
     Its gradient is the sum of those that these ranks compute. Every rank has to call it, and its backward pass.
     """
-    return _Entered.apply(whole, ranks, step, ranks.everyone if among is None else among)
-
-
-class _Summed(torch.autograd.Function):
-    """Adds parts; the gradient of a sum is that of each part."""
-
-    @staticmethod
-    def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
-        return ranks.total(step, part, ranks.everyone)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor):
-        return grad, None, None
-
-
-class _Entered(torch.autograd.Function):
-    """The tensor itself; adds its gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int]) -> torch.Tensor:
-        ctx.ranks, ctx.step, ctx.among = ranks, step, among
-        return whole.view_as(whole)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor):
-        return ctx.ranks.total(f"gradient of {ctx.step}", grad, ctx.among), None, None, None
+    some = ranks.everyone if among is None else among
+    return linear(
+        whole,
+        lambda each: each.view_as(each),
+        lambda gradient: ranks.total(f"gradient of {step}", gradient, some),
+    )
