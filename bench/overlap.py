@@ -64,8 +64,8 @@ def rank_of(folder, rank, tokens, key):
         rp.attention(q, k, v, place=place, stripe=1)
 
     def transfer():
-        sent = [np.zeros(0 if other == rank else size, np.uint8) for other in range(2)]
-        transport.swap("bytes", sent, [each.size for each in sent])()
+        sizes = [0 if other == rank else size for other in range(2)]
+        transport.swap("bytes", np.zeros(size, np.uint8), sizes, sizes)()
 
     call()
     for line in sys.stdin:

@@ -5,8 +5,7 @@ import torch
 import regard as rg
 import regard.parallel as rp
 from regard.parallel.context.attention import over, over_heads
-from regard.parallel.exchange.alone import Alone
-from regard.parallel.whole_tables import gathered
+from regard.parallel.exchange.transport import Alone
 from tests.parallel.ranks import on_mesh
 
 
@@ -60,7 +59,7 @@ def compared(ranks, placement, shape, dtype, rules, learned=(), mask=None, axes=
         rank = Alone() if ranks == 1 else transport
 
         def call(q, k, v, *more):
-            more = [gathered(rank, each, place, axis) for each, axis in zip(more, axes)] or more
+            more = [rp.whole(each, place, axis=axis, group=rank) for each, axis in zip(more, axes)] or more
             if parts == 1:
                 return over(rank, (q, k, v), place, rules(*more))
             return over_heads(rank, others, (q, k, v), place, rules(*more))

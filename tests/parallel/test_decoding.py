@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import regard as rg
+import regard.parallel as rp
 from regard import Refused
 from regard.api.kv_cache.checks import known_dtype
 from regard.engines.jit.kernels.forward import PIECE
 from regard.parallel.context.routes import segments
-from regard.parallel.decoding.cache import over
-from regard.parallel.decoding.shares import BLOCK, Shares
-from regard.parallel.decoding.spread import spread_over
+from regard.parallel.decoding_reader import BLOCK, Shares
+from regard.parallel.exchange.agreement import LENGTH
 from tests.parallel.ranks import on_ranks, refusal
 from tests.support.engines import same_bits
 from tests.support.lanes import sweep
@@ -95,14 +95,11 @@ def test_every_rank_has_the_bits_of_one_cache(ranks, batch, options, tokens):
     """Random calls: outputs, lse, lengths and refusals are those of `rg.KVCache`; each position is held once."""
     script = [*steps(ranks + batch, batch, options.get("dtype", "float32"), options.get("window"), 5000 // batch)]
 
-    def make():
-        return rg.KVCache(G, D, E, batch=batch, **options)
-
     def work(transport):
-        cache = over(transport, make, tokens)
+        cache = rp.KVCache(G, D, E, batch=batch, **options, tokens=tokens, group=transport)
         return run(cache, script), cache
 
-    alone = make()
+    alone = rg.KVCache(G, D, E, batch=batch, **options)
     expected = run(alone, script)
     assert sum(isinstance(result, tuple) for result, _ in expected) > 10
     caches = []
@@ -126,7 +123,7 @@ def test_what_travels():
     q, k, v = arrays(rng, "float32", (1, H, 4096, D), (1, G, 4096, D), (1, G, 4096, E))
 
     def work(transport):
-        cache = over(transport, lambda: rg.KVCache(G, D, E), 4096)
+        cache = rp.KVCache(G, D, E, tokens=4096, group=transport)
         cache.append(k[:, :, :4095], v[:, :, :4095])
         sent = []
         for rows in (slice(0, 4095), slice(4095, 4096)):
@@ -138,7 +135,7 @@ def test_what_travels():
         return sent, repr(cache)
 
     (many, one), words = on_ranks(2, work)[0]
-    agreement = one[0]  # a rank also sends it to itself
+    agreement = 1 + LENGTH + 32  # a status, a length and a hash
     assert one[1] - agreement == H * (E + 2) * 4
     rows, own = 4095 - 4095 // 2, 4095 // 2
     assert many[1] - agreement == rows * H * (E + 2) * 4 + own * H * (E + 1) * 4
@@ -194,7 +191,7 @@ def test_refusals_are_raised_on_every_rank():
     }
 
     def work(transport):
-        cache = over(transport, lambda: rg.KVCache(G, D, batch=2, pages=4))
+        cache = rp.KVCache(G, D, batch=2, pages=4, group=transport)
         cache.append(rows, rows)
         found = [refusal(call, cache, transport.rank) for call in calls.values()]
         return found, cache.attend(q).sum(), cache.lengths.tolist()
@@ -222,10 +219,9 @@ def test_caches_that_cannot_be_spread():
     ):
         with pytest.raises(Refused, match=expected):
             on_ranks(
-                2,
-                lambda transport, caches=caches, tokens=tokens: spread_over(transport, caches(transport.rank), tokens),
+                2, lambda group, make=caches, tokens=tokens: rp.spread(make(group.rank), tokens=tokens, group=group)
             )
-    (cache,) = on_ranks(2, lambda transport: spread_over(transport, [empty], 5000))[1]
+    (cache,) = on_ranks(2, lambda transport: rp.spread([empty], tokens=5000, group=transport))[1]
     assert repr(cache) == (
         "KVCache(2 heads × 8 and 4, bfloat16 in int8, window 9; lengths [0, 0, 0]; rank 1 of 2: 0 of 0 positions, "
         "35,840 bytes)"

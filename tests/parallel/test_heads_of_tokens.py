@@ -7,7 +7,7 @@ import regard.parallel as rp
 from regard.common.errors import Refused
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over_heads
-from regard.parallel.exchange.alone import Alone
+from regard.parallel.exchange.transport import Alone
 from tests.parallel.ranks import on_ranks
 from tests.parallel.steps import compared
 

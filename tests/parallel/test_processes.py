@@ -103,6 +103,7 @@ ENDING = """
 import contextlib
 import gc
 from pathlib import Path
+from regard.parallel.exchange.transport import gather
 from regard.parallel.torchrun import joined
 
 gc.disable()
@@ -114,7 +115,7 @@ def names():
     return found
 
 with joined(60) as transport:
-    transport.gather("greeting", b"hello")
+    gather(transport, "greeting", b"hello")
     cycle = [transport]
     cycle.append(cycle)
     print(any("gloo" in name for name in names()))

@@ -5,8 +5,6 @@ import pytest
 
 import regard as rg
 import regard.parallel as rp
-from regard.language.checks.arguments import Arguments
-from regard.parallel.context.statistics import statistics_over
 from tests.parallel.ranks import on_ranks, refusal
 from tests.support.lanes import sweep
 
@@ -22,13 +20,13 @@ def test_statistics_over_ranks(ranks, placement):
     q, k = rng.standard_normal((4, 1000, 16), np.float32), rng.standard_normal((2, 1000, 16), np.float32)
     mask = rg.causal() & rg.documents(lengths=[100, 700, 200])
     of = [*NAMES, rg.top(3), rg.mass(rg.key < 5 * rg.head, "low"), "received"]
-    rules = Arguments(mask, rg.alibi(4), sinks=np.zeros(4, np.float32))
-    expected = rg.attention_stats(q, k, of=of, mask=mask, score=rg.alibi(4), sinks=rules.sinks)
+    rules = {"of": of, "mask": mask, "score": rg.alibi(4), "sinks": np.zeros(4, np.float32)}
+    expected = rg.attention_stats(q, k, **rules)
     place = rp.place(1000, ranks=ranks, mask=mask, heads=4, key_heads=2, among=placement)
 
     def work(transport):
         mine = [place.shard(each, axis=1, rank=transport.rank) for each in (q, k)]
-        return statistics_over(transport, *mine, of, place, rules)
+        return rp.attention_stats(*mine, place=place, group=transport, **rules)
 
     def parts(found):
         """(name, array) of everything in a result."""
@@ -48,6 +46,6 @@ def test_maps_are_refused():
 
     def work(transport):
         mine = place.shard(q, axis=1, rank=transport.rank)
-        return refusal(statistics_over, transport, mine, mine, rg.pooled(2, 2), place, Arguments())
+        return refusal(lambda: rp.attention_stats(mine, mine, of=rg.pooled(2, 2), place=place, group=transport))
 
     assert all("maps are not drawn over several ranks" in each for each in on_ranks(2, work))

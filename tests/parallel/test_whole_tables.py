@@ -9,7 +9,6 @@ import regard as rg
 import regard.parallel as rp
 from regard.language.checks.arguments import Arguments
 from regard.parallel.context.attention import over
-from regard.parallel.whole_tables import gathered
 from tests.parallel.ranks import on_ranks, refusal
 from tests.parallel.steps import compared
 from tests.support.engines import normal
@@ -31,7 +30,7 @@ def test_the_parts_of_all_ranks_are_the_whole(ranks, dtype):
         array = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
 
         def work(transport, array=array, axis=axis):
-            return gathered(transport, place.shard(array, axis=axis, rank=transport.rank), place, axis)
+            return rp.whole(place.shard(array, axis=axis, rank=transport.rank), place, axis=axis, group=transport)
 
         for found in on_ranks(ranks, work):
             assert found.dtype == array.dtype and found.flags.c_contiguous
@@ -62,7 +61,8 @@ def test_what_differs_is_refused_on_every_rank():
         "the array has no numbers": mine.astype(complex),
         "axis is out of range": np.float64(3),
     }.items():
-        found = on_ranks(2, lambda each, wrong=wrong: refusal(gathered, each, wrong if each.rank else first, place, 0))
+        parts = first, wrong
+        found = on_ranks(2, lambda each, parts=parts: refusal(lambda: rp.whole(parts[each.rank], place, group=each)))
         assert all(text in each for each in found), found
 
 

@@ -45,7 +45,7 @@ def test_nothing_takes_many_positions():
     found = import_graph.long_signatures()
 
     # These have the arguments of others: of torch.nn.MultiheadAttention, and of functions that transformers calls.
-    files = "regard.torch.layers.multi_head", "regard.parallel.by_heads.layers", "regard.ledger.stand_ins.recurrent"
+    files = "regard.torch.layers.multi_head", "regard.parallel.head_parallel", "regard.ledger.stand_ins.recurrent"
     others = tuple(f"{name}: " for name in files)
     assert [each for each in found if not each.startswith(others)] == []
 

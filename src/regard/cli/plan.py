@@ -48,8 +48,8 @@ def plan(
     """
     from .. import parallel
     from ..language.masks import documents as packed_documents
-    from ..parallel.model import BANDWIDTH, PEAK
-    from ..parallel.plot import ending_of
+    from ..parallel.explain import ending_of
+    from ..parallel.traffic import BANDWIDTH, PEAK
     from .terminal import emit, emit_json
 
     count = size(tokens)

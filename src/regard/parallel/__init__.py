@@ -2,17 +2,18 @@
 
 place       tries the candidates on the plan of a mask, and takes the one with the least modelled time
 work        what there is to do: sizes, pages, and the pairs of each block of rows
-traffic     which rows change their rank, which pages each rank needs, and bytes; model: pairs and bytes as a time
+traffic     which rows change their rank, which pages each rank needs, and bytes; pairs and bytes as a time
 placement   the result: frozen data, and files
+explain     what a placement means for each rank: words, data, a figure of characters, and an image
 context     attention over the processes of torch.distributed: one sequence, divided over ranks
-decoding    a cache of keys and values whose positions are spread over ranks
-exchange    how ranks send bytes, agree, and find out who is lost
+decoding    a cache of keys and values whose positions are spread over ranks; decoding_reader: attention over them
+heads       which heads a rank computes; Ulysses: some tokens of all heads ↔ all tokens of some heads
+head_parallel  HeadParallel, for torch's parallelize_module, and the layers that it makes
+exchange    how ranks send arrays, agree, and find out who is lost
 sequence    layouts: contiguous, zig-zag, striped and balanced; transformers models whose sequence is divided over ranks
 sums        gradients and losses, added in the order of the ranks
 whole_tables  arrays that rules read, from the tokens that each rank holds
 torchrun    starts this command once for each rank
-explain     what a placement means for each rank: words, data, and a figure of characters; plot: as an image
-by_heads    heads over ranks: which heads a rank computes, and layers that compute them
 """
 
 import importlib
@@ -20,23 +21,22 @@ from typing import TYPE_CHECKING, Any
 
 from ..common.optional import requires_extra
 from ..common.public import belong, belongs, no_attribute
-from .by_heads.split import Heads, heads
 from .context.attention import attention, attention_with_lse
 from .context.statistics import attention_stats
-from .decoding.cache import KVCache
-from .decoding.spread import spread
+from .decoding import KVCache, spread
 from .exchange.transport import Lost
 from .explain import Explanation, explain
-from .model import Candidate
+from .heads import Heads, heads
 from .place import place
 from .placement import Placement
 from .sequence import sequence
 from .sums import sum_over_ranks
+from .traffic import Candidate
 from .whole_tables import whole
 from .work import Sizes
 
 if TYPE_CHECKING:
-    from .by_heads.style import HeadParallel
+    from .head_parallel import HeadParallel
 
 __all__ = [
     "Candidate",
@@ -66,4 +66,4 @@ def __getattr__(name: str) -> Any:
     if name != "HeadParallel":
         raise no_attribute(__name__, name)
     with requires_extra("regard.parallel.HeadParallel", "torch"):  # the rest of the package needs no torch
-        return belongs(importlib.import_module(".by_heads.style", __name__).HeadParallel, __name__)
+        return belongs(importlib.import_module(".head_parallel", __name__).HeadParallel, __name__)

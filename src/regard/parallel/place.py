@@ -14,19 +14,18 @@ from ..common.public import ArrayLike
 from ..language.callables import Mask
 from ..language.checks.numbers import LIMIT as POSITIONS
 from ..language.checks.numbers import integers, whole
-from .model import BANDWIDTH, PEAK, best, candidate
 from .placement import Placement
 from .sequence import balanced, contiguous, striped, zigzag
-from .traffic import LIMITS, moved, routes
+from .traffic import BANDWIDTH, LIMITS, PEAK, best, candidate, rebalance, routes
 from .work import PAGE, Sizes, Work
 
 MOST = 1024  # ranks
 LARGEST = 1 << 62  # pairs of query and key, and bytes: sums are 64-bit integers
-LAYOUTS: dict[str, Callable[[Work, int], np.ndarray]] = {
-    "contiguous": lambda work, ranks: contiguous(work.sizes.pages, ranks),
-    "zigzag": lambda work, ranks: zigzag(work.sizes.pages, ranks),
-    "striped": lambda work, ranks: striped(work.sizes.pages, ranks),
-    "balanced": lambda work, ranks: balanced(work.pairs, ranks),
+LAYOUTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "contiguous": contiguous,
+    "zigzag": zigzag,
+    "striped": striped,
+    "balanced": balanced,
 }
 GIVEN = "given"
 
@@ -89,21 +88,28 @@ def place(
         >>> place.chosen.name, round(place.chosen.balance, 2), f"{place.chosen.mean_bytes / place.ring_bytes:.0%}"
         ('zigzag', 1.0, '75%')
     """
-    sizes, count = _sizes(tokens, ranks, (heads, key_heads), (depth, value_depth), dtype)
+    numbers = {
+        "tokens": tokens,
+        "ranks": ranks,
+        "heads": heads,
+        "key_heads": heads if key_heads is None else key_heads,
+        "depth": depth,
+        "value_depth": depth if value_depth is None else value_depth,
+    }
+    sizes, count = _sizes(numbers, dtype)
     rates = _rate(peak, "peak", "operations"), _rate(bandwidth, "bandwidth", "bytes")
     fixed = None if layout is None else _layout(layout, sizes.pages, count)
     names = _names(among, (*LAYOUTS, *LIMITS) if fixed is None else (GIVEN, *LIMITS))
     work, text = Work.of(sizes, mask)
-    base = contiguous(sizes.pages, count) if fixed is None else fixed
+    base = contiguous(work.pairs, count) if fixed is None else fixed
     tried = {}
     for name in names:
-        owner = LAYOUTS[name](work, count) if name in LAYOUTS else base
-        tried[name] = owner, moved(owner, work.pairs, count, LIMITS[name]) if name in LIMITS else owner
+        owner = LAYOUTS[name](work.pairs, count) if name in LAYOUTS else base
+        tried[name] = owner, rebalance(owner, work.pairs, count, LIMITS[name]) if name in LIMITS else owner
     candidates = tuple(candidate(name, work, *tried[name], count, rates) for name in names)
     chosen = best(candidates)
     owner, worker = tried[chosen.name]
     offsets, pages = routes(work, owner, worker, count)
-    arrays = {"owner": owner.astype(np.int32), "worker": worker.astype(np.int32), "pairs": work.pairs}
     return Placement(
         sizes=sizes,
         ranks=count,
@@ -112,22 +118,16 @@ def place(
         bandwidth=rates[1],
         candidates=candidates,
         chosen=chosen,
-        **arrays,
+        owner=owner.astype(np.int32),
+        worker=worker.astype(np.int32),
+        pairs=work.pairs,
         offsets=offsets,
         pages=pages,
     )
 
 
-def _sizes(tokens: Any, ranks: Any, heads: tuple[Any, Any], depths: tuple[Any, Any], dtype: Any) -> tuple[Sizes, int]:
+def _sizes(numbers: dict[str, Any], dtype: Any) -> tuple[Sizes, int]:
     """The checked sizes, and the number of ranks; every problem is listed."""
-    numbers = {
-        "tokens": tokens,
-        "ranks": ranks,
-        "heads": heads[0],
-        "key_heads": heads[0] if heads[1] is None else heads[1],
-        "depth": depths[0],
-        "value_depth": depths[0] if depths[1] is None else depths[1],
-    }
     limits = {"tokens": POSITIONS - 1, "ranks": MOST}
     reasons = []
     for name, value in numbers.items():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, get_type_hints
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ..common.public import ArrayT
 from ..common.text.terminal_text import printable
 from ..common.text.units import seconds, unit
 from ..language.checks.numbers import LIMIT, whole
-from .model import Candidate
+from .traffic import Candidate
 from .work import PAGE, Sizes
 
 FORM = {"dtype": str, "length": int, "deflated": str}
@@ -34,40 +33,35 @@ def packed(array: np.ndarray) -> dict[str, str | int]:
     return {"dtype": raw.dtype.str, "length": len(raw), "deflated": text}
 
 
-def unpacked(found: dict[str, str | int], dtype: str, most: int) -> np.ndarray:
-    """The array. ValueError: it is damaged, of another dtype, or longer than `most`.
+def unpacked(found: dict[str, str | int], dtype: str) -> np.ndarray:
+    """The array. ValueError: it is damaged, of another dtype, or not as long as it says.
 
-    >>> unpacked(packed(np.arange(3, dtype=np.int32)), "<i4", 3).tolist()
+    >>> unpacked(packed(np.arange(3, dtype=np.int32)), "<i4").tolist()
     [0, 1, 2]
     """
-    length = int(found["length"])
-    if found["dtype"] != dtype or not 0 <= length <= most:
-        raise ValueError(f"{found['dtype']} × {length}, expected {dtype} × at most {most}")
-    size = length * np.dtype(dtype).itemsize
-    inflate = zlib.decompressobj()
+    if found["dtype"] != dtype:
+        raise ValueError(f"{found['dtype']}, expected {dtype}")
     try:
-        raw = inflate.decompress(base64.b64decode(str(found["deflated"]), validate=True), size + 1)
-    except (binascii.Error, zlib.error) as error:
+        raw = zlib.decompress(base64.b64decode(str(found["deflated"]), validate=True))
+    except (ValueError, zlib.error) as error:
         raise ValueError(f"its data are damaged: {error}") from error
+    size = np.dtype(dtype).itemsize * int(found["length"])
     if len(raw) != size:
-        raise ValueError(f"its data have {len(raw)} bytes, or more; expected {size}")
+        raise ValueError(f"its data have {len(raw)} bytes, expected {size}")
     return np.frombuffer(raw, dtype).astype(np.dtype(dtype).newbyteorder("="))
 
 
 VERSION = 1  # of the file
-MOST_PARTS = 1 << 16
 ARRAYS = {"owner": "<i4", "worker": "<i4", "pairs": "<i8", "offsets": "<i8", "pages": "<i4"}
-CANDIDATE = {"name": str, "seconds": float, "balance": float, "mean_bytes": float, "most_bytes": int, "moved": int}
-SIZES = {"tokens": int, "heads": int, "key_heads": int, "depth": int, "value_depth": int, "dtype": str}
 PARTS = {
     "regard_placement": int,
-    "sizes": SIZES,
+    "sizes": get_type_hints(Sizes),
     "ranks": int,
     "mask": str,
     "peak": float,
     "bandwidth": float,
     "chosen": str,
-    "candidates": [CANDIDATE],
+    "candidates": [get_type_hints(Candidate)],
     **dict.fromkeys(ARRAYS, FORM),
 }
 FIX = "save the placement again"
@@ -143,14 +137,11 @@ class Placement:
         """The positions of the tokens that a rank holds, in order (int64); or one of consecutive parts of them, the
         longer ones first, where several ranks divide the heads.
         """
-        number = _rank(rank, self.ranks)
-        starts = np.flatnonzero(self.owner == number) * PAGE
-        found = (starts[:, None] + np.arange(PAGE)).ravel()
         count = whole(parts, "place", "parts")
-        if not 1 <= count <= MOST_PARTS:
-            expected = f"1 to {MOST_PARTS:,}"
-            raise refuse("place", "parts is out of range", f"{count}", expected, "omit it")
-        return np.array_split(found[found < self.sizes.tokens], count)[_rank(part, count)]
+        number = _rank(part, count)
+        starts = np.flatnonzero(self.owner == _rank(rank, self.ranks)) * PAGE
+        found = (starts[:, None] + np.arange(PAGE)).ravel()
+        return np.array_split(found[found < self.sizes.tokens], count)[number]
 
     def shard(
         self,
@@ -227,11 +218,10 @@ class Placement:
         if not all(0 < number < LIMIT for number in limits) or sizes.dtype not in FLOATS or len(chosen) != 1:
             raise _unreadable("sizes, or a chosen candidate, that no placement has")
         ranks, pages = found["ranks"], sizes.pages
-        most = {"offsets": ranks * ranks + 1, "pages": ranks * pages}
         arrays = {}
         for name, dtype in ARRAYS.items():
             try:
-                arrays[name] = unpacked(found[name], dtype, most.get(name, pages))
+                arrays[name] = unpacked(found[name], dtype)
             except ValueError as error:
                 raise _unreadable(f"{name}: {error}") from error
         _check(arrays, ranks, pages)

@@ -64,16 +64,19 @@ def sequence(
     transport = processes(group, timeout)
 
     def prepare() -> tuple[None, dict[str, str]]:
-        _check(transport, place, mask)
+        check_place(WHERE, transport, place)
+        passed: Any = mask
+        if passed is not None and not isinstance(passed, Expr):
+            raise refuse(
+                WHERE,
+                "the mask is not an expression",
+                type(passed).__name__,
+                "a rule over positions, such as rg.documents(lengths=…)",
+                "build it with regard's masks",
+            )
         return None, {"the placement": place.digest, "the mask": f"{mask}"}
 
     agreed(transport, WHERE, prepare)
-    with _active(transport, place, mask):
-        yield
-
-
-@contextlib.contextmanager
-def _active(transport: Transport, place: Placement, mask: Expr | None) -> Iterator[None]:
     with requires_extra(WHERE, "hf"):
         import torch
 
@@ -99,48 +102,35 @@ class _Sequence:
         return over(self.transport, (q, k, v), self.place, rules, reasons=reasons)[0]
 
 
-def _check(transport: Transport, place: Any, mask: Any) -> None:
-    """Refuses what no call could be computed with."""
-    check_place(WHERE, transport, place)
-    if mask is not None and not isinstance(mask, Expr):
-        raise refuse(
-            WHERE,
-            "the mask is not an expression",
-            type(mask).__name__,
-            "a rule over positions, such as rg.documents(lengths=…)",
-            "build it with regard's masks",
-        )
-
-
 CHUNK = 8  # pages that `balanced` moves together, where every rank gets at least one such chunk
 
 
-def contiguous(pages: int, ranks: int) -> np.ndarray:
-    """Consecutive pages, as many for each rank as for the others, or one more.
+def contiguous(pairs: np.ndarray, ranks: int) -> np.ndarray:
+    """Consecutive pages, as many for each rank as for the others, or one more. pairs: of each block of rows.
 
-    >>> contiguous(8, 2).tolist()
+    >>> contiguous(np.ones(8), 2).tolist()
     [0, 0, 0, 0, 1, 1, 1, 1]
     """
-    return _parts(pages, ranks)
+    return np.arange(len(pairs)) * ranks // len(pairs)
 
 
-def zigzag(pages: int, ranks: int) -> np.ndarray:
+def zigzag(pairs: np.ndarray, ranks: int) -> np.ndarray:
     """Two parts for each rank, one from the start and its mirror image from the end.
 
-    >>> zigzag(8, 2).tolist()
+    >>> zigzag(np.ones(8), 2).tolist()
     [0, 0, 1, 1, 1, 1, 0, 0]
     """
-    part = _parts(pages, 2 * ranks)
+    part = contiguous(pairs, 2 * ranks)
     return np.minimum(part, 2 * ranks - 1 - part)
 
 
-def striped(pages: int, ranks: int) -> np.ndarray:
+def striped(pairs: np.ndarray, ranks: int) -> np.ndarray:
     """Page i at rank i modulo the number of ranks.
 
-    >>> striped(5, 2).tolist()
+    >>> striped(np.ones(5), 2).tolist()
     [0, 1, 0, 1, 0]
     """
-    return np.arange(pages) % ranks
+    return np.arange(len(pairs)) % ranks
 
 
 def balanced(pairs: np.ndarray, ranks: int) -> np.ndarray:
@@ -162,8 +152,3 @@ def balanced(pairs: np.ndarray, ranks: int) -> np.ndarray:
         if chunks + 1 < most:
             heapq.heappush(waiting, (total + int(work[chunk]), rank, chunks + 1))
     return np.repeat(owner, size)[: len(pairs)]
-
-
-def _parts(pages: int, parts: int) -> np.ndarray:
-    """The part of each page, of parts of equal size."""
-    return np.arange(pages) * parts // pages

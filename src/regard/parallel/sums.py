@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..common.arrays import as_tensor, read_array
 from ..common.errors import refuse
 from .exchange.agreement import agreed
 from .exchange.processes import SECONDS, processes
-from .exchange.transport import Transport
+from .exchange.transport import Transport, swap_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -76,29 +77,12 @@ def _added(transport: Transport, step: str, flat: torch.Tensor) -> torch.Tensor:
     """The sum of a tensor of one axis: each rank adds one part of it."""
     import torch
 
-    size, ranks = flat.element_size(), transport.ranks
-    ends = [len(flat) * (rank + 1) // ranks for rank in range(ranks)]
-    counts = np.diff([0, *ends]).tolist()
-    parts = [_bytes(part) for part in flat.split(counts)]
-    own = counts[transport.rank]
-    received = transport.swap(f"{step}: parts", parts, [own * size] * ranks)()
-    total = torch.zeros(own, dtype=torch.float64)
-    for each in received:
-        total += _tensor(each, flat.dtype)
-    mine = _bytes(total.to(flat.dtype))
-    sums = transport.swap(f"{step}: sums", [mine] * ranks, [count * size for count in counts])()
-    return torch.cat([_tensor(each, flat.dtype) for each in sums])
-
-
-def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    import torch
-
-    return tensor.contiguous().view(torch.uint8).numpy()
-
-
-def _tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    import torch
-
-    found = torch.empty(array.size // dtype.itemsize, dtype=dtype)
-    found.view(torch.uint8).copy_(torch.from_numpy(array))
-    return found
+    ranks, numbers = transport.ranks, read_array(flat, step)
+    parts = np.split(numbers, [len(flat) * rank // ranks for rank in range(1, ranks)])
+    own = parts[transport.rank]
+    total = torch.zeros(len(own), dtype=torch.float64)
+    for (part,) in swap_arrays(transport, f"{step}: parts", [[each] for each in parts], [[own]] * ranks)():
+        total += as_tensor(part)
+    mine = read_array(total.to(flat.dtype), step)
+    sums = swap_arrays(transport, f"{step}: sums", [[mine]] * ranks, [[each] for each in parts])()
+    return torch.cat([as_tensor(part) for (part,) in sums])

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..common.optional import requires_extra
-from .exchange.processes import processes
+from .exchange.processes import Processes
 from .exchange.transport import Transport
 
 STOP = "REGARD_STOP_FILE"  # names a file; it exists once the user has requested a stop
@@ -42,7 +42,7 @@ def joined(seconds: float) -> Iterator[Transport]:
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
     try:
-        transport = processes(seconds=seconds)
+        transport = Processes(dist.group.WORLD, seconds)
         try:
             yield transport
         finally:

@@ -1,4 +1,4 @@
-"""Traffic: which rows another rank computes, which pages travel, and the bytes that ranks send each other."""
+"""Traffic: which rows another rank computes, which pages travel, bytes, and how long that takes at least."""
 
 from __future__ import annotations
 
@@ -21,18 +21,6 @@ class Flow(NamedTuple):
     bytes_out: np.ndarray
 
 
-@dataclass(frozen=True)
-class Marks:
-    """For some consecutive ranks, from `start` on: which pages their rows read and other ranks hold (ranks, pages)."""
-
-    start: int
-    foreign: np.ndarray
-
-    @property
-    def ranks(self) -> slice:
-        return slice(self.start, self.start + len(self.foreign))
-
-
 def flow(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Flow:
     """The pages and bytes of every rank.
 
@@ -43,10 +31,10 @@ def flow(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Flow:
     bytes_in = np.zeros(ranks, np.int64)
     readers = np.zeros(sizes.pages, np.int64)
     short = PAGE * sizes.pages - sizes.tokens  # tokens that the last page lacks
-    for marks in marks_of(work, owner, worker, ranks):
-        received = np.count_nonzero(marks.foreign, axis=1)
-        bytes_in[marks.ranks] = sizes.key_bytes * (PAGE * received - short * marks.foreign[:, -1])
-        readers += np.count_nonzero(marks.foreign, axis=0)
+    for start, foreign in needed(work, worker, ranks, without=owner):
+        received = PAGE * np.count_nonzero(foreign, axis=1) - short * foreign[:, -1]
+        bytes_in[start : start + len(received)] = sizes.key_bytes * received
+        readers += np.count_nonzero(foreign, axis=0)
     bytes_out = sizes.key_bytes * sums(owner, readers * sizes.heights, ranks)
     lent = lent_bytes(sizes, owner, worker, ranks)
     return Flow(bytes_in + lent.bytes_in, bytes_out + lent.bytes_out)
@@ -63,21 +51,29 @@ def lent_bytes(sizes: Sizes, owner: np.ndarray, worker: np.ndarray, ranks: int) 
     )
 
 
-def routes(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets, pages): what rank t receives from rank s is pages[offsets[t·R + s] : offsets[t·R + s + 1]]."""
+def routes(
+    work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int, *, own: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(offsets, pages): what rank t receives from rank s is pages[offsets[t·R + s] : offsets[t·R + s + 1]].
+
+    own: whether the pages that a rank reads and holds are among them, from itself.
+    """
     order = np.argsort(owner, kind="stable")  # the pages of one rank after those of another: nothing is sorted later
     counts, pages = np.zeros(ranks * ranks, np.int64), []
-    for marks in marks_of(work, owner, worker, ranks):
-        target, place = np.nonzero(marks.foreign[:, order])
+    for start, marks in needed(work, worker, ranks, without=None if own else owner):
+        target, place = np.nonzero(marks[:, order])
         page = order[place]
-        counts += np.bincount((target + marks.start) * ranks + owner[page], minlength=ranks * ranks)
+        counts += np.bincount((target + start) * ranks + owner[page], minlength=ranks * ranks)
         pages.append(page.astype(np.int32))
     return np.append(0, np.cumsum(counts)), np.concatenate(pages)
 
 
-def marks_of(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> Iterator[Marks]:
-    """The pages that are needed, a bounded number of ranks at a time.
+def needed(
+    work: Work, worker: np.ndarray, ranks: int, *, without: np.ndarray | None = None
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(start, marks (ranks, pages)): the pages that rows of ranks from `start` on read, a bounded number at a time.
 
+    without: the rank that holds each page, where pages that a rank holds itself are not marked.
     A run of pages is +1 where it begins and −1 where it ends: the running sum counts the runs over each page.
     """
     pages = work.sizes.pages
@@ -91,9 +87,10 @@ def marks_of(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> I
         row = (rank[mine] - start) * (pages + 1)
         edges = np.bincount(row + first[mine], minlength=count * (pages + 1))
         edges -= np.bincount(row + last[mine], minlength=count * (pages + 1))
-        needed = np.cumsum(edges.astype(np.int32).reshape(count, pages + 1), axis=1, dtype=np.int32)[:, :-1] > 0
-        foreign = needed & (owner != np.arange(start, start + count)[:, None])
-        yield Marks(start, foreign)
+        marks = np.cumsum(edges.astype(np.int32).reshape(count, pages + 1), axis=1, dtype=np.int32)[:, :-1] > 0
+        if without is not None:
+            marks &= without != np.arange(start, start + count)[:, None]
+        yield start, marks
 
 
 # By the name of the candidate: the pairs, as a multiple of the mean, up to which a rank keeps and takes blocks. A rank
@@ -101,7 +98,7 @@ def marks_of(work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int) -> I
 LIMITS = {"excess": 1.01, "excess-1.1": 1.1, "excess-1.3": 1.3, "excess-1.6": 1.6}
 
 
-def moved(owner: np.ndarray, pairs: np.ndarray, ranks: int, limit: float = LIMITS["excess"]) -> np.ndarray:
+def rebalance(owner: np.ndarray, pairs: np.ndarray, ranks: int, limit: float = LIMITS["excess"]) -> np.ndarray:
     """The worker of each block of rows.
 
     owner: the rank that holds each block. pairs: of each block. limit: the pairs of a rank, as a multiple of the mean.
@@ -111,9 +108,9 @@ def moved(owner: np.ndarray, pairs: np.ndarray, ranks: int, limit: float = LIMIT
     ranks with the most room, one after another, so that neighbors arrive together and few ranks receive the same page.
     Nothing moves if the rank with the most pairs would not have fewer.
 
-    >>> moved(np.array([0, 0, 1, 1]), np.array([1, 1, 1, 5]), ranks=2).tolist()
+    >>> rebalance(np.array([0, 0, 1, 1]), np.array([1, 1, 1, 5]), ranks=2).tolist()
     [0, 0, 1, 1]
-    >>> moved(np.array([0, 0, 1, 1]), np.array([1, 1, 3, 5]), ranks=2).tolist()
+    >>> rebalance(np.array([0, 0, 1, 1]), np.array([1, 1, 3, 5]), ranks=2).tolist()
     [0, 0, 1, 0]
     """
     worker = owner.copy()
@@ -153,3 +150,67 @@ def _given(owner: np.ndarray, pairs: np.ndarray, load: np.ndarray, limit: float)
     held = owner[order]
     gone = before - before[np.minimum(begins, len(order) - 1)][held]  # pairs that this rank gave up before this block
     return np.sort(order[load[held] - gone > limit])
+
+
+PEAK = 400e12  # operations per second of a rank: attention in bfloat16 on a data-center GPU
+BANDWIDTH = 50e9  # bytes per second of a rank in each direction: a network of 400 Gbit/s
+EQUAL = 1.02  # times closer than this are equal: the model is not more exact
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to place a sequence, in numbers.
+
+    seconds = max over ranks of max(2 (D + E) · pairs / peak, max(bytes in, bytes out) / bandwidth).
+
+    Args:
+        name: contiguous, zigzag, striped, balanced, excess (or excess-1.1, -1.3, -1.6), or given.
+        seconds: the modelled time of a forward pass.
+        balance: the pairs of the rank with the most, divided by the mean.
+        mean_bytes: bytes that a rank receives, on average.
+        most_bytes: bytes that the rank with the most traffic receives or sends, whichever is more.
+        moved: blocks of 128 rows that another rank computes than the one that holds them.
+
+    Examples:
+        >>> import regard as rg, regard.parallel as rp
+        >>> place = rp.place(8192, ranks=4, mask=rg.causal(), among=("contiguous", "zigzag", "striped", "excess"))
+        >>> [(each.name, round(each.balance, 2)) for each in place.candidates]
+        [('contiguous', 1.74), ('zigzag', 1.0), ('striped', 1.05), ('excess', 1.04)]
+    """
+
+    name: str
+    seconds: float
+    balance: float
+    mean_bytes: float
+    most_bytes: int
+    moved: int
+
+
+def candidate(
+    name: str, work: Work, owner: np.ndarray, worker: np.ndarray, ranks: int, rates: tuple[float, float]
+) -> Candidate:
+    """The numbers of a candidate. rates: peak and bandwidth."""
+    pairs = sums(worker, work.pairs, ranks)
+    found = flow(work, owner, worker, ranks)
+    total = int(pairs.sum())
+    return Candidate(
+        name=name,
+        seconds=float(seconds_of(work.sizes, pairs, found, rates).max()),
+        balance=float(pairs.max()) * ranks / total if total else 1.0,
+        mean_bytes=int(found.bytes_in.sum()) / ranks,
+        most_bytes=int(max(found.bytes_in.max(), found.bytes_out.max())),
+        moved=int(np.count_nonzero(owner != worker)),
+    )
+
+
+def seconds_of(sizes: Sizes, pairs: np.ndarray, found: Flow, rates: tuple[float, float]) -> np.ndarray:
+    """The modelled time of each rank: of its products or of its traffic, whichever takes longer."""
+    peak, bandwidth = rates
+    products = 2 * sizes.row_numbers * pairs / peak
+    return np.maximum(products, np.maximum(found.bytes_in, found.bytes_out) / bandwidth)
+
+
+def best(candidates: tuple[Candidate, ...]) -> Candidate:
+    """The candidate with the least modelled time; of those within 2 %, the one that sends the fewest bytes."""
+    least = min(each.seconds for each in candidates)
+    return min((each for each in candidates if each.seconds <= EQUAL * least), key=lambda each: each.mean_bytes)

@@ -13,7 +13,7 @@ from ..language.checks.numbers import whole as integer
 from .context.pages import check_place
 from .exchange.agreement import agreed
 from .exchange.processes import SECONDS, processes
-from .exchange.transport import Transport, as_bytes
+from .exchange.transport import Transport, swap_arrays
 from .placement import Placement
 
 WHERE = "parallel.whole"
@@ -53,11 +53,8 @@ def whole(
         >>> # mask, score = rg.causal() & rg.documents(document), rg.score + rg.table(gate)[rg.key]
         >>> # out = rp.attention(q, k, v, mask=mask, score=score, place=place)
     """
-    return gathered(processes(group, timeout), part, place, axis)
-
-
-def gathered(transport: Transport, part: Any, place: Placement, axis: SupportsIndex) -> Any:
-    """The same over any transport."""
+    transport = processes(group, timeout)
+    tensor: Any = part
 
     def prepare() -> tuple[tuple[np.ndarray, int], dict[str, str]]:
         array, at = _checked(transport, part, place, axis)
@@ -65,22 +62,20 @@ def gathered(transport: Transport, part: Any, place: Placement, axis: SupportsIn
         terms = {"the placement": place.digest, "the array": f"{array.dtype}, {rest} beside axis {at}"}
         return (np.moveaxis(array, at, 0), at), terms
 
+    own: np.ndarray
     own, at = agreed(transport, WHERE, prepare)
-    size = own.dtype.itemsize * int(np.prod(own.shape[1:]))
     positions = [place.positions(rank) for rank in range(transport.ranks)]
-    sent = [as_bytes(own)] * transport.ranks
-    received = transport.swap("an array of tokens", sent, [size * len(each) for each in positions])()
+    like = [[np.empty((len(each), *own.shape[1:]), own.dtype)] for each in positions]
     found = np.empty((place.sizes.tokens, *own.shape[1:]), own.dtype)
-    for where, content in zip(positions, received, strict=True):
-        found[where] = np.ascontiguousarray(content).view(own.dtype).reshape(len(where), *own.shape[1:])
+    received = swap_arrays(transport, "an array of tokens", [[own]] * transport.ranks, like)()
+    for where, (content,) in zip(positions, received, strict=True):
+        found[where] = content
     result = np.ascontiguousarray(np.moveaxis(found, 0, at))
     if not is_tensor(part):
         return result
-    if part.requires_grad:
-        from .whole_tables_autograd import recorded
-
-        return recorded(part, as_tensor(result), positions[transport.rank], at)
-    return as_tensor(result)
+    if not tensor.requires_grad:
+        return as_tensor(result)
+    return as_tensor(result).index_copy(at, as_tensor(positions[transport.rank]), tensor)  # which autograd records
 
 
 def _checked(transport: Transport, part: Any, place: Any, axis: SupportsIndex) -> tuple[np.ndarray, int]:

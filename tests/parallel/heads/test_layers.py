@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 import regard as rg
 import regard.parallel as rp
 import regard.torch as rt
-from regard.parallel.by_heads.style import divided
+from regard.parallel.head_parallel import divided
 from regard.torch import positions as places
 from tests.parallel.ranks import on_ranks, refusal
 from tests.parallel.started import started

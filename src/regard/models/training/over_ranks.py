@@ -13,7 +13,7 @@ from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arguments import Arguments
 from ...parallel.context.attention import over
 from ...parallel.exchange.agreement import agreed
-from ...parallel.exchange.transport import Transport
+from ...parallel.exchange.transport import Transport, gather
 from ...parallel.place import place
 from ...parallel.placement import Placement
 from ...parallel.sums import add
@@ -250,7 +250,7 @@ class Ranks(Alone):
         return agreed(self.transport, f"train: {step}", prepare)
 
     def any(self, flag: bool) -> bool:
-        return b"\1" in self.transport.gather("train: end of a step", bytes([flag]))
+        return b"\1" in gather(self.transport, "train: end of a step", bytes([flag]))
 
     def add(self, tensors: list[torch.Tensor]) -> None:
         add(self.transport, tensors, "train: gradients")

@@ -12,12 +12,11 @@ from ...common.errors import Reason, Refused, refuse
 from ...common.public import ArrayLike, ArrayT
 from ...language.callables import Mask, Score
 from ...language.checks.arguments import Arguments
-from ..by_heads.split import Division, division, parts
 from ..exchange.agreement import agreed
-from ..exchange.alone import Alone
-from ..exchange.moving import moved
 from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport
+from ..exchange.redistribute import redistribute
+from ..exchange.transport import Alone, Transport
+from ..heads import Division, division, parts
 from ..placement import Placement
 from .forward import attend
 from .pages import check_place, check_tokens, given_dtensors, local_of, whole_of
@@ -227,15 +226,20 @@ def over_heads(
     """(out, lse) of this rank's part of some tokens, whose heads the ranks of `others` divide."""
     q, k, v = tensors
     divided = agreed(others, WHERE, lambda: _divided(transport, others, tensors, place))
-    local = moved(divided.queries, q), moved(divided.keys, k), moved(divided.keys, v)
+    local = redistribute(divided.queries, q), redistribute(divided.keys, k), redistribute(divided.keys, v)
     own = divided.shares[others.rank].query
     sinks = arguments.sinks
     if sinks is not None:
-        sinks = (_entered(sinks, others) if getattr(sinks, "requires_grad", False) else sinks)[own.start : own.stop]
+        if getattr(sinks, "requires_grad", False):
+            from ..exchange.tensors import Ranks, entered
+
+            sinks = entered(sinks, Ranks(others), "sinks")
+        sinks = sinks[own.start : own.stop]
     start = own.start if arguments.head_start is None else operator.index(arguments.head_start) + own.start
     arguments = arguments._replace(sinks=sinks, head_start=start)
     out, lse = over(transport, local, place, arguments, stripe, learns=False)
-    return moved(divided.queries, out, back=True), moved(divided.queries, lse[..., None], back=True)[..., 0]
+    out, lse = (redistribute(divided.queries, each, back=True) for each in (out, lse[..., None]))
+    return out, lse[..., 0]
 
 
 def _divided(
@@ -249,13 +253,6 @@ def _divided(
     H, G = tensors[0].shape[-3], tensors[1].shape[-3]
     terms = {"the placement": place.digest, "the heads": f"{H} over {G}", "the rank of the rows": f"{transport.rank}"}
     return division(others, len(positions), H, G), terms
-
-
-def _entered(sinks: Any, others: Transport) -> Any:
-    """Sinks that are the same on all ranks, each of which computes a part of what depends on them."""
-    from ..by_heads.sums import Ranks, entered
-
-    return entered(sinks, Ranks(others), "sinks")
 
 
 def over(

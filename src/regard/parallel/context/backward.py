@@ -13,10 +13,9 @@ import numpy as np
 
 from ...engines import dispatch
 from ...language.expr import Table
-from ..exchange.transport import as_bytes
+from ..exchange.transport import swap_arrays
 from ..work import PAGE
-from .call import part_of
-from .forward import Here, Kept, each_stripe, lent, padded, returned
+from .forward import Here, Kept, each_stripe, lent, returned
 from .pages import sparse
 from .routes import Pages, Segment, add_pages, merged
 
@@ -48,35 +47,32 @@ def pull_back(
         dlse = lent(here, "gradients of lse", dlse[..., None])[..., 0]
     dq = np.empty((*dout.shape[:3], whole.dims["D"]), whole.dtype)
     dk, dv = (np.empty((*each.shape[:2], len(here.held), each.shape[3]), whole.dtype) for each in (k, v))
-    small: list[list[np.ndarray]] = []  # gradients of tables and sinks, by stripe and span
+    small: list[list[list[np.ndarray]]] = []  # gradients of tables and sinks, by stripe and span
+    padded = len(here.routes.owner) * PAGE
 
     def pull_back_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows, sums, saved = here.call.queries(heads), [], kept.saved[len(small)]
         small.append([])
         for (span, start), result, pages in zip(here.spans, saved, here.visited, strict=True):
-            problem = part_of(here.call, heads, kept.q[:, rows, span], keys, values, start)
-            tokens, (into_k, into_v) = keys.shape[2], (_room(each, whole.real) for each in (keys, values))
+            problem = here.call.part(heads, kept.q[:, rows, span], keys, values, start)
+            into_k, into_v = (sparse((*each.shape[:2], padded, each.shape[3]), whole.real) for each in (keys, values))
             found = dispatch.pull_back(
                 problem,
                 result,
                 dout[:, rows, span],
                 None if dlse is None else dlse[:, rows, span],
                 wanted,
-                (into_k[:, :, :tokens], into_v[:, :, :tokens]),
+                (into_k[:, :, : keys.shape[2]], into_v[:, :, : keys.shape[2]]),
             )
             dq[:, rows, span] = found.q
             sums.append(Pages(pages, (_pages(into_k, pages), _pages(into_v, pages))))
-            small[-1].append(_flat(found.tables, wanted, found.sinks))
+            sums_of_all = [found.tables[table] for table in wanted] + ([] if found.sinks is None else [found.sinks])
+            small[-1].append([np.asarray(each, np.float64) for each in sums_of_all])
         dk[:, heads], dv[:, heads] = _at_owners(here, heads, sums)
 
     each_stripe(here, k, v, pull_back_stripe)
     tables, sinks = _everywhere(here, small, wanted)
     return Found(returned(here, "gradients of queries", dq), dk, dv, tables, sinks)
-
-
-def _room(like: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    B, h, tokens, d = like.shape
-    return sparse((B, h, padded(tokens), d), dtype)
 
 
 def _pages(array: np.ndarray, pages: np.ndarray) -> np.ndarray:
@@ -91,34 +87,20 @@ def _at_owners(here: Here, heads: slice, sums: list[Pages]) -> tuple[np.ndarray,
     sums: of each span of this rank.
     """
     whole, routes, rank, held = here.call.whole, here.routes, here.transport.rank, here.held
-    B, count, size = whole.dims["B"], heads.stop - heads.start, whole.real.itemsize
+    B, count = whole.dims["B"], heads.stop - heads.start
     shapes = [(B, count, PAGE, depth) for depth in (whole.dims["D"], whole.dims["E"])]
-    bytes_of = [int(np.prod(shape)) * size for shape in shapes]  # of a page
-    outgoing = [np.empty(0, np.uint8)] * routes.ranks
-    incoming = [0] * routes.ranks
+    outgoing, like = [], []
     for other in range(routes.ranks):
-        if other != rank:
-            sent = [
-                as_bytes(each[at])
-                for pages, at in zip(sums, routes.visited_of(rank, other), strict=True)
-                for each in pages.sums
-            ]
-            outgoing[other] = np.concatenate([*sent, outgoing[other]])
-            incoming[other] = sum(bytes_of) * sum(map(len, routes.visited_of(other, rank)))
-    step = f"gradients of {here.call.named(heads)}"
-    received = here.transport.swap(step, outgoing, incoming)()
+        mine, theirs = routes.visited_of(rank, other), routes.visited_of(other, rank)
+        outgoing.append([each[at] for pages, at in zip(sums, mine, strict=True) for each in pages.sums])
+        like.append([np.empty((len(at), *shape), whole.real) for at in theirs for shape in shapes])
+    received = swap_arrays(here.transport, f"gradients of {here.call.named(heads)}", outgoing, like)()
     parts: list[tuple[Segment, Pages]] = []
-    for other, content in enumerate(received):
-        begin = 0
+    for other, arrays in enumerate(received):
         for number, at in enumerate(routes.visited_of(other, rank)):
-            found = [] if other != rank else [each[at] for each in sums[number].sums]
-            for shape, each in zip(shapes, bytes_of, strict=True) if other != rank else ():
-                end = begin + len(at) * each
-                found.append(content[begin:end].view(whole.real).reshape(len(at), *shape))
-                begin = end
             if len(at):
-                segment = routes.segment(routes.spans[other][number])
-                parts.append((segment, Pages(routes.visited[other][number][at], tuple(found))))
+                segment, pages = routes.segment(routes.spans[other][number]), routes.visited[other][number][at]
+                parts.append((segment, Pages(pages, tuple(arrays[2 * number : 2 * number + 2]))))
     results = [np.zeros((B, count, len(held), shape[3]), whole.dtype) for shape in shapes]
     if parts:
         total = merged(parts, add_pages)
@@ -129,45 +111,26 @@ def _at_owners(here: Here, heads: slice, sums: list[Pages]) -> tuple[np.ndarray,
     return results[0], results[1]
 
 
-def _flat(tables: dict[Table, np.ndarray], wanted: list[Table], sinks: np.ndarray | None) -> np.ndarray:
-    """The gradients of tables and sinks as one array of float64."""
-    parts = [tables[table].ravel() for table in wanted] + ([] if sinks is None else [sinks.ravel()])
-    return np.concatenate([np.asarray(each, np.float64) for each in parts]) if parts else np.empty(0)
-
-
 def _everywhere(
-    here: Here, totals: list[list[np.ndarray]], wanted: list[Table]
+    here: Here, totals: list[list[list[np.ndarray]]], wanted: list[Table]
 ) -> tuple[dict[Table, np.ndarray], np.ndarray | None]:
-    """The gradients of tables and sinks over the rows of all ranks."""
+    """The gradients of tables and sinks over the rows of all ranks. totals: of each stripe and span of this rank."""
     whole, routes = here.call.whole, here.routes
     if not wanted and whole.sinks is None:
         return {}, None
-    stripes = here.call.stripes
-    per_stripe = [
-        sum(table.array.size for table in wanted)
-        + (0 if whole.sinks is None else (heads_of.stop - heads_of.start) * whole.sinks.shape[1])
-        for heads_of in map(here.call.queries, stripes)
-    ]
-    mine = [number for stripe in totals for number in stripe]
-    message = np.concatenate(mine) if mine else np.empty(0)
-    lengths = [sum(per_stripe) * len(spans) for spans in routes.spans]
-    room = np.zeros(max(lengths))
-    room[: message.size] = message
-    texts = here.transport.gather("gradients of tables and sinks", room.tobytes())
+    tables, sinks = [table.array for table in wanted], [] if whole.sinks is None else [whole.sinks]
+    likes = [[*tables, *(each[rows] for each in sinks)] for rows in map(here.call.queries, here.call.stripes)]
+    likes = [[np.empty(each.shape) for each in arrays] for arrays in likes]
+    mine = [array for stripe in totals for span in stripe for array in span]
+    like = [[each for arrays in likes for _ in spans for each in arrays] for spans in routes.spans]
+    received = swap_arrays(here.transport, "gradients of tables and sinks", [mine] * routes.ranks, like)()
     found = []
-    for number, width in enumerate(per_stripe):
+    for number, arrays in enumerate(likes):
         parts = []
-        for rank, text in enumerate(texts):
-            spans = routes.spans[rank]
-            offset = sum(per_stripe[:number]) * len(spans)
-            values = np.frombuffer(text, np.float64)[offset : offset + width * len(spans)].reshape(len(spans), width)
-            parts += [(routes.segment(span), part) for span, part in zip(spans, values, strict=True)]
-        found.append(merged(parts, lambda one, other: one + other))
-    tables, begin = {}, 0
-    for table in wanted:  # only calls of one stripe have them
-        tables[table] = found[0][begin : begin + table.array.size].reshape(table.array.shape)
-        begin += table.array.size
-    if whole.sinks is None:
-        return tables, None
-    sinks = [each[begin:].reshape(-1, whole.sinks.shape[1]) for each in found]
-    return tables, np.concatenate(sinks)
+        for spans, content in zip(routes.spans, received, strict=True):
+            for at, span in enumerate(spans, number * len(spans)):
+                part = content[at * len(arrays) : (at + 1) * len(arrays)]
+                parts.append((routes.segment(span), part))
+        found.append(merged(parts, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]))
+    of_tables = dict(zip(wanted, found[0], strict=False))  # only calls of one stripe have them
+    return of_tables, np.concatenate([each[-1] for each in found]) if sinks else None

@@ -13,11 +13,9 @@ import numpy as np
 
 from ...engines import dispatch
 from ...engines.dispatch import Saved
-from ..exchange.transport import Transport, parts_of
-from ..work import PAGE
-from .call import Call, part_of
+from ..exchange.transport import Transport, swap_arrays, write
 from .pages import Rows, sparse
-from .routes import Routes
+from .routes import Call, Routes
 
 
 class Here(NamedTuple):
@@ -69,7 +67,7 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     def attend_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows, found = here.call.queries(heads), []
         for span, start in here.spans:
-            problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
+            problem = here.call.part(heads, q[:, rows, span], keys, values, start)
             if keep:
                 saved = dispatch.keep(problem, "jit")
                 out[:, rows, span], lse[:, rows, span, 0] = saved.out, saved.sums[0]
@@ -105,77 +103,42 @@ def each_stripe(
 def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     """Begins to exchange a stripe; returns a function that waits for it, and places what came."""
     rank, routes, whole = here.transport.rank, here.routes, here.call.whole
-    others = [other for other in range(routes.ranks) if other != rank]
-    shapes = [(whole.dims["B"], heads.stop - heads.start, depth) for depth in (whole.dims["D"], whole.dims["E"])]
-    coming = [routes.travel(other, rank) if other in others else np.empty(0, np.int64) for other in range(routes.ranks)]
-
-    def bytes_of(pages: np.ndarray) -> int:
-        return len(Rows(pages, whole.dims["Q"])) * sum(B * h * d for B, h, d in shapes) * whole.dtype.itemsize
-
-    sizes = [bytes_of(pages) for pages in coming]
-    going = [routes.travel(rank, other) if other in others else np.empty(0, np.int64) for other in range(routes.ranks)]
-    outgoing = parts_of([bytes_of(pages) for pages in going])
-    for pages, part in zip(going, outgoing, strict=True):
-        begin = 0
-        for array, (B, h, d) in zip((k, v), shapes, strict=True):
-            end = begin + B * h * d * len(Rows(pages, whole.dims["Q"])) * whole.dtype.itemsize
-            here.held.take(array[:, heads], pages, part[begin:end].view(whole.dtype).reshape(B, h, -1, d))
-            begin = end
-    wait = here.transport.swap(f"keys and values of {here.call.named(heads)}", outgoing, sizes)
+    B, Q, D, E = (whole.dims[name] for name in "BQDE")
+    keys, values = (sparse((B, heads.stop - heads.start, Q, depth), whole.dtype) for depth in (D, E))
+    everything = Rows(np.arange(len(routes.owner)), Q)
+    outgoing, incoming = [], []
+    for other in range(routes.ranks):
+        going, coming = here.held.runs(routes.travel(rank, other)), everything.runs(routes.travel(other, rank))
+        outgoing.append([each[:, heads, held] for held, _ in going for each in (k, v)])
+        incoming.append([each[:, :, position] for position, _ in coming for each in (keys, values)])
+    wait = swap_arrays(here.transport, f"keys and values of {here.call.named(heads)}", outgoing, incoming)
 
     def placed() -> tuple[np.ndarray, np.ndarray]:
-        everything = Rows(np.arange(len(routes.owner)), whole.dims["Q"])
-        found = [sparse((B, h, len(everything), d), whole.dtype) for B, h, d in shapes]
-        own = routes.kept(rank)
-        for array, source in zip(found, (k, v), strict=True):
-            for local, position in here.held.runs(own):
-                array[:, :, position] = source[:, heads, local]
-        for pages, received in zip(coming, wait(), strict=True):
-            begin, tokens = 0, len(Rows(pages, whole.dims["Q"]))
-            for array, (B, h, d) in zip(found, shapes, strict=True):
-                end = begin + B * h * tokens * d * whole.dtype.itemsize
-                everything.put(array, pages, received[begin:end].view(whole.dtype).reshape(B, h, tokens, d))
-                begin = end
-        return found[0], found[1]
+        for into, arrays in zip(incoming, wait(), strict=True):
+            write(into, arrays)
+        return keys, values
 
     return placed
 
 
 def lent(here: Here, step: str, rows: np.ndarray) -> np.ndarray:
     """Rows (B, h, n, d) of the tokens held here -> of the rows computed here."""
-    return _moved(here, step, rows, here.held, here.computed, lambda routes, a, b: routes.lent(a, b))
+    return _moved(here, step, rows, here.held, here.computed, here.routes.lent)
 
 
 def returned(here: Here, step: str, rows: np.ndarray) -> np.ndarray:
     """Rows (B, h, m, d) of the rows computed here -> of the tokens held here."""
-    return _moved(here, step, rows, here.computed, here.held, lambda routes, a, b: routes.lent(b, a))
+    return _moved(here, step, rows, here.computed, here.held, lambda worker, owner: here.routes.lent(owner, worker))
 
 
 def _moved(here: Here, step: str, rows: np.ndarray, source: Rows, target: Rows, between: Callable) -> np.ndarray:
-    """Rows as the ranks have them before -> as they have them after; between(routes, from, to) are the pages."""
+    """Rows as the ranks have them before -> as they have them after; between(from, to): the pages that go."""
     if not here.routes.moved:
         return rows
-    rank, (B, h, _, d) = here.transport.rank, rows.shape
-    coming = [between(here.routes, other, rank) for other in range(here.routes.ranks)]
-    going = [between(here.routes, rank, other) for other in range(here.routes.ranks)]
-    here_still, going[rank] = coming[rank], coming[rank][:0]
-    size = B * h * d * rows.itemsize
-    counts = [target.count(pages) for pages in coming]
-    outgoing = parts_of([size * source.count(pages) for pages in going])
-    for pages, part in zip(going, outgoing, strict=True):
-        source.take(rows, pages, part.view(rows.dtype).reshape(B, h, -1, d))
-    sizes = [0 if other == rank else count * size for other, count in enumerate(counts)]
-    wait = here.transport.swap(step, outgoing, sizes)
-    del outgoing, part
+    rank, ranks, (B, h, _, d) = here.transport.rank, range(here.routes.ranks), rows.shape
     found = sparse((B, h, len(target), d), rows.dtype)
-    for there, place in zip(source.runs(here_still), target.runs(here_still), strict=True):
-        found[:, :, place[0]] = rows[:, :, there[0]]
-    for other, received in enumerate(wait()):
-        if sizes[other]:
-            target.put(found, coming[other], received.view(rows.dtype).reshape(B, h, counts[other], d))
+    outgoing = [[rows[:, :, at] for at, _ in source.runs(between(rank, other))] for other in ranks]
+    incoming = [[found[:, :, at] for at, _ in target.runs(between(other, rank))] for other in ranks]
+    for into, arrays in zip(incoming, swap_arrays(here.transport, step, outgoing, incoming)(), strict=True):
+        write(into, arrays)
     return found
-
-
-def padded(tokens: int) -> int:
-    """Tokens of whole pages."""
-    return -(-tokens // PAGE) * PAGE

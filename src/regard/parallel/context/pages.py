@@ -18,8 +18,7 @@ from ...common.arrays import device_of, elsewhere, read_array
 from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arrays import four_axes
 from ..exchange.agreement import agreed
-from ..exchange.moves import Move
-from ..exchange.moving import moved
+from ..exchange.redistribute import Redistribution, redistribute
 from ..exchange.transport import Transport, room
 from ..placement import Placement
 from ..work import PAGE
@@ -39,15 +38,10 @@ class Rows:
     def __init__(self, numbers: np.ndarray, tokens: int):
         self.numbers = numbers
         ends = np.minimum((numbers + 1) * PAGE, tokens)
-        self.heights = ends - numbers * PAGE
-        self.starts = np.append(0, np.cumsum(self.heights))
+        self.starts = np.append(0, np.cumsum(ends - numbers * PAGE))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
-
-    def count(self, numbers: np.ndarray) -> int:
-        """How many tokens some of the pages have."""
-        return int(self.heights[np.searchsorted(self.numbers, numbers)].sum())
 
     def runs(self, numbers: np.ndarray) -> list[tuple[slice, slice]]:
         """Where the tokens of some of the pages are: (here, in the sequence) of each run of consecutive pages."""
@@ -60,32 +54,11 @@ class Rows:
                 found.append((here, slice(position, position + here.stop - here.start)))
         return found
 
-    def taken(self, array: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The tokens of some of the pages out of an array (…, tokens here, d), one after another."""
-        runs = [here for here, _ in self.runs(numbers)]
-        if len(runs) == 1:
-            return array[..., runs[0], :]
-        return np.concatenate([array[..., each, :] for each in runs] or [array[..., :0, :]], axis=-2)
-
-    def take(self, array: np.ndarray, numbers: np.ndarray, into: np.ndarray) -> None:
-        """Writes the tokens of some of the pages of an array (…, tokens here, d) into another, one after another."""
-        begin = 0
-        for here, _ in self.runs(numbers):
-            count = here.stop - here.start
-            into[..., begin : begin + count, :] = array[..., here, :]
-            begin += count
-
-    def put(self, array: np.ndarray, numbers: np.ndarray, found: np.ndarray) -> None:
-        """Writes the tokens of some of the pages, one after another, into an array (…, tokens here, d)."""
-        begin = 0
-        for here, _ in self.runs(numbers):
-            count = here.stop - here.start
-            array[..., here, :] = found[..., begin : begin + count, :]
-            begin += count
-
 
 def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...]) -> Any:
-    """q, k and v (or q and k) with four axes, and the axes of the result before its depth."""
+    """q, k and v (or q and k) with four axes; the same of the whole sequence, without memory; and the axes of the
+    result before its depth.
+    """
     check_place(where, transport, place)
     if any(elsewhere(each) for each in tensors):
         raise refuse(
@@ -106,7 +79,10 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
             "the same batch; nothing is broadcast over several ranks",
             "expand k and v to the batch of q",
         )
-    return tuple(four_axes(each, q.shape[:-3]) for each in found), q.shape[:-1]
+    arrays = tuple(four_axes(each, q.shape[:-3]) for each in found)
+    tokens = place.sizes.tokens
+    wide = [np.broadcast_to(np.zeros((), a.dtype), (*a.shape[:2], tokens, a.shape[3])) for a in arrays]
+    return arrays, wide, q.shape[:-1]
 
 
 def check_place(where: str, transport: Transport, place: Any) -> None:
@@ -187,7 +163,7 @@ def local_of(where: str, transport: Transport, place: Placement, tensors: tuple[
         return place, {"the placement": place.digest, "the shapes": f"{[list(each.shape) for each in tensors]}"}
 
     agreed(transport, where, checked)
-    return tuple(moved(_move(transport, place, each.shape[-3]), each.to_local()) for each in tensors)
+    return tuple(redistribute(_move(transport, place, each.shape[-3]), each.to_local()) for each in tensors)
 
 
 def whole_of(transport: Transport, place: Placement, found: Any, like: Any) -> Any:
@@ -195,18 +171,18 @@ def whole_of(transport: Transport, place: Placement, found: Any, like: Any) -> A
     from torch.distributed.tensor import DTensor
 
     flat = found.ndim < like.ndim
-    local = moved(_move(transport, place, like.shape[-3]), found[..., None] if flat else found, back=True)
+    local = redistribute(_move(transport, place, like.shape[-3]), found[..., None] if flat else found, back=True)
     local = local[..., 0] if flat else local
     shape = (*like.shape[:-1], *local.shape[like.ndim - 1 :])
     stride = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
 
 
-def _move(transport: Transport, place: Placement, heads: int) -> Move:
+def _move(transport: Transport, place: Placement, heads: int) -> Redistribution:
     """Tokens divided as `torch.chunk` does -> as the placement does."""
     rank, every = transport.rank, slice(None)
     before = chunked(place.sizes.tokens, place.ranks)
     after = [place.positions(each) for each in range(place.ranks)]
     take = [(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True))) for each in after]
     put = [(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True))) for each in before]
-    return Move(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))
+    return Redistribution(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))

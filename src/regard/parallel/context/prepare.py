@@ -17,10 +17,9 @@ from ...language.problem import Problem
 from ..exchange.transport import Transport
 from ..placement import Placement
 from ..work import stripe_of
-from .call import Call
 from .forward import Here
 from .pages import shards
-from .routes import routes_of
+from .routes import Call, routes_of
 
 SAMPLE = 1 << 16  # numbers of a table that are compared between ranks
 
@@ -48,15 +47,11 @@ def prepared(
     learns: bool,
 ) -> tuple[Prepared, dict[str, str]]:
     """What this rank is about to compute, and what has to be equal on all ranks."""
-    arrays, lead = shards(where, transport, place, tensors)
-    q, k, v = arrays
-    dtypes = q.dtype, k.dtype, v.dtype
-    call = Call.of(
-        q.shape, k.shape, v.shape, tokens=place.sizes.tokens, dtypes=dtypes, arguments=arguments, where=where
-    )
-    compiled_only(where, call)
-    wanted = [] if call.whole.score is None else [
-        table for table in tables_of(call.whole.score).values() if getattr(table.source, "requires_grad", False)
+    arrays, wide, lead = shards(where, transport, place, tensors)
+    whole: Problem = Problem.of(*wide, **arguments._asdict(), where=where, gradients=True)
+    compiled_only(where, whole)
+    wanted = [] if whole.score is None else [
+        table for table in tables_of(whole.score).values() if getattr(table.source, "requires_grad", False)
     ]  # fmt: skip
     if wanted and not learns:
         raise refuse(
@@ -70,14 +65,14 @@ def prepared(
         wanted or any(getattr(each, "requires_grad", False) for each in (*tensors, arguments.sinks))
     )
     wanted = wanted if gradients else []
-    call = call.with_stripe(_stripe(where, stripe, call.whole.dims["G"], wanted))
+    call = Call(whole, _stripe(where, stripe, whole.dims["G"], wanted))
     here = Here.of(call, routes_of(call, place, gradients), transport)
     return Prepared(here, arrays, lead, wanted, gradients), terms(call, place, wanted, gradients)
 
 
-def compiled_only(where: str, call: Call) -> None:
+def compiled_only(where: str, whole: Problem) -> None:
     """Refuses what the compiled engine does not support, because no other sums in the order of law 11."""
-    against = dispatch.why_not(call.whole, "jit")
+    against = dispatch.why_not(whole, "jit")
     if against:
         raise refuse(
             where,

@@ -1,4 +1,4 @@
-"""Routes: for the mask of a call, which pages travel, and which rows each rank computes.
+"""A call over the whole sequence, and its routes: which pages travel for its mask, and which rows each rank computes.
 
 A placement says who holds and who computes; its own routes are those of the mask that it was chosen for. A model uses
 several masks over one placement, so the routes of each are found from the plan of its call, once.
@@ -7,18 +7,71 @@ several masks over one placement, so the routes of each are found from the plan 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...common.caching import Memo
+from ...language.checks.numbers import Starts, counted
+from ...language.problem import Problem
 from ..placement import Placement
-from ..traffic import marks_of, routes
-from ..work import PAGE, Work
-from .call import Call
+from ..traffic import needed, routes
+from ..work import PAGE, Sizes, Work
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call over all tokens.
+
+    whole: the problem over arrays without memory. stripe: key heads that travel at a time.
+    """
+
+    whole: Problem
+    stripe: int
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of one batch entry."""
+        dims = self.whole.dims
+        return Sizes(dims["Q"], dims["H"], dims["G"], dims["D"], dims["E"], self.whole.dtype.name)
+
+    @property
+    def stripes(self) -> list[slice]:
+        """The key heads of each stripe."""
+        G = self.whole.dims["G"]
+        return [slice(first, min(first + self.stripe, G)) for first in range(0, G, self.stripe)]
+
+    @staticmethod
+    def named(heads: slice) -> str:
+        """Some key heads in words."""
+        last = heads.stop - 1
+        return f"key head {last}" if heads.start == last else f"key heads {heads.start} to {last}"
+
+    def queries(self, heads: slice) -> slice:
+        """The query heads of some key heads."""
+        group = self.whole.dims["H"] // self.whole.dims["G"]
+        return slice(heads.start * group, heads.stop * group)
+
+    def part(self, heads: slice, q: np.ndarray, k: np.ndarray, v: np.ndarray, start: int) -> Problem:
+        """The problem of the rows from position `start` on, in some key heads; q has these heads and rows.
+
+        Rules, tables and dropout count positions and heads of the whole call.
+        """
+        whole, rows = self.whole, self.queries(heads)
+        starts = Starts(head=rows.start or None)
+        mask, score = (None if rule is None else counted(rule, starts) for rule in (whole.mask, whole.score))
+        dropout = whole.dropout
+        if dropout is not None:
+            dropout = replace(dropout, head_start=dropout.head_start + rows.start)
+        sinks = None if whole.sinks is None else whole.sinks[rows]
+        B, H = q.shape[:2]
+        return replace(
+            whole, q=q, k=k, v=v, mask=mask, score=score, dropout=dropout, sinks=sinks, starts=starts,
+            query_start=np.full(B, start, np.int64), lead=(B, H),
+        )  # fmt: skip
 
 
 class Segment(NamedTuple):
@@ -85,7 +138,7 @@ BLOCK = 1024 // PAGE  # pages whose rows are one partial sum of the backward ker
 class Routes:
     """The routes of one call, as every rank finds them.
 
-    owner, worker: of each page. offsets, pages: what rank t receives from rank s is pages[offsets[t·R + s] : …], as in
+    owner, worker: of each page. offsets, pages: what rank t visits of rank s is pages[offsets[t·R + s] : …], as in
     `Placement`. spans: of each rank, the first page and one past the last of each run of rows that it computes at once.
     visited: of each rank, for each of its spans, the pages that those rows visit; empty without gradients. work: the
     work of the call, from which they were found.
@@ -109,21 +162,13 @@ class Routes:
         return bool((self.owner != self.worker).any())
 
     def travel(self, source: int, target: int) -> np.ndarray:
-        """The pages that rank `source` sends to rank `target`, ascending."""
+        """The pages of rank `source` that the rows of rank `target` visit, ascending."""
         pair = target * self.ranks + source
         return self.pages[self.offsets[pair] : self.offsets[pair + 1]]
 
     def lent(self, owner: int, worker: int) -> np.ndarray:
         """The pages whose rows a rank holds and another computes."""
         return np.flatnonzero((self.owner == owner) & (self.worker == worker))
-
-    def kept(self, rank: int) -> np.ndarray:
-        """The pages that a rank holds and whose keys its own rows visit."""
-        mine = self.worker[self.work.block] == rank
-        edges = np.zeros(len(self.owner) + 1, np.int64)
-        np.add.at(edges, self.work.first[mine], 1)
-        np.add.at(edges, self.work.last[mine], -1)
-        return np.flatnonzero((np.cumsum(edges)[:-1] > 0) & (self.owner == rank))
 
     def visited_of(self, rank: int, owner: int) -> list[np.ndarray]:
         """For each span of a rank, which of its visited pages a rank holds: places in `visited`."""
@@ -154,15 +199,15 @@ def _found(call: Call, place: Placement, gradients: bool) -> Routes:
     if gradients:
         worker = _by_block(worker, ranks)
     spans = [_spans(np.flatnonzero(worker == rank), gradients, len(owner)) for rank in range(ranks)]
-    offsets, pages = routes(work, owner, worker, ranks)
+    offsets, pages = routes(work, owner, worker, ranks, own=True)
     visited: list[list[np.ndarray]] = [[] for _ in range(ranks)]
     if gradients:
         place_of = np.empty(len(owner), np.int64)  # the number of the span of each page, over all ranks
         rank_of = [rank for rank, each in enumerate(spans) for _ in each]
         for number, (first, last) in enumerate(span for each in spans for span in each):
             place_of[first:last] = number
-        for marks in marks_of(work, np.full(len(owner), -1), place_of, len(rank_of)):
-            for number, row in enumerate(marks.foreign, marks.start):
+        for start, marks in needed(work, place_of, len(rank_of)):
+            for number, row in enumerate(marks, start):
                 visited[rank_of[number]].append(np.flatnonzero(row))
     return Routes(owner, worker, offsets, pages, spans, visited, work)
 

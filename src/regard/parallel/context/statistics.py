@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex
 
@@ -20,14 +22,13 @@ from ...language.checks.numbers import Starts, counted
 from ...language.measures import Mass, Measure, Request, checked_request
 from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport, as_bytes
+from ..exchange.transport import Transport, swap_arrays
 from ..placement import Placement
 from ..work import stripe_of
-from .call import Call, part_of
 from .forward import Here, each_stripe, lent, returned
 from .pages import Rows, shards
 from .prepare import compiled_only, terms
-from .routes import routes_of
+from .routes import Call, routes_of
 
 WHERE = "parallel.attention_stats"
 
@@ -99,32 +100,28 @@ def attention_stats(
         >>> dist.destroy_process_group()
     """
     arguments = Arguments(mask, score, scale, None, sinks, batch_start=batch_start, head_start=head_start)
-    return statistics_over(processes(group, timeout), q, k, of, place, arguments)
-
-
-def statistics_over(
-    transport: Transport, q: Any, k: Any, of: Any, place: Placement, arguments: Arguments
-) -> Statistics:
-    """`attention_stats` over any transport."""
+    transport = processes(group, timeout)
     found = agreed(transport, WHERE, lambda: _prepared(transport, q, k, of, place, arguments))
-    answers = _answers(found)
+    real = found.here.call.whole.real
 
-    def shaped(value):
-        if isinstance(value, tuple):
-            return type(value)(*map(shaped, value))
-        real = found.here.call.whole.real
+    def shaped(value: np.ndarray) -> Any:
         value = value.astype(real) if value.dtype.kind == "f" else value
         return like(q, np.ascontiguousarray(value.reshape(*found.lead, *value.shape[3:])))
 
-    return Statistics({name: shaped(value) for name, value in answers.items()})
+    return Statistics({name: _each(shaped, value) for name, value in _answers(found).items()})
+
+
+def _each(change: Callable[..., Any], *values: Any) -> Any:
+    """What a function makes of the arrays of a measure, which may be a tuple of them."""
+    if isinstance(values[0], tuple):
+        return type(values[0])(*(_each(change, *parts) for parts in zip(*values, strict=True)))
+    return change(*values)
 
 
 def _prepared(
     transport: Transport, q: Any, k: Any, of: Any, place: Placement, arguments: Arguments
 ) -> tuple[Prepared, dict[str, str]]:
-    (q4, k4), lead = shards(WHERE, transport, place, (q, k))
-    tokens = place.sizes.tokens
-    wide = [np.broadcast_to(np.zeros((), each.dtype), (*each.shape[:2], tokens, each.shape[3])) for each in (q4, k4)]
+    (q4, k4), wide, lead = shards(WHERE, transport, place, (q, k))
     given = arguments._asdict()
     del given["dropout"], given["seed"]
     request = checked_request(wide[0], wide[1], of, where=WHERE, **given)
@@ -136,9 +133,8 @@ def _prepared(
             "measures of rows, and what keys receive",
             "draw the map on one rank: regard.attention_stats",
         )
-    call = Call(request.problem, 1)
-    call = call.with_stripe(stripe_of(call.whole.dims["G"]))
-    compiled_only(WHERE, call)
+    compiled_only(WHERE, request.problem)
+    call = Call(request.problem, stripe_of(request.problem.dims["G"]))
     here = Here.of(call, routes_of(call, place, False), transport)
     names = "; ".join(f"{measure.name} ({measure.kind})" for measure in request.measures)
     return Prepared(here, q4, k4, lead, request), terms(call, place, [], False) | {"the measures": names}
@@ -149,27 +145,37 @@ def _answers(found: Prepared) -> dict[str, Any]:
     here, request, dims = found.here, found.request, found.here.call.whole.dims
     q = lent(here, "queries", found.q)
     nothing = np.broadcast_to(np.zeros((), q.dtype), (*found.k.shape[:3], 1))
-    shape = dims["B"], dims["H"], len(here.computed)
-    blank = part_of(here.call, slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
-    parts = {name: _room(shape, value) for name, value in dispatch.measured(Request(blank, request.measures)).items()}
+    blank = here.call.part(slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
+    empty = dispatch.measured(Request(blank, request.measures))
     received = [measure.name for measure in request.of_kind("received")]
-    columns = np.zeros((dims["B"], dims["H"], dims["K"])) if received else None
+
+    def room(value: np.ndarray) -> np.ndarray:
+        return np.zeros((dims["B"], dims["H"], len(here.computed), *value.shape[3:]), value.dtype)
+
+    parts = {name: _each(room, value) for name, value in empty.items() if name not in received}
+    columns = np.zeros((dims["B"], dims["H"], dims["K"]))
 
     def measure_stripe(heads: slice, keys: np.ndarray, values: np.ndarray) -> None:
         rows = here.call.queries(heads)
         for span, start in here.spans:
-            problem = part_of(here.call, heads, q[:, rows, span], keys, values, start)
+            problem = here.call.part(heads, q[:, rows, span], keys, values, start)
             results = dispatch.measured(Request(problem, _in_heads(request, rows)))
-            if columns is not None:
-                columns[:, rows] += results[received[0]]
-            for name in parts.keys() - set(received):
-                _store(parts[name], results[name], rows, span)
+            for name in received[:1]:
+                columns[:, rows] += results[name]
+            for name, part in parts.items():
+                _each(np.copyto, _each(operator.itemgetter((slice(None), rows, span)), part), results[name])
 
     each_stripe(here, found.k, nothing, measure_stripe)
-    answers = {name: part if name in received else _back(here, name, part) for name, part in parts.items()}
-    if columns is not None:
+
+    def at_home(name: str, value: np.ndarray) -> np.ndarray:
+        B, H, rows, *rest = value.shape
+        moved = returned(here, name, value.reshape(B, H, rows, int(np.prod(rest))))
+        return moved.reshape(*moved.shape[:3], *rest)
+
+    answers = {name: _each(functools.partial(at_home, name), part) for name, part in parts.items()}
+    if received:
         answers |= dict.fromkeys(received, _at_owners(here, columns))
-    return answers
+    return {name: answers[name] for name in empty}
 
 
 def _in_heads(request: Request, rows: slice) -> tuple[Measure, ...]:
@@ -181,42 +187,17 @@ def _in_heads(request: Request, rows: slice) -> tuple[Measure, ...]:
     )
 
 
-def _room(shape: tuple[int, ...], like: Any) -> Any:
-    """Room for the results of all rows computed here, like those of no rows."""
-    if isinstance(like, tuple):
-        return type(like)(*(_room(shape, each) for each in like))
-    return np.zeros((*shape, *like.shape[3:]), like.dtype)
-
-
-def _store(into: Any, value: Any, rows: slice, span: slice) -> None:
-    """Writes the results of some heads and rows."""
-    if isinstance(value, tuple):
-        for one, each in zip(into, value, strict=True):
-            _store(one, each, rows, span)
-    else:
-        into[:, rows, span] = value
-
-
-def _back(here: Here, name: str, value: Any) -> Any:
-    """Results of the rows computed here -> of the tokens held here."""
-    if isinstance(value, tuple):
-        return type(value)(*(_back(here, name, each) for each in value))
-    B, H, rows, *rest = value.shape
-    moved = returned(here, name, value.reshape(B, H, rows, int(np.prod(rest))))
-    return moved.reshape(*moved.shape[:3], *rest)
-
-
 def _at_owners(here: Here, columns: np.ndarray) -> np.ndarray:
     """What each key received from the rows of all ranks, (B, H, n), for the tokens held here; in the order of ranks."""
-    routes = here.routes
-    B, H, tokens = columns.shape
-    outgoing, incoming = [], []
-    everything = Rows(np.arange(len(routes.owner)), tokens)
-    for other in range(routes.ranks):
-        theirs = np.flatnonzero(routes.owner == other)
-        outgoing.append(as_bytes(everything.taken(columns[..., None], theirs)))
-        incoming.append(B * H * len(here.held) * columns.itemsize)
+    owner, (B, H, tokens) = here.routes.owner, columns.shape
+    everything = Rows(np.arange(len(owner)), tokens)
+    outgoing = [
+        [columns[..., at] for at, _ in everything.runs(np.flatnonzero(owner == other))]
+        for other in range(here.routes.ranks)
+    ]
     total = np.zeros((B, H, len(here.held)))
-    for content in here.transport.swap("what keys receive", outgoing, incoming)():
-        total += content.view(np.float64).reshape(total.shape)
+    own = [total[..., at] for at, _ in here.held.runs(here.held.numbers)]
+    for arrays in swap_arrays(here.transport, "what keys receive", outgoing, [own] * here.routes.ranks)():
+        for part, array in zip(own, arrays, strict=True):
+            part += array
     return total

@@ -1,7 +1,7 @@
 """Agreement: before anything travels, ranks compare what they are about to do. A refusal on one is raised on all.
 
 With different sizes on two ranks, gloo fails on one of them and the others wait forever. So each call begins with a
-message of fixed length: whether the rank refuses, and a hash of what it is about to do.
+message of fixed length: whether the rank refuses, and the length and a hash of what it is about to do, as text.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 from ...common.errors import Reason, Refused, first_line
-from .transport import Lost, Transport
+from .transport import Lost, Transport, gather
 
 T = TypeVar("T")
 READY, REFUSES, FAILS = b"=", b"?", b"!"
@@ -30,43 +31,33 @@ def agreed(transport: Transport, where: str, prepare: Callable[[], tuple[T, dict
     """
     error: BaseException | None = None
     found: T | None = None
+    content: Any
     try:
         found, terms = prepare()
-        status, text = READY, json.dumps(terms)
+        status, content = READY, terms
     except Refused as refused:
         error, status = refused, REFUSES
-        text = json.dumps(
-            [refused.where, [[each.what, each.given, each.expected, each.fix] for each in refused.reasons]]
-        )
+        content = [refused.where, [asdict(each) for each in refused.reasons]]
     except Exception as raised:  # whatever it is, the other ranks must not wait for this one
-        error, status, text = raised, FAILS, json.dumps(f"{type(raised).__name__}: {first_line(raised)}")
-    heads = transport.gather(f"{where}: agreement", status + hashlib.sha256(text.encode()).digest())
+        error, status, content = raised, FAILS, f"{type(raised).__name__}: {first_line(raised)}"
+    text = json.dumps(content).encode()
+    head = status + len(text).to_bytes(LENGTH, "little") + hashlib.sha256(text).digest()
+    heads = gather(transport, f"{where}: agreement", head)
     if len(set(heads)) == 1 and status == READY:
         return found  # type: ignore[return-value] # what `prepare` returned, which may be None
-    texts = _texts(transport, where, text)
+    lengths = [int.from_bytes(each[1 : 1 + LENGTH], "little") for each in heads]
+    texts = gather(transport, f"{where}: details", text.ljust(max(lengths), b"\0"))
+    contents = [json.loads(each[:length]) for each, length in zip(texts, lengths, strict=True)]
     if error is not None and status == FAILS:
         raise error
-    for kind in (FAILS, REFUSES):
-        for rank, (head, said) in enumerate(zip(heads, texts, strict=True)):
-            if head[:1] != kind:
-                continue
-            if kind == FAILS:
-                raise Lost(f"{where}: rank {rank} raised {json.loads(said)}; nothing was exchanged")
-            place, reasons = json.loads(said)
-            names = ("what", "given", "expected", "fix")
-            raise Refused(place, [Reason(one[0], **dict(zip(names[1:], one[1:], strict=True))) for one in reasons])
-    raise _different(where, [json.loads(said) for said in texts])
-
-
-def _texts(transport: Transport, where: str, text: str) -> list[str]:
-    """The texts of all ranks, which may have different lengths."""
-    mine = text.encode()
-    lengths = [
-        int.from_bytes(each, "little")
-        for each in transport.gather(f"{where}: lengths", len(mine).to_bytes(LENGTH, "little"))
-    ]
-    found = transport.gather(f"{where}: details", mine.ljust(max(lengths), b"\0"))
-    return [each[:length].decode() for each, length in zip(found, lengths, strict=True)]
+    kinds = [each[:1] for each in heads]
+    if FAILS in kinds:
+        rank = kinds.index(FAILS)
+        raise Lost(f"{where}: rank {rank} raised {contents[rank]}; nothing was exchanged")
+    if REFUSES in kinds:
+        place, reasons = contents[kinds.index(REFUSES)]
+        raise Refused(place, [Reason(**each) for each in reasons])
+    raise _different(where, contents)
 
 
 def _different(where: str, terms: list[dict[str, str]]) -> Refused:

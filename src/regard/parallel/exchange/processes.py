@@ -1,7 +1,7 @@
 """The processes of torch.distributed as a `Transport`: gloo on CPUs, on an own group with an own limit of time.
 
-The operations that are used move bytes only (`all_to_all_single`, `all_gather_into_tensor` of uint8). Before each of
-them a rank writes what it begins into the store of the group, from which the others read what a lost rank did last.
+The operation that is used moves bytes only (`all_to_all_single` of uint8). Before each of them a rank writes what it
+begins into the store of the group, from which the others read what a lost rank did last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ...common.errors import refuse
 from ...common.optional import requires_extra
-from .transport import Lost, joined, room
+from .transport import Lost, Transport, room
 
 SECONDS = 60.0  # that a rank waits for the others
 GRACE = 1.5  # seconds in which the ranks that are left say that they have failed too
@@ -39,37 +39,25 @@ class Processes:
         self._count = 0
 
     def swap(
-        self, step: str, outgoing: Sequence[np.ndarray], incoming: Sequence[int]
+        self, step: str, outgoing: np.ndarray, going: Sequence[int], coming: Sequence[int]
     ) -> Callable[[], list[np.ndarray]]:
         """`Transport.swap`."""
         import torch
         import torch.distributed as dist
 
-        sent = torch.from_numpy(joined(outgoing))
-        found = torch.from_numpy(room(sum(incoming)))
-        sizes = [int(size) for size in incoming], [each.size for each in outgoing]
+        sent, found = torch.from_numpy(outgoing), torch.from_numpy(room(sum(coming)))
         self._begin(step)
-        run = functools.partial(dist.all_to_all_single, found, sent, *sizes, group=self._group, async_op=True)
+        run = functools.partial(
+            dist.all_to_all_single, found, sent, [*coming], [*going], group=self._group, async_op=True
+        )
         works = [self._guarded(step, run)]
-        ends = np.cumsum(sizes[0])[:-1]
 
         def wait() -> list[np.ndarray]:
             self._guarded(step, works[0].wait)
             works.clear()  # which frees what was sent
-            return np.split(found.numpy(), ends)
+            return np.split(found.numpy(), np.cumsum(coming)[:-1])
 
         return wait
-
-    def gather(self, step: str, message: bytes) -> list[bytes]:
-        """`Transport.gather`."""
-        import torch
-        import torch.distributed as dist
-
-        sent = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        found = [torch.empty_like(sent) for _ in range(self.ranks)]
-        self._begin(step)
-        self._guarded(step, lambda: dist.all_gather(found, sent, group=self._group))
-        return [each.numpy().tobytes() for each in found]
 
     def release(self) -> None:
         """Gives up the group, whose threads end once torch destroys it, even if something still holds this object.
@@ -77,18 +65,8 @@ class Processes:
         A thread of gloo that frees its last tensor while Python shuts down ends the process with SIGABRT.
         """
         self._group = None
-        for known in _known.values():
-            known.pop(self.seconds, None) if known.get(self.seconds) is self else None
 
     def _begin(self, step: str) -> None:
-        if self._group is None:
-            raise refuse(
-                "regard.parallel",
-                "the group of these ranks was given up",
-                step,
-                "ranks of a group that exists",
-                "exchange before the end of the with block",
-            )
         self._count += 1
         self._guarded(step, lambda: self._store.set(f"regard {self.rank}", f"{self._count}|{time.time()}|{step}"))
 
@@ -135,10 +113,12 @@ class Processes:
 
 
 @requires_extra("regard.parallel", "torch")
-def processes(group: Any = None, seconds: float = SECONDS) -> Processes:
-    """The ranks of a group, of a DeviceMesh of one dimension, or of all processes (None)."""
+def processes(group: Any = None, seconds: float = SECONDS) -> Transport:
+    """The ranks of a group, of a DeviceMesh of one dimension, or of all processes (None); a transport as it is."""
     import torch.distributed as dist
 
+    if hasattr(group, "swap"):
+        return group
     if not (dist.is_available() and dist.is_initialized()):
         raise refuse(
             "regard.parallel",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from ...common.arrays import address
+Arrays = Sequence[np.ndarray]
 
 
 class Transport(Protocol):
@@ -19,23 +18,70 @@ class Transport(Protocol):
     ranks: int
 
     def swap(
-        self, step: str, outgoing: Sequence[np.ndarray], incoming: Sequence[int]
+        self, step: str, outgoing: np.ndarray, going: Sequence[int], coming: Sequence[int]
     ) -> Callable[[], list[np.ndarray]]:
         """Begins to send each rank its bytes; returns a function that waits and returns the bytes from each rank.
 
-        step: what is exchanged, in words, for errors. outgoing: one array of uint8 for each rank, and for this one.
-        incoming: the number of bytes that each rank sends to this one.
+        step: what is exchanged, in words, for errors. outgoing: the bytes for each rank, one after another. going,
+        coming: how many bytes go to each rank, and come from it.
         """
 
-    def gather(self, step: str, message: bytes) -> list[bytes]:
-        """The message of each rank; all have the same length."""
+
+class Alone:
+    """A `Transport` without other ranks."""
+
+    rank, ranks = 0, 1
+
+    def swap(
+        self, step: str, outgoing: np.ndarray, going: Sequence[int], coming: Sequence[int]
+    ) -> Callable[[], list[np.ndarray]]:
+        """`Transport.swap`."""
+        return lambda: [outgoing]
 
 
-def parts_of(sizes: Sequence[int]) -> list[np.ndarray]:
-    """Room for the bytes of each rank: consecutive parts of one array, which `joined` then need not copy."""
-    ends = np.cumsum([0, *sizes])
-    whole = room(int(ends[-1]))
-    return [whole[first:last] for first, last in itertools.pairwise(ends)]
+def swap_arrays(
+    transport: Transport, step: str, outgoing: Sequence[Arrays], like: Sequence[Arrays]
+) -> Callable[[], list[Arrays]]:
+    """Begins to send each rank some arrays; returns a function that waits and returns the arrays from each rank.
+
+    outgoing: for each rank, also views, which are copied once. What is for this rank is returned as it is. like: for
+    each rank, arrays of the shapes and dtypes of those that it sends to this one.
+    """
+    going, coming = (
+        [0 if other == transport.rank else sum(each.nbytes for each in arrays) for other, arrays in enumerate(side)]
+        for side in (outgoing, like)
+    )
+    sent = room(sum(going))
+    for other, part in enumerate(np.split(sent, np.cumsum(going)[:-1])):
+        if other != transport.rank:
+            write(views(part, outgoing[other]), outgoing[other])
+    wait, own = transport.swap(step, sent, going, coming), outgoing[transport.rank]
+
+    def received() -> list[Arrays]:
+        parts = enumerate(zip(wait(), like, strict=True))
+        return [own if other == transport.rank else [*views(part, arrays)] for other, (part, arrays) in parts]
+
+    return received
+
+
+def gather(transport: Transport, step: str, message: bytes) -> list[bytes]:
+    """The message of each rank; all have the same length."""
+    arrays = [[np.frombuffer(message, np.uint8)]] * transport.ranks
+    return [each.tobytes() for (each,) in swap_arrays(transport, step, arrays, arrays)()]
+
+
+def views(content: np.ndarray, like: Arrays) -> Iterator[np.ndarray]:
+    """Bytes as arrays of the shapes and dtypes of others, one after another."""
+    begin = 0
+    for each in like:
+        yield content[begin : begin + each.nbytes].view(each.dtype).reshape(each.shape)
+        begin += each.nbytes
+
+
+def write(into: Iterable[np.ndarray], arrays: Iterable[np.ndarray]) -> None:
+    """Copies the numbers of arrays into others of the same shapes."""
+    for target, source in zip(into, arrays, strict=True):
+        target[...] = source
 
 
 def room(size: int) -> np.ndarray:
@@ -43,23 +89,6 @@ def room(size: int) -> np.ndarray:
     are freed: malloc keeps freed megabytes, and NumPy takes memory in pieces of 2 MB.
     """
     return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)[:size]
-
-
-def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """All bytes, one part after another; a view if they are consecutive parts of one array."""
-    whole, filled = parts[0].base, [each for each in parts if each.size]
-    if not isinstance(whole, np.ndarray) or whole.dtype != np.uint8 or whole.ndim != 1 or not filled:
-        return np.concatenate(parts)
-    ends = np.cumsum([address(filled[0]), *(each.size for each in filled)])
-    consecutive = [address(each) for each in filled] == ends[:-1].tolist()
-    if consecutive and all(each.base is whole for each in filled):
-        return whole[ends[0] - address(whole) :][: ends[-1] - ends[0]]
-    return np.concatenate(parts)
-
-
-def as_bytes(array: np.ndarray) -> np.ndarray:
-    """The bytes of an array in the order of its axes; a view if it is contiguous."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 class Lost(RuntimeError):

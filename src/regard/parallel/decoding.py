@@ -1,29 +1,28 @@
-"""The key/value cache of one attention layer, whose positions are spread over ranks."""
+"""Decoding over ranks: caches of keys and values whose positions are spread."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 
-from ...api.kv_cache import KVCache as Local
-from ...api.kv_cache.checks import checked_append, checked_lengths, checked_sequences
-from ...api.kv_cache.pages import PAGE, Pages, columns
-from ...api.kv_cache.state import State, added, appended, shown
-from ...common.compiled import methods_outside_programs
-from ...common.public import ArrayLike, ArrayT
-from ...language.callables import Mask, Score
-from ...language.checks import numbers
-from ...language.checks.arguments import Arguments
-from ..exchange.agreement import agreed
-from ..exchange.processes import SECONDS, processes
-from ..exchange.transport import Transport, as_bytes
-from .reader import Reader
-from .shares import Shares
+from ..api.kv_cache import KVCache as Local
+from ..api.kv_cache.checks import checked_append, checked_lengths, checked_sequences
+from ..api.kv_cache.pages import PAGE, Pages, columns
+from ..api.kv_cache.state import State, added, appended, shown
+from ..common.compiled import methods_outside_programs
+from ..common.errors import refuse
+from ..common.public import ArrayLike, ArrayT
+from ..language.callables import Mask, Score
+from ..language.checks import numbers
+from ..language.checks.arguments import Arguments
+from .decoding_reader import Reader, Shares
+from .exchange.agreement import agreed
+from .exchange.processes import SECONDS, processes
 
 T = TypeVar("T")
 NAME = "parallel.KVCache"
@@ -86,12 +85,11 @@ class KVCache:
         timeout: float = SECONDS,
     ):
         options = {"batch": batch, "dtype": dtype, "window": window, "pages": pages, "storage": storage}
-        self._begin(processes(group, timeout), tokens, lambda: Local(heads, depth, value_depth, **options))
+        transport = processes(group, timeout)
 
-    def _begin(self, transport: Transport, tokens: SupportsIndex | None, make: Callable[[], Local]) -> None:
         def prepared():
             about = None if tokens is None else numbers.count(tokens, NAME, "tokens", 1)
-            local = make()
+            local = Local(heads, depth, value_depth, **options)
             version = sys.modules["regard"].__version__
             # `pages` may differ between ranks: what does not fit on one raises Refused on all.
             terms = {"the version of regard": version, "the cache": _described(local), "tokens": f"{about}"}
@@ -368,13 +366,6 @@ class KVCache:
         return agreed(self._transport, f"{NAME}.{method}", prepared)
 
 
-def over(transport: Transport, make: Callable[[], Local], tokens: SupportsIndex | None = None) -> KVCache:
-    """A cache over any transport, of which `make` makes the local one."""
-    cache = object.__new__(KVCache)
-    cache._begin(transport, tokens, make)
-    return cache
-
-
 def _described(local: Local) -> str:
     """Sizes and kind of a cache."""
     depth = f"{local.depth}" if local.depth == local.value_depth else f"{local.depth} and {local.value_depth}"
@@ -387,10 +378,76 @@ def _content(array: np.ndarray, rows: np.ndarray | None = None) -> str:
     parts = [array] if rows is None else [each[:, :taken] for each, taken in zip(array, rows, strict=True)]
     digest = hashlib.sha256()
     for each in parts:
-        digest.update(as_bytes(each).data)
+        digest.update(each.tobytes())
     taken = "" if rows is None else f", rows {rows.tolist()}"
     return f"{array.dtype} {list(array.shape)}{taken}, content {digest.hexdigest()[:12]}"
 
 
 def _numbers(chosen: np.ndarray | None) -> str:
     return "all" if chosen is None else f"{chosen.tolist()}"
+
+
+def spread(
+    caches: Iterable[Any], *, tokens: SupportsIndex | None = None, group: Any = None, timeout: float = SECONDS
+) -> list[KVCache]:
+    """Caches like these empty ones, one for each layer of a model, whose positions are spread over ranks.
+
+    Args:
+        caches: empty caches of type `regard.KVCache`, such as `model.cache(batch)`.
+        tokens: about how long a sequence will be, as for `regard.parallel.KVCache`.
+        group: the process group, or a DeviceMesh of one dimension; None is all processes.
+        timeout: seconds that a rank waits for the others.
+
+    Returns:
+        A `regard.parallel.KVCache` for each of them.
+
+    Raises:
+        Refused: caches of another kind, such as those on a GPU, or caches that hold positions already.
+        Lost: a rank ended, or did not take part within `timeout`.
+
+    Examples:
+        >>> import regard.parallel as rp
+        >>> from regard.models import Config, LanguageModel, generate
+        >>> model = LanguageModel(Config(vocabulary=256, d_model=32, layers=2, heads=4)).eval()
+        >>> # in each process:
+        >>> # generate(model, [prompt], tokens=100, greedy=True, cache=rp.spread(model.cache(1), tokens=100_000))
+    """
+    transport = processes(group, timeout)
+    return [
+        KVCache(
+            cache.heads,
+            cache.depth,
+            cache.value_depth,
+            batch=len(cache),
+            dtype=str(cache.dtype),
+            window=cache.window,
+            pages=cache.pages,
+            storage=cache.storage,
+            tokens=tokens,
+            group=transport,
+        )
+        for cache in agreed(transport, "parallel.spread", lambda: _checked(caches))
+    ]
+
+
+def _checked(caches: Iterable[Any]) -> tuple[list[Local], dict[str, str]]:
+    found = list(caches)
+    unknown = [type(each).__name__ for each in found if type(each) is not Local]
+    if unknown:
+        raise refuse(
+            "parallel.spread",
+            "only the caches of layers on the CPU can be spread",
+            ", ".join(dict.fromkeys(unknown)),
+            "regard.KVCache",
+            "pass model.cache(batch) of a language model on the CPU",
+        )
+    filled = [number for number, each in enumerate(found) if each.lengths.any()]
+    if filled:
+        raise refuse(
+            "parallel.spread",
+            "a cache holds positions already",
+            f"cache {filled[0]} with lengths {found[filled[0]].lengths.tolist()}",
+            "empty caches",
+            "spread them before the first tokens: rp.spread(model.cache(batch))",
+        )
+    return found, {"the number of caches": f"{len(found)}"}

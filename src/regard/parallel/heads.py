@@ -8,11 +8,11 @@ from typing import NamedTuple, SupportsIndex
 
 import numpy as np
 
-from ...common.errors import Reason, Refused
-from ...common.text.terminal_text import printable
-from ...language.checks.numbers import whole
-from ..exchange.moves import Move
-from ..exchange.transport import Transport
+from ..common.errors import Reason, Refused
+from ..common.text.terminal_text import printable
+from ..language.checks.numbers import whole
+from .exchange.redistribute import Redistribution
+from .exchange.transport import Transport
 
 MOST = 1 << 16  # heads and ranks
 
@@ -167,11 +167,11 @@ def _named(numbers: range) -> str:
 
 
 class Division(NamedTuple):
-    """shares: the heads of each rank. queries, keys: moves from tokens to heads."""
+    """shares: the heads of each rank. queries, keys: how they go from tokens to heads."""
 
     shares: list[Heads]
-    queries: Move
-    keys: Move
+    queries: Redistribution
+    keys: Redistribution
 
 
 def parts(positions: np.ndarray, ranks: int) -> list[np.ndarray]:
@@ -187,11 +187,11 @@ def division(transport: Transport, tokens: int, query_heads: int, key_heads: int
     held = [slice(first, last) for first, last in itertools.pairwise(edges)]
     mine = held[transport.rank].stop - held[transport.rank].start
 
-    def move(name: str, total: int, own: list[range]) -> Move:
+    def move(name: str, total: int, own: list[range]) -> Redistribution:
         take = [(slice(each.start, each.stop), slice(None)) for each in own]
         put = [(slice(None), each) for each in held]
         shape = (total, mine), (len(own[transport.rank]), tokens)
-        return Move(transport, name, take, put, shape, overlaps=sum(map(len, own)) > total)
+        return Redistribution(transport, name, take, put, shape, overlaps=sum(map(len, own)) > total)
 
     return Division(
         shares,

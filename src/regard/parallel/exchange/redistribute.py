@@ -1,7 +1,7 @@
-"""Moves: parts of a tensor go to other ranks, and their gradients come back.
+"""Parts of an array go to other ranks, and their gradients come back.
 
-A move is a list of what each rank sends and where it puts what it receives. Where a part goes to several ranks, its
-gradient is the sum of theirs, in the order of ranks.
+A redistribution is a list of what each rank sends and where it puts what it receives. Where a part goes to several
+ranks, its gradient is the sum of theirs, in the order of ranks.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import as_tensor, is_tensor, read_array
-from .transport import Transport, as_bytes
+from .transport import Transport, swap_arrays
 
 
-class Move(NamedTuple):
+class Redistribution(NamedTuple):
     """For arrays (B, heads, tokens, depth): take[t] is what rank t gets of this rank's array, put[s] where what comes
     from rank s goes in the result; each (heads, tokens), a slice or an array of indices. shape: (heads, tokens) before
     and after. overlaps: whether a part goes to several ranks.
@@ -45,13 +45,11 @@ class Move(NamedTuple):
     def _exchanged(
         self, step: str, array: np.ndarray, take: Sequence, put: Sequence, shape: tuple[int, int], *, add: bool
     ) -> np.ndarray:
-        B, _, _, d = array.shape
-        found = np.zeros((B, *shape, d), array.dtype)
+        found = np.zeros((len(array), *shape, array.shape[3]), array.dtype)
         places = [(slice(None), *each) for each in put]
-        sizes = [found[place].nbytes for place in places]
-        wait = self.transport.swap(step, [as_bytes(array[(slice(None), *each)]) for each in take], sizes)
-        for place, content in zip(places, wait(), strict=True):
-            part = content.view(array.dtype).reshape(found[place].shape)
+        outgoing = [[array[(slice(None), *each)]] for each in take]
+        received = swap_arrays(self.transport, step, outgoing, [[found[place]] for place in places])()
+        for place, (part,) in zip(places, received, strict=True):
             if add:
                 found[place] += part
             else:
@@ -59,8 +57,18 @@ class Move(NamedTuple):
         return found
 
 
-def run(move: Move, value: Any, back: bool) -> Any:
-    """A move of an array or tensor, without autograd."""
+def redistribute(move: Redistribution, value: Any, *, back: bool = False) -> Any:
+    """An array or tensor (…, heads, tokens, depth) after a redistribution, or before it (`back`); autograd takes
+    gradients the other way. Every rank calls it, and its backward pass, in the same order.
+    """
+    if not is_tensor(value):
+        return _moved(move, value, back)
+    from .tensors import linear
+
+    return linear(value, lambda each: _moved(move, each, back), lambda gradient: _moved(move, gradient, not back))
+
+
+def _moved(move: Redistribution, value: Any, back: bool) -> Any:
     array = read_array(value, "parallel")
     flat = array.reshape(int(np.prod(array.shape[:-3])), *array.shape[-3:])
     found = move.backward(flat) if back else move.forward(flat)

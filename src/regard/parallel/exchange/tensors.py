@@ -1,0 +1,83 @@
+"""Exchanges as nodes of torch's autograd, and sums over ranks, which every rank adds in the order of the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ...common.errors import refuse
+from .transport import Transport, swap_arrays
+
+
+class Ranks:
+    """The ranks that divide the heads of layers. Copies of a layer share it; it cannot be saved."""
+
+    def __init__(self, transport: Transport):
+        self.transport = transport
+        self.everyone = tuple(range(transport.ranks))
+
+    def total(self, step: str, part: torch.Tensor, among: Sequence[int]) -> torch.Tensor:
+        """The sum of the parts of some ranks, in the order of the ranks: ((part₀ + part₁) + part₂) + …
+
+        Every rank has the same bits. Numbers of 16 bits are added in float32, and rounded once. step: what is added, in
+        words. among: the ranks whose parts are added, this one included; all ranks have to call it.
+        """
+        sent = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        arrays = [[sent] if rank in among else [] for rank in self.everyone]
+        found = swap_arrays(self.transport, step, arrays, arrays)()
+        parts = (torch.from_numpy(found[rank][0]).view(part.dtype).reshape(part.shape) for rank in sorted(among))
+        exact = torch.promote_types(part.dtype, torch.float32)
+        total = next(parts).to(exact)
+        for other in parts:
+            total = total + other
+        return total.to(part)
+
+    def __deepcopy__(self, memo: dict) -> Ranks:
+        return self
+
+    def __reduce__(self):
+        raise refuse(
+            "HeadParallel",
+            "a layer whose heads are divided over ranks cannot be saved as an object",
+            "pickle or torch.save of the layer",
+            "its state_dict(), which has the heads of this rank",
+            "save layer.state_dict() on each rank, or the whole layer before it is divided",
+        )
+
+
+def linear(value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
+    """forward(value), where forward is linear; backward(gradient) is the gradient of the value."""
+    return _Linear.apply(value, forward, backward)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, forward: Callable, backward: Callable) -> torch.Tensor:
+        ctx.pull_back = backward
+        return forward(value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor):
+        return ctx.pull_back(gradient), None, None
+
+
+def summed(part: torch.Tensor, ranks: Ranks, step: str) -> torch.Tensor:
+    """The sum of the parts of all ranks, the same on each. Its gradient, the same on each, is that of every part."""
+    return linear(part, lambda each: ranks.total(step, each, ranks.everyone), lambda gradient: gradient)
+
+
+def entered(whole: torch.Tensor, ranks: Ranks, step: str, among: Sequence[int] | None = None) -> torch.Tensor:
+    """A tensor that is the same on some ranks (None: on all), where each computes a part of what depends on it.
+
+    Its gradient is the sum of those that these ranks compute. Every rank has to call it, and its backward pass.
+    """
+    some = ranks.everyone if among is None else among
+    return linear(
+        whole,
+        lambda each: each.view_as(each),
+        lambda gradient: ranks.total(f"gradient of {step}", gradient, some),
+    )
