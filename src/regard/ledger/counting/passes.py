@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from ...common.errors import refuse
-from ..stand_ins.attention import AttentionCall, Sdpa, noted, own_calls
+from ..stand_ins.attention import AttentionCall, noted
 from ..stand_ins.recurrent import Noted, Recurrence
 from ..stand_ins.recurrent import noted as noted_states
 from ..stand_ins.values import Unanswered
@@ -87,25 +87,18 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
             recurrent.clear()
         kept: dict[int, int] = {}
 
-        def own(call: AttentionCall) -> None:
-            found.attention.append((counter.path, call))
+        names = {module: path for path, module in model.named_modules()}
+
+        def note(call: AttentionCall, module: nn.Module | None) -> None:
+            found.attention.append((counter.path if module is None else names.get(module, ""), call))
 
         saving = _saving(model, found, counter, kept) if train else nullcontext()
-        names = {module: path for path, module in model.named_modules()}
-        with (
-            noted() as calls,
-            _watched(model, found, counter, train) as rows,
-            counter,
-            Sdpa(own),
-            own_calls(own),
-            saving,
-        ):
+        with _watched(model, found, counter, train) as rows, counter, noted(note), saving:
             out = model(**given)
             loss = loss_of(out) if train else None
         found.forward, counter.products = counter.products, []
         _add_convolutions(found, recurrent, counter)
         _add_read(model, found, rows)
-        found.attention += [(names.get(module, ""), call) for module, call in calls]
         if loss is not None and loss.requires_grad:
             with counter:
                 loss.backward()
