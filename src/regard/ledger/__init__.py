@@ -1,6 +1,6 @@
 """Ledger: parameters, operations, bytes and time of whole models.
 
-cost          the public entry point; result: what it returns, report: as text
+cost          the public entry point; result: what it returns, and as text
 model         builds a model without data from a configuration, and what it is called with
 counting      runs it once: what ran, the formula of each kind of module, pairs of a mask, and the sums of both
 stand_ins     what runs in place of attention, experts and recurrences

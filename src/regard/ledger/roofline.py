@@ -11,12 +11,12 @@ from math import inf
 
 from torch import nn
 
+from ..common.text.units import unit
 from .counting.lines import attention_work
 from .counting.modules import is_experts
 from .counting.operations import Product
 from .counting.passes import Pass
 from .machine import Machine
-from .report import unit
 from .result import Time
 
 

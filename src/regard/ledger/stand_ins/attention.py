@@ -95,11 +95,12 @@ def _answer(
     q, k, v = (
         each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (query, key, value)
     )
-    B, H, Q, D = max(q.shape[0], k.shape[0]), *q.shape[1:]
+    batch = max(q.shape[0], k.shape[0])
+    H, Q, D = q.shape[1:]
     G, K, E = v.shape[1:]
     note = _note.get()
     if note is not None:
-        note(AttentionCall(B, H, G, Q, K, D, E, rule, start, tensor, q.element_size(), window), module)
+        note(AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, q.element_size(), window), module)
     out = _Streaming.apply(q, k, v)
     return out if query.ndim == 4 else out.reshape(*query.shape[:-1], E)
 
