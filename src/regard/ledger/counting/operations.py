@@ -28,6 +28,11 @@ KEEPS = {
 }
 
 
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors inside."""
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
+
+
 @dataclass(frozen=True)
 class Product:
     """A product that ran. flops · read, written: bytes of its arguments and of its result · weight: the name of the
@@ -73,21 +78,16 @@ class Counter(TorchDispatchMode):
         return out
 
     def _note(self, flops: int, out: Any, args: Any) -> None:
-        given = [each for each in tree_leaves(args) if isinstance(each, torch.Tensor)]
+        given = tensors(args)
         weights = [each for each in given if each.ndim > 1 and _storage(each) in self._names]
         names = [self.name_of(each) for each in weights] or [""]
         name = next((each for each in names if each.rpartition(".")[0] == self.path), names[0])
-        written = sum(_size(each) for each in tree_leaves(out) if isinstance(each, torch.Tensor))
-        weight_bytes = sum(map(_size, weights))
-        self.products.append(Product(flops, sum(map(_size, given)), written, name, weight_bytes, self.path))
+        read, written, weight_bytes = (sum(each.nbytes for each in group) for group in (given, tensors(out), weights))
+        self.products.append(Product(flops, read, written, name, weight_bytes, self.path))
 
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
-
-
-def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:

@@ -116,6 +116,16 @@ def without_data(made: Subject) -> dict[str, Any]:
     )
 
 
+def with_values(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Random inputs of the same shapes."""
+    dtype = next(model.parameters()).dtype
+    words = getattr(getattr(model, "config", None), "vocab_size", None) or 2
+    return {
+        name: torch.randn(each.shape).to(dtype) if each.is_floating_point() else torch.randint(1, words, each.shape)
+        for name, each in given.items()
+    }
+
+
 def _embeds(model: nn.Module) -> bool:
     """Whether the first module with parameters, besides those that hold others, looks up tokens."""
     first = next((module for module in model.modules() if module._parameters and not module._modules), None)

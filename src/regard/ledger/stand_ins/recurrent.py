@@ -51,7 +51,7 @@ class Noted:
 
     def add(self, state: int, products: int, tokens: int, given: list[torch.Tensor], out: torch.Tensor) -> None:
         """A state of so many numbers, over all sequences, that each token reads or adds to by `products` products."""
-        moved = sum(each.numel() * each.element_size() for each in (*given, out))
+        moved = sum(each.nbytes for each in (*given, out))
         self.states.append((self.path(), Recurrence(2 * state * products * tokens, moved)))
 
 
