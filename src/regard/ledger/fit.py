@@ -75,7 +75,7 @@ def fit(made: Subject, memory: int, phase: str, tokens: int, batch: int) -> Fit:
 
     reads = reads_tokens(made.model)
     least = held(1 if reads else None, 1)
-    limit = longest(made.config) or MOST
+    limit = longest(made) or MOST
     context = _largest(lambda length: held(length, batch), memory, limit) if reads else None
     sequences = _largest(lambda count: held(tokens if reads else None, count), memory, MOST)
     return Fit(phase, memory, least, (tokens if reads else None, batch), context, sequences)

@@ -155,17 +155,17 @@ class ModelCost:
     @property
     def linear(self) -> Columns:
         """Operations of the forward pass in products with parameters."""
-        return _sum(line.forward for line in self.lines if line.part not in ("attention", "states"))
+        return total(line.forward for line in self.lines if line.part not in ("attention", "states"))
 
     @property
     def attention(self) -> Columns:
         """Operations of the forward pass in scores and weighted values: 2 · (D + E) per allowed pair."""
-        return _sum(line.forward for line in self.lines if line.part == "attention")
+        return total(line.forward for line in self.lines if line.part == "attention")
 
     @property
     def recurrent(self) -> Columns:
         """Operations of the forward pass in recurrences over a state, by their definition."""
-        return _sum(line.forward for line in self.lines if line.part == "states")
+        return total(line.forward for line in self.lines if line.part == "states")
 
     @property
     def forward(self) -> Columns:
@@ -222,14 +222,12 @@ class ModelCost:
         return dataclasses.asdict(self) | sums
 
 
-def _sum(columns: Iterable[Columns]) -> Columns:
+def total(columns: Iterable[Columns]) -> Columns:
+    """The sums of what was found in the first two ways, where all of it was."""
     found = list(columns)
-
-    def total(name: str) -> int | None:
-        numbers = [getattr(each, name) for each in found]
-        return None if any(each is None for each in numbers) else sum(numbers)
-
-    return Columns(total("formula"), total("counted"))
+    ways = [each.formula for each in found], [each.counted for each in found]
+    formula, counted = (sum(each or 0 for each in way) if None not in way else None for way in ways)
+    return Columns(formula, counted)
 
 
 def report(found: ModelCost, layers: bool = False) -> str:

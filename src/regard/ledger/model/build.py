@@ -35,6 +35,16 @@ class Subject:
     origin: str = "the module itself"
     inputs: dict[str, Any] | None = None
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the first weights."""
+        return next((each.dtype for each in self.model.parameters()), torch.float32)
+
+    @property
+    def text(self) -> Any:
+        """The part of the configuration that is about text."""
+        return self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
+
 
 def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
     """The model to be counted. given: a model, a configuration, or the name of an architecture, a folder, a config.json

@@ -109,10 +109,8 @@ def by_name(model: nn.Module, inputs: Any) -> dict[str, Any]:
 
 def without_data(made: Subject) -> dict[str, Any]:
     """The inputs that the caller gave on the meta device; numbers have the dtype of the model."""
-    dtype = next((each.dtype for each in made.model.parameters()), torch.float32)
-    assert made.inputs is not None
     return tree_map_only(
-        torch.Tensor, lambda each: each.to("meta", dtype if each.is_floating_point() else each.dtype), made.inputs
+        torch.Tensor, lambda each: each.to("meta", made.dtype if each.is_floating_point() else each.dtype), made.inputs
     )
 
 
