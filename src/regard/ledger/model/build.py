@@ -17,8 +17,6 @@ from ...torch.hf.quiet import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
 from ..stand_ins import attention, experts
 
-MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would not end
-
 
 @dataclass(frozen=True, eq=False)
 class Subject:
@@ -127,15 +125,6 @@ def _read(fields: dict[str, Any], where: str) -> Any:
             f"model_type = {kind!r} in {where}",
             "a model_type that transformers knows",
             did_you_mean(str(kind), sorted(CONFIG_MAPPING), page("Supported architectures")),
-        )
-    layers = fields.get("num_hidden_layers", fields.get("n_layer", 1))
-    if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise refuse(
-            "cost",
-            "the configuration has too many layers",
-            f"{layers:,} layers in {where}",
-            f"at most {MOST_LAYERS:,}",
-            "correct the number",
         )
     try:
         with quiet():
