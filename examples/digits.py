@@ -17,8 +17,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from regard.models import VisionConfig, VisionTransformer
+from regard.models.training.classification import Report
 from regard.models.training.loop import Recipe, Training
-from regard.models.training.report import Report
 
 
 def shifted(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

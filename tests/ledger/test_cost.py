@@ -191,7 +191,6 @@ REFUSED = [
     (small("llama", num_attention_heads=0), {}, "no model can be built"),
     (small("llama", hidden_size="64"), {}, "no model can be built"),
     (small("llama", vocab_size=-5), {}, "no model can be built"),
-    (small("llama", num_hidden_layers=10**9), {}, "too many layers"),
     ("vit", {}, "reads no tokens"),
     # Nothing is kept for a next token; Bloom computes its attention itself: a rule would have no effect.
     ({"model_type": "bert"}, {"phase": "decode"}, "the model has no cache"),

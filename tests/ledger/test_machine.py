@@ -169,7 +169,7 @@ def test_this_machine_is_measured():
     assert 1e8 < machine.bandwidth < 1e14
 
 
-@pytest.mark.parametrize("dtypes", [(), ("int8",), ("float32", "flaot16")])
+@pytest.mark.parametrize("dtypes", [("int8",), ("float32", "flaot16")])
 def test_dtypes_that_are_not_measured(dtypes):
     """Refused before anything is measured."""
     with pytest.raises(Refused, match="a dtype that is not measured"):

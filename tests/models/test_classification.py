@@ -12,7 +12,7 @@ from regard.cli.classify import classify
 from regard.common.errors import Refused
 from regard.models.data import tables
 from regard.models.training import checkpoint, classification
-from regard.models.training.report import Report
+from regard.models.training.classification import Report
 from tests.support.command import regard
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")

@@ -122,5 +122,3 @@ def test_what_ranks_cannot_train_is_refused():
         settings = Settings().changed(wishes)
         with pytest.raises(Refused, match=wording) if wording else nullcontext():
             Ranks(transport, divide).check(settings)
-    with pytest.raises(Refused, match="--divide is unknown"):
-        Ranks(transport, "layers")

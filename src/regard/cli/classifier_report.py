@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..models.training.report import Report
+from ..models.training.classification import Report
 
 SQUARE = 12  # maximum number of classes in a confusion matrix; for more, the most frequent errors are listed
 

@@ -51,7 +51,7 @@ def cost(
         from ..ledger.fit import size
         from ..ledger.over import check_plot, draw, lengths
         from ..ledger.over import over as table
-        from ..ledger.report import report
+        from ..ledger.result import report
     from .terminal import emit, emit_json
 
     phases = [each.strip() for each in phase.split(",")]

@@ -1,10 +1,10 @@
 """Ledger: parameters, operations, bytes and time of whole models.
 
-cost          the public entry point; result: what it returns, report: as text
+cost          the public entry point, and the least time; result: what it returns, and as text
 model         builds a model without data from a configuration, and what it is called with
 counting      runs it once: what ran, the formula of each kind of module, pairs of a mask, and the sums of both
 stand_ins     what runs in place of attention, experts and recurrences
-memory        bytes; roofline: the least time; machine: what a machine can do at most
+memory        bytes; machine: what a machine can do at most
 fit           what a given memory holds; measure: a run with data
 over          several numbers of tokens as a table and as an image
 """

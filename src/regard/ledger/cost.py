@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from ..common.errors import Reason, Refused, refuse
 from ..common.text.keywords import known_keywords
+from ..common.text.units import unit
 from ..language.expr import Expr
 from .counting.attempts import ran
 from .counting.lines import attention_work, lines
+from .counting.modules import is_experts
+from .counting.operations import Product, tensors
 from .counting.passes import Pass
 from .machine import Machine
-from .memory import kept, memory
+from .memory import Format, held_in, kept, memory, quantization
 from .model.build import Subject, subject
 from .model.inputs import by_name, reads_tokens, unread
-from .model.quantized import Format, held_in, quantization, weight_bytes
-from .result import Columns, Line, Memory, ModelCost
-from .roofline import bound
+from .result import Columns, Line, Memory, ModelCost, Time, total
 from .stand_ins.attention import AttentionCall
 
 PHASES = ("prefill", "decode", "train")
@@ -112,8 +114,13 @@ def priced(
     made, found, given = passed(made, length, batch, phase, mask)
     table = lines(made.model, found, phase)
     backward = _backward(table, found) if phase == "train" else Columns(0, 0)
-    held, parameters = _stored(made, memory(made.model, made.config, found, phase), table)
-    dtype = str(next((each.dtype for each in made.model.parameters()), torch.float32)).removeprefix("torch.")
+    held, parameters = memory(made, found, phase), total(line.parameters for line in table)
+    files = None if made.folder is None else held_in(made.folder)
+    if files is not None:
+        numbers, size = files
+        held = replace(held, weights=replace(held.weights, measured=size))
+        parameters = parameters if quantization(made.config) else replace(parameters, measured=numbers)
+    dtype = str(made.dtype).removeprefix("torch.")
     return ModelCost(
         name=made.name,
         model=type(made.model).__name__,
@@ -125,26 +132,42 @@ def priced(
         active=sum(line.active for line in table),
         lines=table,
         memory=held,
-        time=None if machine is None else bound(machine, made.model, found, phase, dtype),
+        time=None if machine is None else _time(machine, made.model, found, phase, dtype),
         backward=backward,
         faults=tuple(_faults(table, held, parameters, backward)),
         notes=tuple(_notes(made, found, given, table, length)),
     )
 
 
-def _stored(made: Subject, held: Memory, table: tuple[Line, ...]) -> tuple[Memory, Columns]:
-    """Memory with the weights of a quantized format, and with what the files of a folder hold; and the parameters."""
-    parameters = Columns(
-        *(sum(getattr(line.parameters, name) or 0 for line in table) for name in ("formula", "counted"))
-    )
-    weights, form = held.weights, quantization(made.config)
-    if isinstance(form, Format):
-        weights = Columns(weight_bytes(made.model, form))
-    files = None if made.folder is None else held_in(made.folder)
-    if files is not None:
-        weights = replace(weights, measured=files.bytes)
-        parameters = parameters if form else replace(parameters, measured=files.numbers)
-    return replace(held, weights=weights), parameters
+def _time(machine: Machine, model: nn.Module, found: Pass, phase: str, dtype: str) -> Time:
+    """The least time that a machine needs for the products of a pass, and how much of it is due to operations.
+
+    Each product takes at least max(operations / peak, bytes / bandwidth). Weights count as memory traffic if all of
+    them exceed the largest cache, other arrays if they do so alone; elementwise work, and waiting, are not in it.
+    """
+    in_memory = sum(each.nbytes for each in model.parameters()) > machine.cache
+    work = [  # operations, bytes of weights, other bytes
+        (each.flops, _weights_read(model, found, each), each.read - each.weight_bytes + each.written)
+        for each in (*found.forward, *found.backward)
+    ]
+    for _, call in found.attention:
+        forward, _, done = attention_work(call)
+        work += [(forward, 0, call.moved), *([(done, 0, 2 * call.moved)] if phase == "train" else [])]
+    least = compute = 0.0
+    for flops, weight, rest in work:
+        moved = (weight if in_memory else 0) + (rest if rest > machine.cache else 0)
+        seconds = machine.bound(flops, moved, dtype, footprint=math.inf if moved else 0)
+        least += seconds
+        compute += seconds if flops / machine.rate(dtype) >= seconds else 0.0
+    rates = f"{unit(machine.rate(dtype), 'FLOP/s')} in {dtype}, {unit(machine.bandwidth, 'B/s')}"
+    return Time(f"{machine.name} ({machine.where}: {rates})", least, compute, least - compute)
+
+
+def _weights_read(model: nn.Module, found: Pass, product: Product) -> int:
+    """Bytes of weights that a product reads at least; of experts, those that one token meets."""
+    owner = product.weight.rpartition(".")[0]
+    experts = owner in found.chosen and is_experts(model.get_submodule(owner))
+    return product.weight_bytes * (found.chosen[owner] if experts else 1)
 
 
 def passed(
@@ -194,7 +217,7 @@ def _faults(table: tuple[Line, ...], held: Memory, parameters: Columns, backward
 
 def _notes(made: Subject, found: Pass, given: dict[str, Any], table: tuple[Line, ...], length: int) -> list[str]:
     notes = []
-    limit = longest(made.config)
+    limit = longest(made)
     if limit is not None and length > limit:
         notes.append(f"{length:,} tokens are more than the {limit:,} positions of the model")
     if reads_tokens(made.model) and unread(made.model, given):
@@ -222,8 +245,7 @@ def _notes(made: Subject, found: Pass, given: dict[str, Any], table: tuple[Line,
 def _check(tokens: int | None, batch: int, phase: str) -> None:
     reasons = []
     for name, value in (("tokens", tokens), ("batch", batch)):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (whole and 1 <= value <= MOST):
+        if value is not None and not (type(value) is int and 1 <= value <= MOST):
             expected = f"a whole number from 1 to {MOST:,}"
             reasons.append(Reason(f"{name} cannot be used", repr(value), expected, "correct it"))
     if phase not in PHASES:
@@ -234,9 +256,9 @@ def _check(tokens: int | None, batch: int, phase: str) -> None:
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if found is None and dtype is None:
+    if dtype is None:
         return None
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         expected = "float32, bfloat16, float16 or another dtype of torch"
         raise refuse("cost", "the dtype is unknown", repr(dtype), expected, "choose one")
@@ -254,10 +276,10 @@ def _sizes(made: Subject, tokens: int | None, batch: int) -> tuple[int, int]:
                 "either inputs, or tokens and batch",
                 "leave one out; fit and over compare numbers of tokens, and need a model without inputs",
             )
-        first = next((each for each in tree_leaves(made.inputs) if isinstance(each, torch.Tensor)), torch.empty(1, 1))
+        first = next(iter(tensors(made.inputs)), torch.empty(1, 1))
         return (first.shape[1] if first.ndim in (2, 3) else 1), (first.shape[0] if first.ndim else 1)
     if reads_tokens(made.model):
-        return (tokens if tokens is not None else min(longest(made.config) or USUAL, USUAL)), batch
+        return (tokens if tokens is not None else min(longest(made) or USUAL, USUAL)), batch
     if tokens is None:
         return 1, batch
     raise refuse(
@@ -269,8 +291,7 @@ def _sizes(made: Subject, tokens: int | None, batch: int) -> tuple[int, int]:
     )
 
 
-def longest(config: Any) -> int | None:
+def longest(made: Subject) -> int | None:
     """The most tokens that a configuration allows, if it says so."""
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    found = getattr(text, "max_position_embeddings", getattr(text, "n_positions", None))
+    found = getattr(made.text, "max_position_embeddings", getattr(made.text, "n_positions", None))
     return found if isinstance(found, int) and found > 0 else None

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from ..common.errors import Refused, refuse
 from ..common.text.terminal_text import printable
+from ..common.text.units import unit
 from .cost import longest, priced
 from .model.build import Subject
 from .model.inputs import reads_tokens
-from .report import unit
 
 MOST = 1 << 30  # tokens or sequences
 UNITS = {"": 1, "B": 1, **{f"{prefix}{name}": base**power for power, prefix in enumerate("kMGTP", 1)
@@ -75,7 +75,7 @@ def fit(made: Subject, memory: int, phase: str, tokens: int, batch: int) -> Fit:
 
     reads = reads_tokens(made.model)
     least = held(1 if reads else None, 1)
-    limit = longest(made.config) or MOST
+    limit = longest(made) or MOST
     context = _largest(lambda length: held(length, batch), memory, limit) if reads else None
     sequences = _largest(lambda count: held(tokens if reads else None, count), memory, MOST)
     return Fit(phase, memory, least, (tokens if reads else None, batch), context, sequences)

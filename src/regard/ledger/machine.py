@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..common.errors import Reason, Refused, did_you_mean, page, refuse
+from ..common.errors import Reason, Refused, did_you_mean, first_line, page, refuse
 from ..engines.hardware import cache_bytes, memory_bytes, processor
 
 PAGE = page("Machine files")
 SHIPPED = Path(__file__).parent / "machines"
-DTYPES = ("float64", "float32", "bfloat16", "float16", "int8")
-LARGEST_FILE = 1 << 16  # bytes; a machine file has some 500
-LONGEST_NAME = 100  # characters
+MEASURED = ("float64", "float32", "bfloat16", "float16")  # dtypes of torch's matrix products on a CPU
+DTYPES = (*MEASURED, "int8")
 SHOWN = 60  # characters of a value in a message
 
 # What a number may be: lowest, highest, how it is written, and a number as a data sheet has it with the same in the
@@ -32,9 +31,8 @@ LIMITS = {
 }
 
 SIZES = (256, 512, 1024, 2048)  # rows of the square matrices that are multiplied
-SECONDS = 0.25  # for each size
+SECONDS = 0.25  # for each size, and for each way to move bytes
 COPIED = 128 << 20  # bytes of an array that is copied; several times the largest cache if that is more
-COPIES = 6
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,11 @@ class Machine:
 
     @classmethod
     def _of(cls, fields: dict[str, Any], where: str) -> Machine:
-        reasons = list(_problems(fields)) or list(_order(fields))
+        reasons = list(_problems(fields))
+        if not reasons and fields["cache"] > fields["memory"]:
+            given = f"cache = {_shown(fields['cache'])}, memory = {_shown(fields['memory'])}"
+            expected = "a cache smaller than the memory"
+            reasons = [Reason("a cache larger than the memory", given, expected, "write both in bytes")]
         if reasons:
             raise Refused(f"machine file {where}", reasons)
         peak = {dtype: float(rate) for dtype, rate in fields["peak"].items()}
@@ -118,29 +120,31 @@ class Machine:
         peak: the best of many products of square matrices by torch and of multiply-adds in registers.
         bandwidth: the best of reading, copying, and adding large arrays. memory and cache: from the system.
         """
+        from ..engines import peak
+
         dtypes = tuple(dtypes)
-        unknown = [dtype for dtype in dtypes if dtype not in DTYPES or dtype == "int8"]
-        if unknown or not dtypes:
-            known = [dtype for dtype in DTYPES if dtype != "int8"]
+        unknown = [dtype for dtype in dtypes if dtype not in MEASURED]
+        if unknown:
             raise refuse(
                 "machine",
                 "a dtype that is not measured",
-                ", ".join(unknown) or "nothing",
+                ", ".join(unknown),
                 "dtypes of torch's matrix products on a CPU",
-                did_you_mean((unknown or [""])[0], known, PAGE),
+                did_you_mean(unknown[0], MEASURED, PAGE),
             )
-        sizes = {"memory": memory_bytes(), "cache": cache_bytes()}
-        missing = [name for name, size in sizes.items() if size is None]
-        if missing:
+        memory, cache = memory_bytes(), cache_bytes()
+        if memory is None or cache is None:
             raise refuse(
                 "machine",
                 "the system does not say all sizes",
-                f"no size of {' and '.join(missing)}",
+                f"no size of {'memory' if memory is None else 'cache'}",
                 "the sizes of memory and of the last cache",
                 f"write a machine file ({PAGE}) and pass its path",
             )
-        memory, cache = (int(size) for size in sizes.values() if size is not None)
-        return cls(processor(), _peaks_here(dtypes), _bandwidth(memory, cache), memory, cache, "measured here")
+        registers = peak.measure(memory=False)
+        # Vectors convert float16, and multiply it as float32.
+        rates = {dtype: max(_fastest_product(dtype), 1e9 * registers.of(dtype)) for dtype in dtypes}
+        return cls(processor(), rates, _bandwidth(memory, cache), memory, cache, "measured here")
 
     def rate(self, dtype: str) -> float:
         """Operations per second in a dtype. Refused: a dtype that the machine's file does not have."""
@@ -172,57 +176,32 @@ class Machine:
 
 def _load(path: Path) -> dict[str, Any]:
     """The fields of a TOML file."""
-
-    def refused(given: str, fix: str = "check the path") -> Refused:
-        where, expected = "machine", f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
-        return refuse(where, "not a machine file", f"{path}: {given}", expected, fix)
-
     try:
-        if not path.is_file():
-            raise refused("a folder" if path.is_dir() else "no such file")
-        if path.stat().st_size > LARGEST_FILE:
-            raise refused(f"{path.stat().st_size:,} bytes")
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise refused(str(getattr(error, "strerror", None) or "not UTF-8")) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise refused(str(error)[:SHOWN], "correct the line, or copy a file of src/regard/ledger/machines") from error
-    except ValueError as error:
-        if isinstance(error, Refused):
-            raise
-        raise refused(f"a number that Python cannot read: {str(error)[:SHOWN]}", "write it as 1e12") from error
+    except (OSError, ValueError, RecursionError) as error:
+        given = f"{path}: {getattr(error, 'strerror', None) or first_line(error)}"
+        expected = f"a TOML file with name, bandwidth, memory, cache and [peak] ({PAGE})"
+        line = "correct the line, or copy a file of src/regard/ledger/machines"
+        fix = "check the path" if isinstance(error, OSError) else line
+        raise refuse("machine", "not a machine file", given, expected, fix) from error
 
 
 def _problems(fields: dict[str, Any]) -> Iterator[Reason]:
     """A reason for every field that is missing, unknown or impossible."""
     known = ("name", "source", *LIMITS)
-    for name in fields.keys() - set(known):
-        yield _unknown("field", name, known)
+    for name, value in fields.items():
+        if name not in known:
+            yield _unknown("field", name, known)
+        elif name == "peak":
+            yield from _peaks(value)
+        elif name in LIMITS:
+            yield from _number(name, name, value)
+        elif not isinstance(value, str) or not value.strip():
+            yield Reason("not a text", f"{name} = {_shown(value)}", "one line of text", "write it in quotes")
     for name in known:
-        if name in fields:
-            yield from _peaks(fields[name]) if name == "peak" else _field(name, fields[name])
-        elif name != "source":
-            what, expected = "a missing field", "name, bandwidth, memory, cache and [peak]"
-            yield Reason(what, f"no {name}", expected, f"add {name} ({PAGE})")
-
-
-def _order(fields: dict[str, Any]) -> Iterator[Reason]:
-    """Of sizes that are possible each."""
-    cache, memory = fields["cache"], fields["memory"]
-    if cache > memory:
-        given, expected = f"cache = {_shown(cache)}, memory = {_shown(memory)}", "a cache smaller than the memory"
-        yield Reason("a cache larger than the memory", given, expected, "write both in bytes")
-
-
-def _field(name: str, value: Any) -> Iterator[Reason]:
-    if name in LIMITS:
-        yield from _number(name, name, value)
-    elif not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 5 * LONGEST_NAME:
-        expected = "one line of text"
-        yield Reason("not a text", f"{name} = {_shown(value)}", expected, "write it in quotes")
-    elif name == "name" and len(value) > LONGEST_NAME:
-        given, expected = f"name = {_shown(value)}", f"at most {LONGEST_NAME} characters"
-        yield Reason("a name that is too long", given, expected, "shorten it")
+        if name not in fields and name != "source":
+            expected = "name, bandwidth, memory, cache and [peak]"
+            yield Reason("a missing field", f"no {name}", expected, f"add {name} ({PAGE})")
 
 
 def _peaks(value: Any) -> Iterator[Reason]:
@@ -241,34 +220,18 @@ def _peaks(value: Any) -> Iterator[Reason]:
 def _number(field: str, kind: str, value: Any) -> Iterator[Reason]:
     lowest, highest, unit, example = LIMITS[kind]
     given, expected = f"{field} = {_shown(value)}", f"{unit}, from {lowest:g} to {highest:g}"
-    if not _is_number(value):
+    if type(value) not in (int, float):
         yield Reason("not a number", given, expected, f"write a number: {example}")
-    elif not lowest <= value <= highest:
-        what = "not a possible number"
-        yield Reason(what, given, expected, f"check the unit: {example}")
+    elif not lowest <= value <= highest:  # NaN is not, either
+        yield Reason("not a possible number", given, expected, f"check the unit: {example}")
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> Reason:
-    known = list(known)
-    expected = ", ".join(known)
-    return Reason(f"an unknown {kind}", _shown(name), expected, did_you_mean(name, known, PAGE))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf  # not NaN either
+def _unknown(kind: str, name: str, known: tuple[str, ...]) -> Reason:
+    return Reason(f"an unknown {kind}", _shown(name), ", ".join(known), did_you_mean(name, known, PAGE))
 
 
 def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)[:SHOWN]
-
-
-def _peaks_here(dtypes: Iterable[str]) -> dict[str, float]:
-    """Operations per second of the fastest matrix product, or of multiply-adds in registers if they are faster."""
-    from ..engines import peak
-
-    registers = peak.measure(memory=False)
-    # Vectors convert float16, and multiply it as float32.
-    return {dtype: max(_fastest_product(dtype), 1e9 * registers.of(dtype)) for dtype in dtypes}
 
 
 def _fastest_product(dtype: str) -> float:
@@ -278,7 +241,7 @@ def _fastest_product(dtype: str) -> float:
     for size in SIZES:
         left, right = torch.randn(2, size, size).to(getattr(torch, dtype))
         out = torch.empty_like(left)
-        seconds = _best(partial(torch.mm, left, right, out=out), within=SECONDS)
+        seconds = _best(partial(torch.mm, left, right, out=out))
         fastest = max(fastest, 2 * size**3 / seconds)
         if 8 * seconds > SECONDS:
             break  # the next size would take too long on this machine
@@ -296,21 +259,18 @@ def _bandwidth(memory: int, cache: int) -> float:
     size = min(max(COPIED, 4 * cache), memory // 16)
     one, other = torch.ones(2, size // 4)
     out = torch.ones(size // 4)
-    copy = 2 * size / _best(lambda: out.copy_(one), COPIES)
-    triad = 3 * size / _best(lambda: torch.add(one, other, alpha=2.0, out=out), COPIES)
+    copy = 2 * size / _best(lambda: out.copy_(one))
+    triad = 3 * size / _best(lambda: torch.add(one, other, alpha=2.0, out=out))
     return max(copy, triad, peak.reading(count(), peak.shape(host())[0], size))
 
 
-def _best(work: Callable[[], object], tries: int = 300, within: float = math.inf) -> float:
-    """The fewest seconds of several tries, the first of which is not timed; at least one, then until time is up."""
-    end = time.perf_counter() + within
+def _best(work: Callable[[], object]) -> float:
+    """The fewest seconds of the tries for which there is time, at least one; a first one is not timed."""
+    end = time.perf_counter() + SECONDS
     work()
     seconds = math.inf
-    for _ in range(tries):
+    while seconds == math.inf or time.perf_counter() < end:
         start = time.perf_counter()
         work()
-        now = time.perf_counter()
-        seconds = min(seconds, now - start)
-        if now > end:
-            break
+        seconds = min(seconds, time.perf_counter() - start)
     return seconds

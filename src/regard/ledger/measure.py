@@ -20,8 +20,9 @@ from ..common.errors import Refused, first_line, refuse
 from ..engines.hardware import memory_bytes
 from ..torch.hf.readiness import quiet
 from .counting.attempts import ran
-from .counting.passes import CACHES, cache_of, held, loss_of, next_step
+from .counting.passes import CACHES, cache_of, held, loss_of, next_step, saving
 from .model.build import Subject
+from .model.inputs import with_values
 from .result import ModelCost
 from .stand_ins.experts import set_on
 
@@ -33,16 +34,21 @@ def measured(made: Subject, found: ModelCost) -> ModelCost:
     """The cost with a third column: parameters, bytes of weights, cache and activations as measured, and the time."""
     _check_memory(found)
     model = _with_data(made, found.dtype)
-    given = _with_values(model, ran(made, found.tokens, found.batch, "prefill")[2])
+    torch.manual_seed(0)
+    given = with_values(model, ran(made, found.tokens, found.batch, "prefill")[2])
     train = found.phase == "train"
     model.train(train)
-    memory = found.memory
+    memory, saved = found.memory, [0]
+    times: list[float] = []
     try:
         with torch.set_grad_enabled(train):
             if found.phase == "decode":
                 given = next_step(model, given)
-            saved, cache = _kept(model, given, train)
-            seconds = _seconds(model, given, train)
+            with saving(model, saved.append) if train else nullcontext():
+                cache = held(*cache_of(_timed(model, given, train)[0]))[0]  # the time of a first pass does not count
+            end = time.perf_counter() + LONGEST
+            while not times or (len(times) < PASSES and time.perf_counter() < end):
+                times.append(_timed(model, given, train)[1])
     except Refused:
         raise
     except Exception as error:  # third-party code
@@ -53,16 +59,29 @@ def measured(made: Subject, found: ModelCost) -> ModelCost:
             "a model that runs on this machine with random tokens",
             "leave out --measure",
         ) from error
-    weights = {id(each): each for each in model.parameters()}.values()
+    weights = list(model.parameters())
     memory = replace(
         memory,
         weights=replace(memory.weights, measured=sum(each.untyped_storage().nbytes() for each in weights)),
         kv_cache=memory.kv_cache if train else replace(memory.kv_cache, measured=cache),
-        activations=replace(memory.activations, measured=saved if train else None),
+        activations=replace(memory.activations, measured=sum(saved) if train else None),
     )
     parameters = replace(found.parameters, measured=sum(each.numel() for each in weights))
-    clock = None if found.time is None else replace(found.time, measured=seconds)
+    clock = None if found.time is None else replace(found.time, measured=statistics.median(times))
     return replace(found, parameters=parameters, memory=memory, time=clock)
+
+
+def _timed(model: nn.Module, given: dict[str, Any], train: bool) -> tuple[Any, float]:
+    """What one pass returns, and its seconds. A cache is copied, because the pass appends to it."""
+    given = {name: copy.deepcopy(each) if name in CACHES else each for name, each in given.items()}
+    start = time.perf_counter()
+    out = model(**given)
+    loss = loss_of(out) if train else None
+    if loss is not None:
+        loss.backward()
+    seconds = time.perf_counter() - start
+    model.zero_grad(set_to_none=True)
+    return out, seconds
 
 
 def _check_memory(found: ModelCost) -> None:
@@ -94,48 +113,3 @@ def _with_data(made: Subject, dtype: str) -> nn.Module:
     with quiet():
         model: nn.Module = kind._from_config(config, dtype=getattr(torch, dtype), **own)
     return model
-
-
-def _with_values(model: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
-    """Random inputs of the same shapes."""
-    torch.manual_seed(0)
-    kind = next(model.parameters()).dtype
-    words = getattr(getattr(model, "config", None), "vocab_size", None) or 2
-    return {
-        name: torch.randn(each.shape).to(kind) if each.is_floating_point() else torch.randint(1, words, each.shape)
-        for name, each in given.items()
-    }
-
-
-def _seconds(model: nn.Module, given: dict[str, Any], train: bool) -> float:
-    """The median of some passes, the first of which does not count."""
-    taken: list[float] = []
-    began = time.perf_counter()
-    while len(taken) <= PASSES and not (taken and time.perf_counter() - began > LONGEST):
-        now = {name: copy.deepcopy(each) if name in CACHES else each for name, each in given.items()}
-        start = time.perf_counter()
-        out = model(**now)
-        loss = loss_of(out) if train else None
-        if loss is not None:
-            loss.backward()
-        taken.append(time.perf_counter() - start)
-        model.zero_grad(set_to_none=True)
-    return statistics.median(taken[1:] or taken)
-
-
-def _kept(model: nn.Module, given: dict[str, Any], train: bool) -> tuple[int, int]:
-    """Bytes that one pass saves for its backward pass, each storage once, and bytes of the cache."""
-    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
-    storages: dict[int, int] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    saving = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor) if train else nullcontext()
-    now = {name: copy.deepcopy(each) if name in CACHES else each for name, each in given.items()}
-    with saving:
-        out = model(**now)
-    return sum(storages.values()), held(*cache_of(out))[0]

@@ -9,7 +9,8 @@ from typing import Any
 from ..common.errors import refuse
 from ..common.files.output import FIGURE, check_output, replacing
 from ..common.optional import needs
-from .report import aligned, seconds, unit
+from ..common.text.units import seconds, unit
+from .result import aligned
 
 BAR = 20  # characters of a whole bar
 
@@ -33,7 +34,7 @@ def over(costs: Sequence[Any]) -> str:
     """
     timed = ["time at least"] if costs[0].time is not None else []
     rows = [["tokens", "operations", "held", *timed, "attention, everything else"], *map(_row, costs)]
-    return f"{costs[0].name}, {costs[0].phase}, over the number of tokens\n\n{aligned(rows, last_left=True)}"
+    return f"{costs[0].name}, {costs[0].phase}, over the number of tokens\n\n{aligned(rows)}"
 
 
 def attention_operations(cost: Any) -> int:

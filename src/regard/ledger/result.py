@@ -1,4 +1,7 @@
-"""Result: what a model costs in one phase, line by line and in sum, with every number that was found in two ways."""
+"""Result: what a model costs in one phase, line by line and in sum, with every number that was found in two ways.
+
+As text: numbers and how they were found, the parts of a layer, and where it all goes.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..common.text.terminal_text import printable
-from .columns import ZERO, Columns
-from .report import report
+from ..common.text.units import seconds, unit
+
+BAR = 24  # characters of a whole bar
+MOST = 8  # faults, and notes, that are written out
+ORDER = ("embedding", "projections", "attention", "feed-forward", "experts", "states", "norms", "other", "head")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One number, found in up to three ways. formula: from declared sizes · counted: by running the model without data
+    · measured: from files, or by running it with data. None: not found in this way.
+    """
+
+    formula: int | None
+    counted: int | None = None
+    measured: int | None = None
+
+    @property
+    def value(self) -> int:
+        """What ran, if it was counted, and otherwise the formula."""
+        return (self.formula if self.counted is None else self.counted) or 0
+
+    def __index__(self) -> int:
+        return self.value
+
+    @property
+    def agree(self) -> bool:
+        """Whether all that were found are equal."""
+        return len({each for each in (self.formula, self.counted, self.measured) if each is not None}) <= 1
+
+
+ZERO = Columns(0, 0)
 
 
 @dataclass(frozen=True)
@@ -122,17 +155,17 @@ class ModelCost:
     @property
     def linear(self) -> Columns:
         """Operations of the forward pass in products with parameters."""
-        return _sum(line.forward for line in self.lines if line.part not in ("attention", "states"))
+        return total(line.forward for line in self.lines if line.part not in ("attention", "states"))
 
     @property
     def attention(self) -> Columns:
         """Operations of the forward pass in scores and weighted values: 2 · (D + E) per allowed pair."""
-        return _sum(line.forward for line in self.lines if line.part == "attention")
+        return total(line.forward for line in self.lines if line.part == "attention")
 
     @property
     def recurrent(self) -> Columns:
         """Operations of the forward pass in recurrences over a state, by their definition."""
-        return _sum(line.forward for line in self.lines if line.part == "states")
+        return total(line.forward for line in self.lines if line.part == "states")
 
     @property
     def forward(self) -> Columns:
@@ -189,11 +222,120 @@ class ModelCost:
         return dataclasses.asdict(self) | sums
 
 
-def _sum(columns: Iterable[Columns]) -> Columns:
+def total(columns: Iterable[Columns]) -> Columns:
+    """The sums of what was found in the first two ways, where all of it was."""
     found = list(columns)
+    ways = [each.formula for each in found], [each.counted for each in found]
+    formula, counted = (sum(each or 0 for each in way) if None not in way else None for way in ways)
+    return Columns(formula, counted)
 
-    def total(name: str) -> int | None:
-        numbers = [getattr(each, name) for each in found]
-        return None if any(each is None for each in numbers) else sum(numbers)
 
-    return Columns(total("formula"), total("counted"))
+def report(found: ModelCost, layers: bool = False) -> str:
+    """The text. layers: a line for each part of each layer, in place of their sums."""
+    blocks = [_title(found), _columns(found), _parts(found, layers)]
+    blocks += [_listed("FAULT", found.faults)] if found.faults else []
+    blocks += [_listed("note", found.notes)] if found.notes else []
+    return "\n\n".join(blocks)
+
+
+def _title(found: ModelCost) -> str:
+    sequences = "1 sequence" if found.batch == 1 else f"{found.batch:,} sequences"
+    what = {
+        "prefill": f"prefill of {found.tokens:,} tokens",
+        "decode": f"one token after {found.tokens:,}",
+        "train": f"one training step of {found.tokens:,} tokens",
+    }[found.phase]
+    return f"{found.name} ({found.model}): {what}, {sequences}, {found.dtype}"
+
+
+def _columns(found: ModelCost) -> str:
+    """Numbers with three digits, their unit, and how they were found; where two differ, both as they are."""
+    held, train = found.memory, found.phase == "train"
+    less = held.held - held.working
+    whole = less if held.checkpointed is None else less - held.checkpointed + held.activations.value
+    rows: list[tuple[str, Columns, str, object]] = [  # the last one: whether there is any
+        ("parameters", found.parameters, "", True),
+        ("  used for a token", Columns(None, found.active), "", True),
+        ("operations, linear", found.linear, "FLOP", True),
+        ("operations, attention", found.attention, "FLOP", found.attention.value),
+        ("operations, recurrences", found.recurrent, "FLOP", found.recurrent.value),
+        ("operations, backward", found.backward, "FLOP", train),
+        ("operations in all", Columns(None, found.flops), "FLOP", True),
+        ("  scores formed anew", Columns(None, found.done), "FLOP", train),
+        ("exponentials", Columns(found.exponentials), "", found.exponentials),
+        ("weights", held.weights, "B", True),
+        ("gradients", Columns(held.gradients), "B", train),
+        ("Adam", Columns(held.optimizer), "B", train),
+        ("activations", held.activations, "B", train),
+        ("KV cache", held.kv_cache, "B", held.kv_cache.value),
+        ("recurrent states", Columns(None, held.states), "B", held.states),
+        ("memory in all", Columns(None, whole), "B", train or held.kv_cache.value or held.states),
+        ("  with checkpoints", Columns(None, less), "B", held.checkpointed),
+    ]
+    table = [[name, unit(each.value, form).strip(), _source(each)] for name, each, form, shown in rows if shown]
+    text = aligned(table)
+    text += f"\n\nmoved by products {unit(found.moved, 'B')}, {found.intensity:.3g} operations per byte"
+    if found.time is not None:
+        share = found.time.compute / found.time.bound if found.time.bound else 0.0
+        text += f"\ntime at least {seconds(found.time.bound)} on {found.time.machine}"
+        text += f"; {share:.0%} of it operations, the rest memory"
+        if found.time.measured is not None:
+            times = found.time.measured / found.time.bound
+            text += f"\ntime measured {seconds(found.time.measured)}, {times:.3g} times the bound"
+    return text
+
+
+def _source(each: Columns) -> str:
+    """How a number was found, and every number that differs from the others."""
+    ways = {name: value for name in ("formula", "counted", "measured") if (value := getattr(each, name)) is not None}
+    if each.agree:
+        return " = ".join(ways) if len(ways) > 1 else ""
+    return ", ".join(f"{name} {value:,}" for name, value in ways.items())
+
+
+def _parts(found: ModelCost, layers: bool) -> str:
+    """Parameters, operations and bytes of each part, with a bar for its share of the operations."""
+    groups: dict[str, list[Any]] = {}
+    for line in sorted(found.lines, key=lambda line: ORDER.index(line.part)) if not layers else found.lines:
+        where = f"{line.stack} {line.layer} " if layers and line.layer is not None else ""
+        groups.setdefault(where + line.part, []).append(line)
+    whole = max(found.flops, 1)
+    rows = [["part", "layers", "parameters", "operations", "moved", "share of operations"]]
+    for name, lines in groups.items():
+        operations = sum(line.forward.value + line.backward for line in lines)
+        count = len({(line.stack, line.layer) for line in lines if line.layer is not None})
+        rows.append(
+            [
+                name,
+                str(count) if count else "",
+                unit(sum(line.parameters.value for line in lines), "").strip(),
+                unit(operations, "").strip(),
+                unit(sum(line.moved for line in lines), "B"),
+                _share(operations, whole),
+            ]
+        )
+        scores, forward = sum(line.scores for line in lines), sum(line.forward.value for line in lines)
+        if scores:
+            of_scores = operations * scores // forward
+            for part, size in (("scores", of_scores), ("values", operations - of_scores)):
+                rows.append([f"  {part}", "", "", unit(size, "").strip(), "", _share(size, whole)])
+    return aligned(rows)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:6.1%} {'█' * round(BAR * part / whole)}"
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Rows as columns: the first and the last to the left, others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others, last in rows:
+        numbers = [each.rjust(width) for each, width in zip(others, widths[1:-1], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *numbers, last]).rstrip())
+    return "\n".join(lines)
+
+
+def _listed(word: str, texts: tuple[str, ...]) -> str:
+    lines = [f"{word}: {text}" for text in texts[:MOST]]
+    return "\n".join(lines + ([f"… and {len(texts) - MOST} more"] if len(texts) > MOST else []))

@@ -38,7 +38,7 @@ def _validation(saved: Saved, size: int) -> tuple[str, str] | None:
     if not files or not settings:
         return None
     try:
-        held = text.split(text.read(files, "look"), settings["seed"])[1]
+        held = text.split(text.read(files), settings["seed"])[1]
     except Refused:
         return None
     if zlib.crc32(tokens_of(held, saved.vocabulary).numpy()) != saved.about["texts"][1]:
@@ -66,7 +66,7 @@ def _held_out_row(saved: Saved, name: str, size: int) -> tuple[str, str]:
     if row is None:
         raise _no_text(name, "the file of the classifier does not name its table")
     try:
-        table = tables.read(Path(row["file"]), row["column"], labelled=False, where="look")
+        table = tables.read(Path(row["file"]), row["column"], labelled=False)
     except Refused as refused:
         raise _no_text(name, f"{refused.reasons[0].what}: {refused.reasons[0].given}") from refused
     if row["line"] not in table.lines:

@@ -4,11 +4,9 @@ Start with language_model.py: a GPT or Llama decoder in one file. It consists of
 other models are built from the same parts.
 
 config           model configurations
-embedding        token and position embeddings
-blocks           attention, feed-forward and normalization layers, stacked
+blocks           token and position embeddings; attention, feed-forward and normalization layers, stacked
 language_model   GPT and Llama: next-token prediction
-encoder          bidirectional text encoder
-classifier       text classification: an encoder and a linear layer
+encoder          bidirectional text encoder, and text classification: an encoder and a linear layer
 encoder_decoder  sequence to sequence, for example translation
 vision           image classification
 data/            text files, tables, vocabularies, batches
@@ -25,8 +23,8 @@ from ..common.optional import requires_extra
 from ..common.public import belongs, no_attribute
 
 if TYPE_CHECKING:
-    from .classifier import ClassifierConfig, SequenceClassifier
     from .config import Config
+    from .encoder import ClassifierConfig, SequenceClassifier
     from .encoder_decoder import EncoderDecoder, TranslationConfig
     from .generation import generate, stream
     from .language_model import LanguageModel
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 
 # Public names are imported on first access: a vocabulary does not need torch.
 MODULES = {
-    "ClassifierConfig": "classifier",
+    "ClassifierConfig": "encoder",
     "Config": "config",
     "EncoderDecoder": "encoder_decoder",
     "LanguageModel": "language_model",
-    "SequenceClassifier": "classifier",
+    "SequenceClassifier": "encoder",
     "TranslationConfig": "encoder_decoder",
     "VisionConfig": "vision",
     "VisionTransformer": "vision",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from ..common.errors import Reason, Refused, refuse
@@ -130,7 +132,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         reasons: list[Reason] = []
-        if not _between(self.temperature, 0, math.inf) or self.temperature in (0, math.inf):
+        if not 0 < self.temperature < math.inf:
             reasons.append(
                 Reason(
                     "temperature is out of range",
@@ -146,7 +148,7 @@ class Sampling:
                 reasons += refused.reasons
         for name in ("top_p", "min_p"):
             value = getattr(self, name)
-            if value is not None and (not _between(value, 0, 1) or value == 0):
+            if value is not None and not 0 < value <= 1:
                 reasons.append(
                     Reason(
                         f"{name} is out of range",
@@ -200,10 +202,6 @@ class Sampling:
         logits = logits if self.top_p is None else top_p(logits, self.top_p)
         logits = logits if self.min_p is None else min_p(logits, self.min_p)
         return draw(logits, chance)
-
-
-def _between(value, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
 class Stops:
@@ -365,11 +363,11 @@ def stream(
         checked(_check_cache, cache, len(texts))
     if reasons:
         raise Refused("generate", reasons)
-    if greedy:
-        return _decode(model, texts, most, sampling, ends, [], cache=cache)
-    first = int(torch.randint(1 << 62, ())) if first is None else first
-    generators = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
-    return _decode(model, texts, most, sampling, ends, generators, cache=cache)
+    generators = []
+    if not greedy:
+        first = int(torch.randint(1 << 62, ())) if first is None else first
+        generators = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
+    return _decode(model, texts, most, sampling, ends, generators, cache)
 
 
 def _decode(
@@ -379,7 +377,6 @@ def _decode(
     sampling: Sampling,
     ends: Stops,
     generators: list[torch.Generator],
-    *,
     cache: list[Any] | None,
 ) -> Iterator[tuple[int, int]]:
     """The decoding loop: chooses a token for each active sequence, drops finished ones, and calls the model."""
@@ -388,11 +385,13 @@ def _decode(
     active = list(range(len(prompts)))
     texts: list[list[int]] = [[] for _ in prompts]
     cache = model.cache(len(prompts)) if cache is None else cache
-    logits = _prefill(model, prompts, cache)
+    logits = _append(model, prompts, cache)
     for step in range(most):
-        uniform = None if sampling.greedy else torch.stack([_uniform(generators[number]) for number in active])
-        chosen = sampling(logits, uniform).tolist()
-        for number, token in zip(active, chosen, strict=True):
+        chance = None
+        if generators:
+            drawn = (torch.rand((), generator=generators[number], dtype=torch.float64) for number in active)
+            chance = torch.stack(list(drawn))
+        for number, token in zip(active, sampling(logits, chance).tolist(), strict=True):
             texts[number].append(token)
             yield number, token
         done = [row for row, number in enumerate(active) if ends(texts[number])]
@@ -402,29 +401,20 @@ def _decode(
             for each in cache:
                 each.drop(done)
             active = [number for row, number in enumerate(active) if row not in done]
-        newest = torch.tensor([[texts[number][-1]] for number in active], device=logits.device)
-        logits = _next(model, newest, cache)
+        logits = _append(model, [texts[number][-1:] for number in active], cache)
 
 
 @torch.no_grad()
-def _prefill(model: Model, prompts: list[list[int]], cache: list[Any]) -> torch.Tensor:
-    """Logits (B, V) of the last token of each prompt; all prompts are appended to the cache."""
-    rows = torch.tensor([len(prompt) for prompt in prompts])
-    longest = int(rows.max())
+def _append(model: Model, texts: list[list[int]], cache: list[Any]) -> torch.Tensor:
+    """Logits (B, V) of the last token of each text; all texts are appended to the cache."""
+    lengths = [len(text) for text in texts]
+    longest = max(lengths)
     device = next(model.parameters()).device
-    padded = torch.tensor([prompt + [0] * (longest - len(prompt)) for prompt in prompts], device=device)
-    hidden = model.hidden(padded, cache=cache, rows=None if bool((rows == longest).all()) else rows.numpy())
-    return model.head(hidden[torch.arange(len(prompts), device=device), (rows - 1).to(device)])
-
-
-@torch.no_grad()
-def _next(model: Model, newest: torch.Tensor, cache: list[Any]) -> torch.Tensor:
-    """Logits (B, V) after one more token of each sequence, (B, 1)."""
-    return model.head(model.hidden(newest, cache=cache)[:, -1])
-
-
-def _uniform(generator: torch.Generator) -> torch.Tensor:
-    return torch.rand((), generator=generator, dtype=torch.float64)
+    padded = torch.tensor([text + [0] * (longest - len(text)) for text in texts], device=device)
+    rows = None if min(lengths) == longest else np.array(lengths)
+    hidden = model.hidden(padded, cache=cache, rows=rows)
+    last = torch.tensor(lengths, device=device) - 1
+    return model.head(hidden[:, -1] if rows is None else hidden[torch.arange(len(texts), device=device), last])
 
 
 def _check_cache(cache: list[Any], prompts: int) -> None:
@@ -457,24 +447,18 @@ def _read(model: Model, prompts: Iterable[Any], tokens: int) -> list[list[int]]:
         )
     texts: list[list[int]] = []
     for number, prompt in enumerate(prompts):
+        fix = "start with one token, such as the end-of-document token"
         try:
-            given = torch.as_tensor(list(prompt) if isinstance(prompt, bytes) else prompt)
-        except (TypeError, ValueError, RuntimeError):
-            given = torch.zeros((), dtype=torch.bool)
-        readable = given.ndim == 1 and not given.dtype.is_floating_point and given.dtype != torch.bool
-        if not readable or isinstance(prompt, str):
-            fix = (
-                "encode the text with the model's vocabulary"
-                if isinstance(prompt, str)
-                else "pass a single prompt as [prompt]"
-            )
-            if given.numel() == 0 and not isinstance(prompt, str):
-                fix = "start with one token, such as the end-of-document token"
+            text = [index(token) for token in (prompt.tolist() if isinstance(prompt, torch.Tensor) else prompt)]
+        except TypeError:
+            words = isinstance(prompt, str)
+            fix = "encode the text with the model's vocabulary" if words else "pass a single prompt as [prompt]"
+            text = []
+        if not text:
             reasons.append(
                 Reason(f"prompt {number} is not a sequence of tokens", f"{prompt!r:.60}", "one or more integers", fix)
             )
             continue
-        text = given.tolist()
         outside = [token for token in text if not 0 <= token < config.vocabulary]
         if outside:
             reasons.append(

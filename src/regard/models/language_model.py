@@ -16,7 +16,6 @@ from ..language.masks import causal, window
 from ..torch.cache import Taking, cache_for
 from . import blocks
 from .config import Config
-from .embedding import Embedding, attention_positions, token_positions, token_problems
 
 
 @known_arguments
@@ -44,12 +43,10 @@ class LanguageModel(nn.Module):
     def __init__(self, config: Config, *, memory_dim: int | None = None):
         super().__init__()
         self.config = config
-        positions = attention_positions(config)
-        self.uses_positions = positions is not None
         # Tied weights are initialized so that logits have a standard deviation of 1; otherwise embeddings start at the
         # scale of a sublayer's output.
-        self.embed = Embedding(config, config.d_model**-0.5 if config.tied else (2 * config.layers) ** -0.5)
-        self.stack = blocks.stack(config, positions=positions, memory_dim=memory_dim)
+        self.embed = blocks.Embedding(config, config.d_model**-0.5 if config.tied else (2 * config.layers) ** -0.5)
+        self.stack = blocks.stack(config, positions=blocks.attention_positions(config), memory_dim=memory_dim)
         self.output = None if config.tied else nn.Linear(config.d_model, config.vocabulary, bias=False)
         self.mask = causal() if config.window is None else window(config.window)
         if self.output is not None:
@@ -105,9 +102,9 @@ class LanguageModel(nn.Module):
             Refused: tokens or a cache that do not fit the model, listing every problem.
         """
         self._check(tokens, cache, rows, positions)
-        places = token_positions(tokens, cache, rows) if positions is None else positions
-        if self.config.positions != "alibi":  # whose distances need positions only if rows were moved
-            positions = places
+        places = blocks.token_positions(tokens, cache, rows) if positions is None else positions
+        # The distances of ALiBi need positions only if rows were moved.
+        moved = {"rotary": places, "alibi": positions}.get(self.config.positions)
         caches = cache if cache is None or rows is None else [Taking(each, rows) for each in cache]
         return self.stack(
             self.embed(tokens, places),
@@ -115,7 +112,7 @@ class LanguageModel(nn.Module):
             mask=self.mask if mask is None else self.mask & mask,
             memory_mask=memory_mask,
             cache=caches,
-            positions=positions if self.uses_positions else None,
+            positions=moved,
         )
 
     def head(self, x: torch.Tensor) -> torch.Tensor:
@@ -160,7 +157,7 @@ class LanguageModel(nn.Module):
 
     def _check(self, tokens: torch.Tensor, cache: list[Any] | None, rows: Any, positions: Any) -> None:
         """Rejects invalid tokens, a cache of another model, and arguments that contradict each other."""
-        reasons = token_problems(tokens)
+        reasons = blocks.token_problems(tokens)
         if cache is not None and len(cache) != self.config.layers:
             reasons.append(
                 Reason(

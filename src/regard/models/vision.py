@@ -68,11 +68,10 @@ def patches(images: torch.Tensor, size: int) -> torch.Tensor:
         (B, n, C · size²): the pixels of each of the n patches.
 
     Examples:
-        >>> patches(torch.arange(16).reshape(1, 1, 4, 4), 2)[0].tolist()
+        >>> patches(torch.arange(16.0).reshape(1, 1, 4, 4), 2)[0].int().tolist()
         [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
     """
-    rows = images.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # B, C, vertical, size, horizontal, size
-    return rows.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    return nn.functional.unfold(images, size, stride=size).mT
 
 
 @known_arguments

@@ -20,7 +20,7 @@ from torch import nn
 from ...common.errors import Refused, first_line, refuse
 from ...torch.hf.tiny_models import tiny_config
 from ..model.build import Subject
-from ..model.inputs import candidates, without_data
+from ..model.inputs import candidates, with_values, without_data
 from ..stand_ins.attention import NAME
 from ..stand_ins.experts import replace_routed
 from .passes import Pass, run
@@ -32,9 +32,6 @@ def confirm(made: Subject) -> None:
     """Raises Refused if the operations differ."""
     config = tiny_config(type(made.config), made.config)
     kind: Any = type(made.model)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        real = kind._from_config(copy.deepcopy(config), attn_implementation=NAME).eval()
     with torch.device("meta"):
         small = kind._from_config(copy.deepcopy(config), attn_implementation=NAME).eval()
     replace_routed(small)
@@ -42,7 +39,10 @@ def confirm(made: Subject) -> None:
         given = next(candidates(small, tokens, batch))
         with torch.device("meta"):
             expected = _operations(small, given)
-        found = _operations(real, _with_values(real, given))
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            real = kind._from_config(copy.deepcopy(config), attn_implementation=NAME).eval()
+            found = _operations(real, with_values(real, given))
         if found != expected:
             raise refuse(
                 "cost",
@@ -57,41 +57,27 @@ def _operations(model: nn.Module, given: dict[str, Any]) -> int:
     return sum(product.flops for product in run(model, given, "prefill").forward)
 
 
-def _with_values(model: Any, given: dict[str, Any]) -> dict[str, Any]:
-    generator = torch.Generator().manual_seed(0)
-    words = getattr(model.config, "vocab_size", 2)
-    return {
-        name: torch.randint(3, words, each.shape, generator=generator)
-        if not each.is_floating_point()
-        else torch.randn(each.shape, generator=generator)
-        for name, each in given.items()
-    }
-
-
 WAYS = (("meta", True), ("meta", False), ("cpu", False))  # where new tensors are, whether modules are in training mode
 
 
 def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pass, dict[str, Any]]:
     """The model as it ran, the pass, and its inputs, which are the first that the model accepts."""
-    failed: Exception | None = None
-    refused: Refused | None = None
+    failed: list[Exception] = []
     for each in _ways(made):
         for given in _inputs(made, tokens, batch):
             for device, training in WAYS if phase == "train" else WAYS[1:]:
                 try:
                     with torch.device(device) if device == "meta" else nullcontext():
                         return each, run(each.model, given, phase, training), given
-                except Refused as error:
-                    if error.where == "cost":
-                        raise  # it concerns the question, not the way
-                    failed = failed or error
-                    refused = refused or error
                 except Exception as error:  # third-party code may reject an input with any error
-                    failed = failed or error
-        if refused is None:
+                    if isinstance(error, Refused) and error.where == "cost":
+                        raise  # it concerns the question, not the way
+                    failed.append(error)
+        refused = [error for error in failed if isinstance(error, Refused)]
+        if not refused:
             break
-    if refused is not None:
-        raise refused
+    if refused:
+        raise refused[0]
     if made.config is not None and replace_routed(made.model):
         confirm(made)
         given = next(_inputs(made, tokens, batch))
@@ -100,10 +86,10 @@ def ran(made: Subject, tokens: int, batch: int, phase: str) -> tuple[Subject, Pa
     raise refuse(
         "cost",
         "the model cannot run without data",
-        f"{type(made.model).__name__}: {type(failed).__name__}: {first_line(failed or Exception())[:120]}",
+        f"{type(made.model).__name__}: {type(failed[0]).__name__}: {first_line(failed[0])[:120]}",
         "a model whose operations depend on shapes alone",
         "pass the language model or the image model inside it",
-    ) from failed
+    ) from failed[0]
 
 
 def _inputs(made: Subject, tokens: int, batch: int) -> Iterator[dict[str, Any]]:

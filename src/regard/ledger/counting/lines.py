@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import defaultdict
 
@@ -53,14 +52,6 @@ class Places:
                 return ".".join(names[:at]), int(name)
         return "", None
 
-    def attention(self, path: str) -> Key:
-        """The line of scores and values of a module that attends."""
-        return (*self.layer(path), "attention")
-
-    def states(self, path: str) -> Key:
-        """The line of the recurrences of a module."""
-        return (*self.layer(path), "states")
-
     def result_of(self, path: str) -> Key:
         """The line of a product of two results: of a module's own attention, its recurrent state, or outside both."""
         stack, number = self.layer(path)
@@ -96,11 +87,8 @@ class Places:
         return any(pattern.search(type(self.modules[each]).__name__) for each in around if each in self.modules)
 
 
-_pairs, _counted = functools.lru_cache(512)(pairs), functools.lru_cache(512)(counted)
-
-
 class _Sums:
-    """A line while it is summed. formula, count: operations, forward · plain: whether all of it has a formula."""
+    """A line while it is summed. formula, count: operations, forward."""
 
     def __init__(self) -> None:
         self.declared = self.held = self.active = 0
@@ -142,15 +130,16 @@ def lines(model: nn.Module, found: Pass, phase: str) -> tuple[Line, ...]:
     if train:
         _rest_of_backward(found, sums)
     for path, call in found.attention:
-        _add_attention(sums[places.attention(path)], call, train)
+        _add_attention(sums[*places.layer(path), "attention"], call, train)
     for path, state in found.recurrences:
-        line = sums[places.states(path)]
+        line = sums[*places.layer(path), "states"]
         line.counted = False
         line.formula += state.flops
         line.backward += 2 * state.flops if train else 0
         line.moved += state.moved
     for path, saved in found.saved.items():
-        sums[(*places.layer(path), "attention") if path in places.attending else places.of(path)].saved += saved
+        key = (*places.layer(path), "attention") if path in places.attending else places.of(path)
+        sums[key].saved += saved
     return tuple(
         _line(key, each) for key, each in sums.items() if any((each.held, each.formula, each.count, each.saved))
     )
@@ -208,19 +197,19 @@ def _add_parameters(model: nn.Module, found: Pass, places: Places, sums: dict[Ke
 
 def attention_work(call: AttentionCall) -> tuple[int, int, int]:
     """(forward, backward, backward if scores are formed anew) of a call, in operations."""
-    allowed = _pairs(call.rule, call.batch, call.heads, call.rows, call.keys, call.start)
+    allowed = pairs(call.rule, call.batch, call.heads, call.rows, call.keys, call.start)
     forward = 2 * (call.depth + call.value_depth) * allowed
     return forward, 2 * forward, 2 * (3 * call.depth + 2 * call.value_depth) * allowed
 
 
 def _add_attention(line: _Sums, call: AttentionCall, train: bool) -> None:
-    sizes = (call.rule, call.batch, call.heads, call.rows, call.keys, call.start)
-    formula, count = _pairs(*sizes), _counted(*sizes)
+    count = counted(call.rule, call.batch, call.heads, call.rows, call.keys, call.start)
     forward, backward, done = attention_work(call)
-    line.pairs += formula
-    line.scores += 2 * call.depth * formula
+    width = 2 * (call.depth + call.value_depth)
+    line.pairs += forward // width
+    line.scores += 2 * call.depth * forward // width
     line.formula += forward
-    line.count += forward if count is None else 2 * (call.depth + call.value_depth) * count
+    line.count += forward if count is None else width * count
     if train:
         line.backward += backward
         line.done += done

@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from .operations import tensors
+
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PLAIN = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.MultiheadAttention)
 # Parameters with several axes that are added, multiplied number by number, or looked up.
@@ -107,11 +109,7 @@ def is_experts(module: nn.Module) -> bool:
 
 def chosen_experts(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """How many experts a token meets: the last size of the table of chosen experts."""
-    tables = [
-        each
-        for each in (*args, *kwargs.values())
-        if isinstance(each, torch.Tensor) and not each.is_floating_point() and each.ndim >= 2
-    ]
+    tables = [each for each in tensors((args, kwargs)) if not each.is_floating_point() and each.ndim >= 2]
     if tables:
         return int(tables[0].shape[-1])
     config = getattr(module, "config", None)
@@ -125,11 +123,7 @@ def _is_conv1d(module: nn.Module) -> Any:
 
 def _first(value: Any) -> torch.Tensor | None:
     """The first tensor of floating-point numbers."""
-    from torch.utils._pytree import tree_leaves
-
-    return next(
-        (each for each in tree_leaves(value) if isinstance(each, torch.Tensor) and each.is_floating_point()), None
-    )
+    return next((each for each in tensors(value) if each.is_floating_point()), None)
 
 
 def _numbers(tensor: torch.Tensor | None) -> int:

@@ -18,17 +18,19 @@ from torch.utils._pytree import tree_leaves
 aten = torch.ops.aten
 # Operations whose result is still the weight that they are given: rows chosen from it, a copy, another dtype.
 KEEPS = {
-    each.default if hasattr(each, "default") else each
-    for each in (
-        aten.index.Tensor,
-        aten.index_select,
-        aten.gather,
-        aten._to_copy,
-        aten.clone,
-        aten.repeat,
-        aten.contiguous,
-    )
+    aten.index.Tensor,
+    aten.index_select.default,
+    aten.gather.default,
+    aten._to_copy.default,
+    aten.clone.default,
+    aten.repeat.default,
+    aten.contiguous.default,
 }
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """All tensors inside."""
+    return [each for each in tree_leaves(value) if isinstance(each, torch.Tensor)]
 
 
 @dataclass(frozen=True)
@@ -76,56 +78,37 @@ class Counter(TorchDispatchMode):
         return out
 
     def _note(self, flops: int, out: Any, args: Any) -> None:
-        given = [each for each in tree_leaves(args) if isinstance(each, torch.Tensor)]
+        given = tensors(args)
         weights = [each for each in given if each.ndim > 1 and _storage(each) in self._names]
         names = [self.name_of(each) for each in weights] or [""]
         name = next((each for each in names if each.rpartition(".")[0] == self.path), names[0])
-        written = sum(_size(each) for each in tree_leaves(out) if isinstance(each, torch.Tensor))
-        weight_bytes = sum(map(_size, weights))
-        self.products.append(Product(flops, sum(map(_size, given)), written, name, weight_bytes, self.path))
+        read, written, weight_bytes = (sum(each.nbytes for each in group) for group in (given, tensors(out), weights))
+        self.products.append(Product(flops, read, written, name, weight_bytes, self.path))
 
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _product(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
+    """Of matrices, vectors, or batches of matrices; one that sums over one number is elementwise."""
+    if a.ndim == 3 and a.shape[-1] == 1:
+        return 0
+    return 2 * a.numel() * (b.shape[-1] if b.ndim > 1 else 1)
 
 
-def _mm(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return 2 * a.shape[0] * a.shape[1] * b.shape[1]
-
-
-def _addmm(out: torch.Tensor, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return _mm(out, a, b)
-
-
-def _mv(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return 2 * a.numel()
-
-
-def _addmv(out: torch.Tensor, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return 2 * a.numel()
-
-
-def _bmm(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return 2 * a.numel() * b.shape[-1] if a.shape[-1] > 1 else 0
-
-
-def _baddbmm(out: torch.Tensor, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
-    return _bmm(out, a, b)
+def _added_product(out: torch.Tensor, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *rest: Any) -> int:
+    return _product(out, a, b)
 
 
 def _convolution(out: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> int:
-    transposed = bool(rest[4]) if len(rest) > 4 else False
+    transposed = rest[4]
     return 2 * (x if transposed else out).numel() * w[0].numel()
 
 
 def _convolution_backward(out: Any, grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor, *rest: Any) -> int:
-    transposed, wanted = bool(rest[4]), rest[-1]
-    forward = 2 * (x if transposed else grad).numel() * w[0].numel()
-    return forward * (bool(wanted[0]) + bool(wanted[1]))
+    wanted = rest[-1]
+    return _convolution(grad, x, w, *rest) * (wanted[0] + wanted[1])
 
 
 def _attention(out: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> int:
@@ -133,13 +116,13 @@ def _attention(out: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *res
 
 
 FLOPS: dict[Any, Any] = {
-    aten.mm: _mm,
-    aten.addmm: _addmm,
-    aten.mv: _mv,
-    aten.addmv: _addmv,
-    aten.dot: lambda out, a, b, *rest: 2 * a.numel(),
-    aten.bmm: _bmm,
-    aten.baddbmm: _baddbmm,
+    aten.mm: _product,
+    aten.mv: _product,
+    aten.dot: _product,
+    aten.bmm: _product,
+    aten.addmm: _added_product,
+    aten.addmv: _added_product,
+    aten.baddbmm: _added_product,
     aten.convolution: _convolution,
     aten.convolution_backward: _convolution_backward,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention,

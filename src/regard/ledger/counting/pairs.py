@@ -7,6 +7,7 @@ any length. Every other rule is counted by its plan, pair by pair where a tile i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -144,6 +145,7 @@ def _linear(part: Expr) -> tuple[int, int, int] | None:
     return None
 
 
+@lru_cache(512)
 def pairs(rule: Expr | None, batch: int, heads: int, rows: int, keys: int, start: int = 0) -> int:
     """Pairs that the rule allows, over all sequences and heads, in closed form where there is one.
 
@@ -170,6 +172,7 @@ def pairs(rule: Expr | None, batch: int, heads: int, rows: int, keys: int, start
     return found
 
 
+@lru_cache(512)
 def counted(rule: Expr | None, batch: int, heads: int, rows: int, keys: int, start: int = 0) -> int | None:
     """The same number without a closed form: pair by pair if there are few, otherwise from the plan; None if there are
     too many for that.

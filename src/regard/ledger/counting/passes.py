@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from ...common.errors import refuse
-from ..stand_ins.attention import AttentionCall, Sdpa, noted, own_calls
+from ..stand_ins.attention import AttentionCall, noted
 from ..stand_ins.recurrent import Noted, Recurrence
 from ..stand_ins.recurrent import noted as noted_states
-from ..stand_ins.values import Unanswered
 from .modules import chosen_experts, flops, is_experts, is_known
-from .operations import Counter, Product
+from .operations import Counter, Product, tensors
 
 CACHES = ("past_key_values", "cache_params", "state")  # what models call what they keep for the next token
+aten = torch.ops.aten
+MIXES = {aten.copy_.default, aten._to_copy.default, aten.index.Tensor}  # these take tensors of two devices
 
 
 @dataclass
@@ -44,7 +46,7 @@ class ModuleCall:
 
     def watch(self, out: Any) -> None:
         """Notes whether a gradient comes to its result."""
-        results = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
+        results = tensors(out)
         for each in (*results, *(result._base for result in results)):  # a view may be written to, and is then another
             if each is not None and each.grad_fn is not None:
                 each.grad_fn.register_prehook(self._reach)
@@ -65,8 +67,8 @@ class Pass:
     forward: list[Product] = field(default_factory=list)
     backward: list[Product] = field(default_factory=list)
     attention: list[tuple[str, AttentionCall]] = field(default_factory=list)
-    saved: dict[str, int] = field(default_factory=dict)
-    layer_inputs: dict[str, int] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    layer_inputs: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     chosen: dict[str, int] = field(default_factory=dict)
     cache: tuple[int, int] = (0, 0)
     recurrences: list[tuple[str, Recurrence]] = field(default_factory=list)
@@ -85,27 +87,21 @@ def run(model: nn.Module, given: dict[str, Any], phase: str, training: bool = Tr
         if phase == "decode":
             given = next_step(model, given)
             recurrent.clear()
-        kept: dict[int, int] = {}
-
-        def own(call: AttentionCall) -> None:
-            found.attention.append((counter.path, call))
-
-        saving = _saving(model, found, counter, kept) if train else nullcontext()
         names = {module: path for path, module in model.named_modules()}
-        with (
-            noted() as calls,
-            _watched(model, found, counter, train) as rows,
-            counter,
-            Sdpa(own),
-            own_calls(own),
-            saving,
-        ):
+
+        def note(call: AttentionCall, module: nn.Module | None) -> None:
+            found.attention.append((counter.path if module is None else names.get(module, ""), call))
+
+        def note_saved(size: int) -> None:
+            found.saved[counter.path] += size
+
+        kept = saving(model, note_saved) if train else nullcontext()
+        with _watched(model, found, counter, train) as rows, counter, noted(note), kept:
             out = model(**given)
             loss = loss_of(out) if train else None
         found.forward, counter.products = counter.products, []
         _add_convolutions(found, recurrent, counter)
         _add_read(model, found, rows)
-        found.attention += [(names.get(module, ""), call) for module, call in calls]
         if loss is not None and loss.requires_grad:
             with counter:
                 loss.backward()
@@ -183,8 +179,8 @@ def _watched(model: nn.Module, found: Pass, counter: Counter, train: bool) -> It
             counter.path = path
             rows[path] += _rows((args, kwargs))
             if train and _layer(module):
-                size = sum(_size(each) for each in tree_leaves((args[:1], kwargs.get("hidden_states"))) if _kept(each))
-                found.layer_inputs[path] = found.layer_inputs.get(path, 0) + size
+                given = tensors((args[:1], kwargs.get("hidden_states")))
+                found.layer_inputs[path] += sum(each.nbytes for each in given if each.is_floating_point())
 
         return before
 
@@ -194,7 +190,7 @@ def _watched(model: nn.Module, found: Pass, counter: Counter, train: bool) -> It
             counter.path = stack[-1] if stack else ""
             own = [each for each in module._parameters.values() if each is not None]
             if own:
-                wanted = any(_kept(each) and each.requires_grad for each in tree_leaves((args, kwargs)))
+                wanted = any(each.requires_grad for each in tensors((args, kwargs)))
                 learns = any(each.requires_grad for each in own)
                 if is_experts(module):
                     found.chosen[path] = chosen_experts(module, args, kwargs)
@@ -215,18 +211,16 @@ def _watched(model: nn.Module, found: Pass, counter: Counter, train: bool) -> It
             handle.remove()
 
 
-def _saving(model: nn.Module, found: Pass, counter: Counter, kept: dict[int, int]) -> Any:
-    """Hooks on what is saved for the backward pass: each storage once, without parameters and buffers."""
-    own = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
+def saving(model: nn.Module, note: Callable[[int], None]) -> Any:
+    """Hooks that note the bytes saved for the backward pass: each storage once, without parameters and buffers."""
+    known = {each.untyped_storage()._cdata for each in (*model.parameters(), *model.buffers())}
     alive: list[torch.Tensor] = []
-    by_module: dict[str, int] = defaultdict(int)
-    found.saved = by_module
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own and storage._cdata not in kept:
-            kept[storage._cdata] = storage.nbytes()
-            by_module[counter.path] += storage.nbytes()
+        if storage._cdata not in known:
+            known.add(storage._cdata)
+            note(storage.nbytes())
             alive.append(tensor)  # so that its storage is not given to another tensor
         return tensor
 
@@ -238,20 +232,12 @@ def _layer(module: nn.Module) -> bool:
     return any(kind.__name__ == "GradientCheckpointingLayer" for kind in type(module).__mro__)
 
 
-def _kept(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
 def _rows(given: Any) -> int:
     """Rows of the first tensor: all of its axes but the last, or of a table of tokens all."""
-    first = next((each for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.numel()), None)
+    first = next((each for each in tensors(given) if each.numel()), None)
     if first is None:
         return 0
     return first.numel() // first.shape[-1] if first.is_floating_point() and first.ndim else first.numel()
-
-
-def _size(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def cache_of(out: Any) -> tuple[str, Any]:
@@ -269,11 +255,30 @@ def held(name: str, cache: Any) -> tuple[int, int]:
             continue
         seen.add(id(value))
         if isinstance(value, torch.Tensor):
-            sums["state" in name] += _size(value) if value.is_floating_point() else 0
-        elif isinstance(value, dict):
-            waiting += [(name, each) for each in value.values()]
-        elif isinstance(value, list | tuple):
-            waiting += [(name, each) for each in value]
+            sums["state" in name] += value.nbytes if value.is_floating_point() else 0
+        elif isinstance(value, dict | list | tuple):
+            waiting += [(name, each) for each in (value.values() if isinstance(value, dict) else value)]
         elif type(value).__module__.startswith("transformers.cache"):
             waiting += vars(value).items()
     return sums[0], sums[1]
+
+
+class Unanswered(TorchDispatchMode):
+    """Inside the mode, a truth value without data is False, and tensors of two devices can be combined.
+
+    Models ask whether a token is padding, or whether a mask hides anything. Without values nothing is padding, and
+    nothing is hidden, so both are False. What a model checks (`torch._check`) is true. Questions for a number have no
+    answer: they stop the run, as torch does. A table that a model makes on the CPU, from sizes, loses its values where
+    it meets a tensor without values.
+    """
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        truth = operation is aten._local_scalar_dense.default and args[0].dtype is torch.bool
+        if (truth or operation is aten.equal.default) and args[0].is_meta:
+            return False
+        if operation is aten._is_all_true.default and args[0].is_meta:
+            return torch.ones((), dtype=torch.bool, device="cpu")
+        kwargs = kwargs or {}
+        if len({each.device.type for each in tensors((args, kwargs))}) > 1 and operation not in MIXES:
+            args, kwargs = tree_map_only(torch.Tensor, lambda each: each.to("meta"), (args, kwargs))
+        return operation(*args, **kwargs)

@@ -17,8 +17,6 @@ from ...torch.hf.readiness import quiet
 from ...torch.hf.tiny_models import config_class, mappings, model_class
 from ..stand_ins import attention, experts
 
-MOST_LAYERS = 10_000  # a configuration with more is damaged: building it would not end
-
 
 @dataclass(frozen=True, eq=False)
 class Subject:
@@ -34,6 +32,16 @@ class Subject:
     folder: Path | None = None
     origin: str = "the module itself"
     inputs: dict[str, Any] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the first weights."""
+        return next((each.dtype for each in self.model.parameters()), torch.float32)
+
+    @property
+    def text(self) -> Any:
+        """The part of the configuration that is about text."""
+        return self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
 
 
 def subject(given: Any, dtype: torch.dtype | None = None) -> Subject:
@@ -117,15 +125,6 @@ def _read(fields: dict[str, Any], where: str) -> Any:
             f"model_type = {kind!r} in {where}",
             "a model_type that transformers knows",
             did_you_mean(str(kind), sorted(CONFIG_MAPPING), page("Supported architectures")),
-        )
-    layers = fields.get("num_hidden_layers", fields.get("n_layer", 1))
-    if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise refuse(
-            "cost",
-            "the configuration has too many layers",
-            f"{layers:,} layers in {where}",
-            f"at most {MOST_LAYERS:,}",
-            "correct the number",
         )
     try:
         with quiet():

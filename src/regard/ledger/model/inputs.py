@@ -109,11 +109,19 @@ def by_name(model: nn.Module, inputs: Any) -> dict[str, Any]:
 
 def without_data(made: Subject) -> dict[str, Any]:
     """The inputs that the caller gave on the meta device; numbers have the dtype of the model."""
-    dtype = next((each.dtype for each in made.model.parameters()), torch.float32)
-    assert made.inputs is not None
     return tree_map_only(
-        torch.Tensor, lambda each: each.to("meta", dtype if each.is_floating_point() else each.dtype), made.inputs
+        torch.Tensor, lambda each: each.to("meta", made.dtype if each.is_floating_point() else each.dtype), made.inputs
     )
+
+
+def with_values(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Random inputs of the same shapes."""
+    dtype = next(model.parameters()).dtype
+    words = getattr(getattr(model, "config", None), "vocab_size", None) or 2
+    return {
+        name: torch.randn(each.shape).to(dtype) if each.is_floating_point() else torch.randint(1, words, each.shape)
+        for name, each in given.items()
+    }
 
 
 def _embeds(model: nn.Module) -> bool:

@@ -26,7 +26,7 @@ from ...language.masks import causal
 from ...torch.hf.lazy_mask import LazyMask, lazy_mask
 
 NAME = "regard-ledger"
-_calls: ContextVar[list[tuple[torch.nn.Module, AttentionCall]] | None] = ContextVar("attention calls", default=None)
+_note: ContextVar[Callable[[AttentionCall, torch.nn.Module | None], None] | None] = ContextVar("note", default=None)
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,41 @@ def register() -> None:
 
 
 @contextmanager
-def noted() -> Iterator[list[tuple[torch.nn.Module, AttentionCall]]]:
-    """The calls inside the block, each with the module that made it."""
-    found: list[tuple[torch.nn.Module, AttentionCall]] = []
-    token = _calls.set(found)
+def noted(note: Callable[[AttentionCall, torch.nn.Module | None], None]) -> Iterator[None]:
+    """Inside, calls by transformers' interface (with the module that makes them), torch's function and regard's own are
+    given to `note`, and their results have no values.
+    """
+    token, own = _note.set(note), without_data.set(_own)
     try:
-        yield found
+        with _Sdpa():
+            yield
     finally:
-        _calls.reset(token)
+        _note.reset(token)
+        without_data.reset(own)
+
+
+def _answer(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    rule: Expr | None,
+    start: int = 0,
+    tensor: bool = False,
+    window: int | None = None,
+    module: torch.nn.Module | None = None,
+) -> torch.Tensor:
+    """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E) without values, of a call that is noted."""
+    q, k, v = (
+        each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (query, key, value)
+    )
+    batch = max(q.shape[0], k.shape[0])
+    H, Q, D = q.shape[1:]
+    G, K, E = v.shape[1:]
+    note = _note.get()
+    if note is not None:
+        note(AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, q.element_size(), window), module)
+    out = _Streaming.apply(q, k, v)
+    return out if query.ndim == 4 else out.reshape(*query.shape[:-1], E)
 
 
 def _attend(
@@ -90,28 +117,14 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """transformers' attention function: (B, H, Q, D), (B, G, K, D), (B, G, K, E) -> (B, Q, H, E), without values."""
-    from ...language.masks import causal
-
-    B, H, Q, D = query.shape
-    G, K, E = value.shape[1:]
     rule, start, tensor = None, 0, False
     if isinstance(attention_mask, LazyMask):
         rule, start = attention_mask.rule, attention_mask.query_start
     elif attention_mask is not None:
         tensor = True
-    elif Q > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
+    elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         rule = causal()  # as everywhere in transformers: a causal module without a mask
-    calls = _calls.get()
-    if calls is not None:
-        batch = max(B, key.shape[0])
-        size = query.element_size()
-        calls.append((module, AttentionCall(batch, H, G, Q, K, D, E, rule, start, tensor, size, sliding_window)))
-    return streaming(query, key, value).transpose(1, 2), None
-
-
-def streaming(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """(B, H, Q, E) without values, of q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E)."""
-    return _Streaming.apply(q, k, v)
+    return _answer(query, key, value, rule, start, tensor, sliding_window, module).transpose(1, 2), None
 
 
 class _Streaming(torch.autograd.Function):
@@ -175,59 +188,28 @@ def _readable(function: Any) -> Any:
 FUNCTION = torch.nn.functional.scaled_dot_product_attention
 
 
-class Sdpa(TorchFunctionMode):
-    """Inside the mode, each call is noted and gives an output without values. note: receives the calls."""
-
-    def __init__(self, note: Callable[[AttentionCall], None]):
-        super().__init__()
-        self.note = note
+class _Sdpa(TorchFunctionMode):
+    """Inside the mode, torch's attention is noted and gives an output without values."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is not FUNCTION:
-            return function(*args, **(kwargs or {}))
-        return self._attend(*args, **(kwargs or {}))
-
-    def _attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E); is_causal counts keys from the first row."""
-        q, k, v = (
-            each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (query, key, value)
-        )
-        B, H, Q, D = q.shape
-        G, K, E = v.shape[1:]
-        rule = causal() if is_causal else None
-        self.note(AttentionCall(B, H, G, Q, K, D, E, rule, 0, attn_mask is not None, q.element_size()))
-        return streaming(q, k, v).reshape(*query.shape[:-1], E)
+        return (_sdpa if function is FUNCTION else function)(*args, **(kwargs or {}))
 
 
-@contextmanager
-def own_calls(note: Callable[[AttentionCall], None]) -> Iterator[None]:
-    """Inside, calls with tensors that have no data are noted, and give results without values."""
+def _sdpa(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """torch's function; is_causal counts keys from the first row."""
+    return _answer(query, key, value, causal() if is_causal else None, tensor=attn_mask is not None)
 
-    def answer(q: Any, k: Any, v: Any, arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return _attend_alone(note, q, k, v, arguments), q.new_zeros(q.shape[:-1], dtype=torch.float32)
 
-    token = without_data.set(answer)
-    try:
-        yield
-    finally:
-        without_data.reset(token)
-
-
-def _attend_alone(note: Callable[[AttentionCall], None], q: Any, k: Any, v: Any, arguments: Any) -> torch.Tensor:
-    """(…, H, Q, D), (…, G, K, D), (…, G, K, E) -> (…, H, Q, E)."""
-    flat = [each.reshape(-1, *each.shape[-3:]) if each.ndim > 3 else each.unsqueeze(0) for each in (q, k, v)]
-    B, H, Q, D = flat[0].shape
-    G, K, E = flat[2].shape[1:]
+def _own(q: Any, k: Any, v: Any, arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """regard's function on tensors without data."""
     given = arguments.query_start
-    start = K - Q if given is None else int(np.ravel(np.asarray(given))[0])
-    note(AttentionCall(B, H, G, Q, K, D, E, as_mask(arguments.mask), start, False, q.element_size()))
-    return streaming(*flat).reshape(*q.shape[:-1], E)
+    start = k.shape[-2] - q.shape[-2] if given is None else int(np.ravel(np.asarray(given))[0])
+    return _answer(q, k, v, as_mask(arguments.mask), start), q.new_zeros(q.shape[:-1], dtype=torch.float32)

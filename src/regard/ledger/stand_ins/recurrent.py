@@ -49,10 +49,24 @@ class Noted:
         self.states.clear()
         self.convolutions.clear()
 
-    def add(self, state: int, products: int, tokens: int, given: list[torch.Tensor], out: torch.Tensor) -> None:
-        """A state of so many numbers, over all sequences, that each token reads or adds to by `products` products."""
-        moved = sum(each.numel() * each.element_size() for each in (*given, out))
+    def run(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        given: tuple[Any, ...],
+        *,
+        state: int,
+        products: int = 2,
+        tokens: int,
+    ) -> torch.Tensor:
+        """The result of a recurrence over a state of so many numbers, over all sequences, that each token reads or adds
+        to by `products` products.
+        """
+        read = [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        out = _Kernel.apply(shape, dtype, *read)
+        moved = sum(each.nbytes for each in (*read, out))
         self.states.append((self.path(), Recurrence(2 * state * products * tokens, moved)))
+        return out
 
 
 _noted: ContextVar[Noted | None] = ContextVar("recurrences", default=None)
@@ -74,15 +88,6 @@ def noted(model: nn.Module, path: Callable[[], str]) -> Iterator[Noted]:
         if where.startswith("transformers.") and hasattr(sys.modules.get(where), name)
     }
     token = _noted.set(found)
-    _install(places)
-    try:
-        yield found
-    finally:
-        _noted.reset(token)
-        _uninstall(places)
-
-
-def _install(places: set[tuple[str, str]]) -> None:
     with _lock:
         for where, name in places:
             module = sys.modules[where]
@@ -90,14 +95,15 @@ def _install(places: set[tuple[str, str]]) -> None:
                 _replaced[where, name] = [getattr(module, name), 0]
                 setattr(module, name, _either(getattr(module, name), STAND_INS[name]))
             _replaced[where, name][1] += 1
-
-
-def _uninstall(places: set[tuple[str, str]]) -> None:
-    with _lock:
-        for where, name in places:
-            _replaced[where, name][1] -= 1
-            if not _replaced[where, name][1]:
-                setattr(sys.modules[where], name, _replaced.pop((where, name))[0])
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+        with _lock:
+            for where, name in places:
+                _replaced[where, name][1] -= 1
+                if not _replaced[where, name][1]:
+                    setattr(sys.modules[where], name, _replaced.pop((where, name))[0])
 
 
 def _either(usual: Callable[..., Any], stand_in: Callable[..., Any]) -> Callable[..., Any]:
@@ -121,14 +127,6 @@ class _Kernel(torch.autograd.Function):
         return None, None, *(torch.zeros_like(each) for each in ctx.saved_tensors)
 
 
-def _kernel(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, given: list[torch.Tensor]) -> torch.Tensor:
-    return _Kernel.apply(tuple(shape), dtype, *given)
-
-
-def _tensors(*given: Any) -> list[torch.Tensor]:
-    return [each for each in given if isinstance(each, torch.Tensor) and each.is_floating_point()]
-
-
 def _convolution(
     found: Noted, x: torch.Tensor, weight: torch.Tensor, bias: Any = None, activation: Any = None, **named: Any
 ) -> torch.Tensor:
@@ -138,10 +136,8 @@ def _convolution(
     return (F.silu(out) if activation is not None else out).to(x.dtype)
 
 
-def _convolution_step(
-    found: Noted, x: torch.Tensor, state: torch.Tensor, weight: torch.Tensor, bias: Any = None, activation: Any = None
-) -> torch.Tensor:
-    return _convolution(found, x, weight, bias, activation)
+def _convolution_step(found: Noted, x: torch.Tensor, state: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
+    return _convolution(found, x, *more, **named)
 
 
 def _fused(found: Noted, *args: Any, **kwargs: Any) -> None:
@@ -150,27 +146,22 @@ def _fused(found: Noted, *args: Any, **kwargs: Any) -> None:
 
 def _scan(found: Noted, x: torch.Tensor, *more: Any, return_last_state: bool = False, **named: Any) -> Any:
     """Mamba: (B, d, n) and a state of d · N numbers -> (B, d, n). more: dt, A of (d, N), B, C …"""
-    given = _tensors(x, *more, *named.values())
-    out = _kernel(x.shape, x.dtype, given)
     last = (*x.shape[:2], more[1].shape[-1])
-    found.add(math.prod(last), 2, x.shape[2], given, out)
+    given = (x, *more, *named.values())
+    out = found.run(x.shape, x.dtype, given, state=math.prod(last), tokens=x.shape[2])
     return (out, x.new_zeros(last)) if return_last_state else out
 
 
 def _scan_step(found: Noted, state: torch.Tensor, x: torch.Tensor, *more: Any, **named: Any) -> torch.Tensor:
     """One token of Mamba and of Mamba-2: (B, …) and a state (B, …, N) -> (B, …)."""
-    given = _tensors(state, x, *more, *named.values())
-    out = _kernel(x.shape, x.dtype, given)
-    found.add(state.numel(), 2, 1, given, out)
-    return out
+    return found.run(x.shape, x.dtype, (state, x, *more, *named.values()), state=state.numel(), tokens=1)
 
 
 def _chunk_scan(found: Noted, x: torch.Tensor, *more: Any, return_final_states: bool = False, **named: Any) -> Any:
     """Mamba-2: (B, n, H, P) and a state of H · P · N numbers -> (B, n, H, P). more: dt, A, B of (B, n, G, N), C …"""
-    given = _tensors(x, *more, *named.values())
-    out = _kernel(x.shape, x.dtype, given)
     last = (x.shape[0], *x.shape[2:], more[2].shape[-1])
-    found.add(math.prod(last), 2, x.shape[1], given, out)
+    given = (x, *more, *named.values())
+    out = found.run(x.shape, x.dtype, given, state=math.prod(last), tokens=x.shape[1])
     return (out, x.new_zeros(last, dtype=torch.float32)) if return_final_states else out
 
 
@@ -184,10 +175,9 @@ def _delta_rule(
     **named: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(B, n, H, dk), values (B, n, H, dv) and a state of H · dk · dv numbers -> (B, n, H, dv), the state."""
-    given = _tensors(query, key, value, *more, *named.values())
-    out = _kernel(value.shape, query.dtype, given)
     last = (value.shape[0], value.shape[2], key.shape[3], value.shape[3])
-    found.add(math.prod(last), 3, value.shape[1], given, out)
+    given = (query, key, value, *more, *named.values())
+    out = found.run(value.shape, query.dtype, given, state=math.prod(last), products=3, tokens=value.shape[1])
     return out, query.new_zeros(last, dtype=torch.float32) if output_final_state else None
 
 

@@ -44,9 +44,7 @@ class Table:
     columns: tuple[str, str | None]
 
 
-def read(
-    path: Path, text: str | None = None, label: str | None = None, *, labelled: bool = True, where: str = "classify"
-) -> Table:
+def read(path: Path, text: str | None = None, label: str | None = None, *, labelled: bool = True) -> Table:
     """Reads a table of texts and labels.
 
     Columns are identified by name, or by number without a header. By default the text column is the one with a
@@ -58,7 +56,6 @@ def read(
         text: the column of the texts. None: detect it.
         label: the column of the labels. None: detect it.
         labelled: whether to read labels.
-        where: the name that error messages start with.
 
     Returns:
         The table.
@@ -74,12 +71,12 @@ def read(
         ...     read(file).texts
         ['It barks, often.', 'It purrs.']
     """
-    raw = _content(path, where)
-    rows = list(_objects(raw, path, where) if path.suffix == ".jsonl" else _records(raw, path, text, label, where))
+    raw = _content(path)
+    rows = list(_objects(raw, path) if path.suffix == ".jsonl" else _records(raw, path, text, label))
     if not rows:
-        raise refuse(where, "the table is empty", f"{path} has no rows", "one row per text", "check the file")
+        raise refuse("classify", "the table is empty", f"{path} has no rows", "one row per text", "check the file")
     names = list(dict.fromkeys(name for _, fields in rows for name in fields))
-    chosen = _choose(rows, names, text=text, label=label, labelled=labelled, path=path, where=where)
+    chosen = _choose(rows, names, text=text, label=label, labelled=labelled, path=path)
     reasons: list[Reason] = []
     for what, name in (("text", chosen[0]), ("label", chosen[1])):
         empty = [line for line, fields in rows if name is not None and not fields.get(name, "").strip()]
@@ -93,15 +90,15 @@ def read(
                 )
             )
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("classify", reasons)
     labels = [fields[chosen[1]].strip() for _, fields in rows] if chosen[1] is not None else None
     return Table(str(path), [fields[chosen[0]] for _, fields in rows], labels, [line for line, _ in rows], chosen)
 
 
-def _content(path: Path, where: str) -> str:
+def _content(path: Path) -> str:
     if path.suffix not in KINDS:
         raise refuse(
-            where,
+            "classify",
             "unknown file type",
             str(path),
             f"a file with the extension {', '.join(KINDS)}",
@@ -111,18 +108,22 @@ def _content(path: Path, where: str) -> str:
         raw = path.read_bytes()
     except OSError as error:
         raise refuse(
-            where, "the table cannot be read", f"{path}: {error.strerror}", "a file", "check the path"
+            "classify", "the table cannot be read", f"{path}: {error.strerror}", "a file", "check the path"
         ) from error
     if b"\0" in raw:
         raise refuse(
-            where, "not a text file", f"{path} contains zero bytes", "UTF-8 text", "export the table as CSV in UTF-8"
+            "classify",
+            "not a text file",
+            f"{path} contains zero bytes",
+            "UTF-8 text",
+            "export the table as CSV in UTF-8",
         )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise refuse(
-            where,
+            "classify",
             "the table is not UTF-8",
             f"{path}, line {line}",
             "UTF-8",
@@ -130,7 +131,7 @@ def _content(path: Path, where: str) -> str:
         ) from error
 
 
-def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
+def _objects(raw: str, path: Path) -> Iterator[Row]:
     """The rows of a JSON lines file: one object per line. Numbers and booleans are converted to text."""
     invalid = []
     for number, line in enumerate(raw.split("\n"), 1):
@@ -155,7 +156,7 @@ def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
     if invalid:
         more = f" (and {len(invalid) - 1} more lines)" if len(invalid) > 1 else ""
         raise refuse(
-            where,
+            "classify",
             "a line is not a JSON object",
             f"{path}, line {invalid[0][0]}: {invalid[0][1]}{more}",
             "a JSON object on every line",
@@ -163,9 +164,9 @@ def _objects(raw: str, path: Path, where: str) -> Iterator[Row]:
         )
 
 
-def _records(raw: str, path: Path, text: str | None, label: str | None, where: str) -> Iterator[Row]:
+def _records(raw: str, path: Path, text: str | None, label: str | None) -> Iterator[Row]:
     """The rows of a CSV file; the separator is detected. Without a header, columns are named 1, 2, …"""
-    records = _parsed(raw, path, where)
+    records = _parsed(raw, path)
     if not records:
         return
     width = len(records[0][1])
@@ -173,7 +174,7 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
     if uneven:
         line, fields = next((line, fields) for line, fields in records if len(fields) != width)
         raise refuse(
-            where,
+            "classify",
             "rows of different widths",
             f"{path}: {len(fields)} fields in line {line}, {width} in line {records[0][0]}"
             + (f" (and {len(uneven) - 1} more rows)" if len(uneven) > 1 else ""),
@@ -185,7 +186,7 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
     if named and len(set(first)) < width:
         twice = [name for name, count in Counter(first).items() if count > 1]
         raise refuse(
-            where,
+            "classify",
             "duplicate column names",
             f"{path}: {', '.join(map(repr, twice))}",
             "distinct names",
@@ -196,7 +197,7 @@ def _records(raw: str, path: Path, text: str | None, label: str | None, where: s
         yield line, dict(zip(names, fields))
 
 
-def _parsed(raw: str, path: Path, where: str) -> list[tuple[int, list[str]]]:
+def _parsed(raw: str, path: Path) -> list[tuple[int, list[str]]]:
     """The first line and the fields of every row that is not blank."""
     if path.suffix == ".tsv":
         separator = "\t"
@@ -215,7 +216,7 @@ def _parsed(raw: str, path: Path, where: str) -> list[tuple[int, list[str]]]:
             begins = reader.line_num + 1
     except csv.Error as error:
         raise refuse(
-            where,
+            "classify",
             "the table cannot be read",
             f"{path}, the row that starts in line {begins}: {error}",
             "CSV with balanced quotes",
@@ -246,7 +247,6 @@ def _choose(
     label: str | None,
     labelled: bool,
     path: Path,
-    where: str,
 ) -> tuple[str, str | None]:
     """The names of the text column and the label column."""
     missing = [
@@ -260,10 +260,10 @@ def _choose(
         if name is not None and name not in names
     ]
     if missing:
-        raise Refused(where, missing)
+        raise Refused("classify", missing)
     if text is not None and text == label:
         raise refuse(
-            where,
+            "classify",
             "--text and --label name the same column",
             repr(text),
             "two different columns",
@@ -271,7 +271,7 @@ def _choose(
         )
     if labelled and len(names) < 2:
         raise refuse(
-            where,
+            "classify",
             "no label column",
             f"{path} has only the column {names[0]!r}",
             "a text column and a label column",

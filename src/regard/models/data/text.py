@@ -32,7 +32,7 @@ class Document:
     text: str
 
 
-def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
+def read(places: Iterable[Path | str]) -> list[Document]:
     """Reads text files, in the order of `places` and sorted by name in a folder.
 
     Explicitly named files must be UTF-8 text. In a folder or pattern, hidden files and files that are not UTF-8 text
@@ -40,7 +40,6 @@ def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
 
     Args:
         places: files, folders and glob patterns such as `notes/*.md`.
-        where: the name that error messages start with.
 
     Returns:
         The documents that are not empty.
@@ -87,7 +86,7 @@ def read(places: Iterable[Path | str], where: str = "train") -> list[Document]:
     if not reasons and not documents:
         reasons.append(Reason("no text", "no file", "one or more text files", "pass files, folders or patterns"))
     if reasons:
-        raise Refused(where, reasons)
+        raise Refused("train", reasons)
     return list(documents.values())
 
 

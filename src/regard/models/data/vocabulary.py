@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,27 +13,8 @@ from ...common.errors import refuse
 from ...common.optional import requires_extra
 
 
-class Vocabulary(Protocol):
-    """The interface of vocabularies. `size` is the number of tokens, `end` the end-of-document token."""
-
-    size: int
-    end: int
-
-    def encode(self, text: str) -> np.ndarray:
-        """Converts a text to int64 tokens."""
-        ...
-
-    def spell(self, tokens: Iterable[int]) -> bytes:
-        """Converts tokens to UTF-8 bytes; `end` becomes the empty string."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Converts the vocabulary to a dict that can be written as JSON, for `from_dict`."""
-        ...
-
-
 class Bytes:
-    """Byte vocabulary: the 256 bytes of UTF-8, and the end-of-document token.
+    """Byte vocabulary: the 256 bytes of UTF-8, and the end-of-document token. `size` is the number of tokens.
 
     Examples:
         >>> Bytes().encode("né").tolist()
@@ -127,6 +108,9 @@ class Pairs:
     def to_dict(self) -> dict[str, Any]:
         """Converts the vocabulary to a dict that can be written as JSON, for `from_dict`."""
         return {"kind": "bpe", "tokenizer": json.loads(self.tokenizer.to_str())}
+
+
+Vocabulary: TypeAlias = Bytes | Pairs
 
 
 class Decoder:

@@ -2,11 +2,10 @@
 
 loop            Recipe and Training: batches, gradients, learning rate, optimizer steps
 run             `regard train`: trains a language model on texts, in a run folder that can be resumed
-settings        the settings of a run: vocabulary, model, recipe
+settings        the settings of a training: vocabulary, model, recipe
 over_ranks      what several processes do together: agree, add gradients, and compute a part of a batch each
-classification  `regard classify`: trains and evaluates a classifier on a table of texts and labels
+classification  `regard classify`: trains and evaluates a classifier on a table of texts and labels; its metrics
 checkpoint      saves and loads models: weights, vocabulary and metadata in one safetensors file
-report          classification metrics: accuracy, precision, recall, F1, confusion matrix
 curve           the loss over the steps, as text and as a PNG image
 """
 

@@ -20,10 +20,10 @@ from torch import nn
 from ...common.errors import Reason, Refused, refuse
 from ...common.files import output as system
 from ...common.files.tensors import system_error
-from ..classifier import ClassifierConfig, SequenceClassifier
 from ..config import Config
 from ..data import vocabulary as vocabularies
 from ..data.vocabulary import Vocabulary
+from ..encoder import ClassifierConfig, SequenceClassifier
 from ..encoder_decoder import EncoderDecoder, TranslationConfig
 from ..language_model import LanguageModel
 from ..vision import VisionConfig, VisionTransformer
@@ -159,7 +159,7 @@ def build(
     config = config_class.from_dict(described["config"])
     vocabulary = vocabularies.from_dict(described["vocabulary"]) if "vocabulary" in described else None
     model = kind(config).to(device).eval()
-    restore(dict(tensors_of(model)), tensors, "model.", path, where)
+    _restore(model, tensors, path, where)
     return Saved(model, vocabulary, described["about"])
 
 
@@ -209,7 +209,7 @@ def check_free(folder: Path, where: str, fix: str) -> None:
 
 
 @contextmanager
-def claim(folder: Path, where: str) -> Iterator[None]:
+def claim(folder: Path) -> Iterator[None]:
     """Locks a folder for this process while the `with` block runs; the lock ends with the process."""
     with ExitStack() as held:
         try:
@@ -217,11 +217,11 @@ def claim(folder: Path, where: str) -> Iterator[None]:
             free = system.lock(file.fileno())
         except OSError as error:
             what, given = "the folder cannot be written", f"{folder}: {error.strerror}"
-            raise refuse(where, what, given, "a writable folder", "change its permissions") from error
+            raise refuse("train", what, given, "a writable folder", "change its permissions") from error
         if not free:
             given, expected = f"another process is training in {folder}", "one process per folder"
             fix = "wait for it or stop it, or choose another folder with --out"
-            raise refuse(where, "the folder is in use", given, expected, fix)
+            raise refuse("train", "the folder is in use", given, expected, fix)
         yield
 
 
@@ -235,28 +235,16 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @torch.no_grad()
-def restore(
-    into: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], prefix: str, path: Path, where: str
-) -> None:
-    """Copies tensors of a file into the tensors of a model.
-
-    Args:
-        into: the tensors of the model.
-        tensors: the tensors of the file.
-        prefix: prefix of the names in the file; other tensors are ignored.
-        path: the file, for error messages.
-        where: the name that error messages start with.
-
-    Raises:
-        Refused: names or shapes that do not match, listing every problem.
-    """
-    stored = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    wrong = [f"{name} is missing" for name in into.keys() - stored.keys()]
-    wrong += [f"{name} is not a weight of the model" for name in stored.keys() - into.keys()]
+def _restore(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path, where: str) -> None:
+    """Copies the weights of a file into a model; a refusal lists every name and shape that does not match."""
+    own = {f"model.{name}": tensor for name, tensor in tensors_of(model)}
+    stored = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+    wrong = [f"{name.removeprefix('model.')} is missing" for name in own.keys() - stored.keys()]
+    wrong += [f"{name.removeprefix('model.')} is not a weight of the model" for name in stored.keys() - own.keys()]
     wrong += [
-        f"{name} has shape {tuple(stored[name].shape)}, expected {tuple(into[name].shape)}"
-        for name in into.keys() & stored.keys()
-        if stored[name].shape != into[name].shape
+        f"{name.removeprefix('model.')} has shape {tuple(stored[name].shape)}, expected {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in stored and stored[name].shape != tensor.shape
     ]
     if wrong:
         raise Refused(
@@ -271,7 +259,7 @@ def restore(
                 for problem in sorted(wrong)
             ],
         )
-    for name, tensor in into.items():
+    for name, tensor in own.items():
         tensor.copy_(stored[name])
 
 

@@ -1,83 +1,49 @@
-"""Text classification: trains a classifier on a table, evaluates it on held-out rows, and predicts labels of texts."""
+"""Text classification: trains a classifier on a table, evaluates it on held-out rows, and predicts labels of texts.
+
+The report has accuracy, baseline accuracy, confusion matrix, and precision, recall and F1 per class.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...common.errors import Reason, Refused, refuse
-from ..classifier import ClassifierConfig, SequenceClassifier
 from ..data.tables import Table
-from ..data.vocabulary import Bytes, Pairs, Vocabulary
-from . import checkpoint
+from ..data.vocabulary import Vocabulary
+from ..encoder import ClassifierConfig, SequenceClassifier
+from . import checkpoint, settings
 from .loop import Recipe, Step, Training, check_device, precision_of
-from .report import Report
 
 HELD = 0.2  # held-out fraction of the rows of each class
 FEWEST = 10  # minimum number of rows to split
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a classifier and its training.
+class Settings(settings.Settings):
+    """Settings of a classifier and its training; of texts that are longer than `context` the rest is ignored.
 
-    Args:
-        tokenizer: "bytes" or "bpe".
-        vocabulary: maximum number of tokens of a "bpe" vocabulary.
-        layers: number of blocks.
-        width: model width.
-        heads: number of attention heads.
-        context: maximum number of tokens per text; the rest is ignored.
-        dropout: dropout probability.
-        steps: number of optimizer steps. None: ten epochs, but at least 200 steps.
-        batch: number of texts per step.
-        learning_rate: the maximum learning rate.
-        precision: "float32" or "bfloat16".
-        seed: seed of the weights, the held-out rows, the order of the data, and dropout.
-        device: "cpu" or "cuda".
-
-    Raises:
-        Refused: invalid values.
+    Without `steps`, there are ten epochs, but at least 200 steps.
 
     Examples:
-        >>> Settings(batch=32).recipe(rows=6400).steps
-        2000
+        >>> Settings().recipe.batch
+        32
     """
 
+    where = "classify"
+
     tokenizer: str = "bpe"
-    vocabulary: int = 2048
     layers: int = 2
     width: int = 128
-    heads: int = 4
-    context: int = 256
     dropout: float = 0.1
-    steps: int | None = None
-    batch: int = 32
-    learning_rate: float = 1e-3
-    precision: str = "float32"
-    seed: int = 0
-    device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.tokenizer not in ("bytes", "bpe"):
-            raise refuse(
-                "classify", "unknown tokenizer", repr(self.tokenizer), "'bytes' or 'bpe'", "choose one of them"
-            )
-        if self.context < 1:
-            raise refuse("classify", "context is too small", repr(self.context), "1 or more", "increase --context")
-        self.recipe(1)
-
-    def recipe(self, rows: int) -> Recipe:
-        """Returns the recipe for a number of training rows."""
-        steps = max(200, 10 * rows // max(1, self.batch)) if self.steps is None else self.steps
-        shared = {field.name for field in fields(Recipe)} & {field.name for field in fields(self)} - {"steps"}
-        return Recipe(steps=steps, warmup=steps // 10, **{name: getattr(self, name) for name in shared})
+    recipe: Recipe = field(default_factory=lambda: Recipe(batch=32))
 
 
 class Classification:
@@ -93,11 +59,12 @@ class Classification:
     """
 
     def __init__(self, table: Table, test: Table | None, wishes: Mapping[str, Any]):
-        self.settings = replace(Settings(), **wishes)
-        check_device(self.settings.device, "classify")
+        self.settings = Settings().changed(wishes)
+        recipe = self.settings.recipe
+        check_device(recipe.device, "classify")
         self.table, learn, held = table, table, test
         if held is None:
-            learn, held = split(table, self.settings.seed)
+            learn, held = split(table, recipe.seed)
         assert learn.labels is not None and held.labels is not None
         counts = Counter(learn.labels)
         self.classes = sorted(counts)
@@ -112,24 +79,15 @@ class Classification:
         self.majority = self.classes.index(counts.most_common(1)[0][0])
         self.held, self.held_labels = held, _numbers(held, self.classes)
         self.learned, labels = learn, torch.tensor(_numbers(learn, self.classes))
-        settings = self.settings
-        self.vocabulary: Vocabulary = (
-            Bytes() if settings.tokenizer == "bytes" else Pairs.train(learn.texts, settings.vocabulary)
-        )
-        self.recipe = settings.recipe(len(labels))
-        torch.manual_seed(settings.seed)
+        steps = wishes.get("steps", max(200, 10 * len(labels) // recipe.batch))
+        self.recipe = replace(recipe, steps=steps, warmup=steps // 10)
+        self.settings = replace(self.settings, recipe=self.recipe)
+        self.vocabulary = self.settings.make_vocabulary(learn.texts)
+        torch.manual_seed(recipe.seed)
         self.model = SequenceClassifier(
-            ClassifierConfig(
-                vocabulary=self.vocabulary.size,
-                classes=len(self.classes),
-                d_model=settings.width,
-                layers=settings.layers,
-                heads=settings.heads,
-                context=settings.context,
-                dropout=settings.dropout,
-            )
-        ).to(settings.device)
-        texts, self.cut = _encoded(learn.texts, self.vocabulary, settings.context)
+            ClassifierConfig(vocabulary=self.vocabulary.size, classes=len(self.classes), **self.settings.sizes())
+        ).to(recipe.device)
+        texts, self.cut = _encoded(learn.texts, self.vocabulary, self.settings.context)
         self.training = Training(self.model, self.recipe, lambda number: self._loss(texts, labels, number))
 
     def __iter__(self) -> Iterator[Step]:
@@ -151,7 +109,7 @@ class Classification:
                 classes=self.classes,
                 majority=self.majority,
                 columns=self.table.columns,
-                settings=asdict(self.settings),
+                settings=self.settings.flat(),
                 report=report.to_dict(),
                 held_out={
                     "file": str(Path(self.held.name).resolve()),
@@ -312,3 +270,97 @@ def _probabilities(model: Any, vocabulary: Vocabulary, texts: Sequence[str], rec
         with precision_of(recipe):
             parts.append(_packed(model, encoded[first : first + 64]).float().softmax(-1).cpu())
     return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Classification metrics, computed from a confusion matrix.
+
+    precision = TP / (TP + FP),  recall = TP / (TP + FN),  F1 = 2 TP / (2 TP + FP + FN); NaN if the denominator is 0.
+
+    Args:
+        classes: the names of the C classes.
+        confusion: (C, C) number of rows of each true class (axis 0) and predicted class (axis 1).
+        majority: index of the most frequent class of the training data.
+
+    Examples:
+        >>> report = Report.of([0, 0, 1, 1], [0, 1, 1, 1], ["cat", "dog"], majority=0)
+        >>> report.accuracy, report.baseline, report.recall.tolist()
+        (0.75, 0.5, [0.5, 1.0])
+    """
+
+    classes: list[str]
+    confusion: np.ndarray
+    majority: int
+
+    @classmethod
+    def of(cls, true: Sequence[int], found: Sequence[int], classes: Sequence[str], majority: int) -> Report:
+        """Builds a report from predictions.
+
+        Args:
+            true: (N,) true labels, as indices into `classes`.
+            found: (N,) predicted labels.
+            classes: the names of the classes.
+            majority: index of the most frequent class of the training data.
+
+        Returns:
+            The report.
+        """
+        confusion = np.zeros((len(classes), len(classes)), int)
+        np.add.at(confusion, (np.asarray(true, int), np.asarray(found, int)), 1)
+        return cls(list(classes), confusion, majority)
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return int(self.confusion.sum())
+
+    @property
+    def support(self) -> np.ndarray:
+        """The number of rows of each class, (C,)."""
+        return self.confusion.sum(1)
+
+    @property
+    def accuracy(self) -> float:
+        """The fraction of rows that are classified correctly."""
+        return float(self.confusion.trace() / self.count)
+
+    @property
+    def baseline(self) -> float:
+        """The accuracy of always predicting the most frequent class of the training data."""
+        return float(self.support[self.majority] / self.count)
+
+    @property
+    def precision(self) -> np.ndarray:
+        """The precision of each class, (C,)."""
+        return _ratio(self.confusion.diagonal(), self.confusion.sum(0))
+
+    @property
+    def recall(self) -> np.ndarray:
+        """The recall of each class, (C,)."""
+        return _ratio(self.confusion.diagonal(), self.support)
+
+    @property
+    def f1(self) -> np.ndarray:
+        """The F1 score of each class, (C,)."""
+        return _ratio(2 * self.confusion.diagonal(), self.confusion.sum(0) + self.support)
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean F1 score of the classes that occur or were predicted."""
+        return float(np.nanmean(self.f1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Converts the metrics to a dict that can be written as JSON."""
+        return {
+            "rows": self.count,
+            "accuracy": self.accuracy,
+            "baseline": self.baseline,
+            "macro_f1": self.macro_f1,
+            "classes": self.classes,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def _ratio(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return np.divide(part, total, out=np.full(len(part), np.nan), where=total > 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 Point = tuple[float, float]  # step, loss
 
@@ -86,10 +88,10 @@ def plot(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> No
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     steps, losses = zip(*learned)
+    mean = max(1, len(losses) // 20)  # steps of the running mean
     axes.plot(steps, losses, color="#9bb7d4", linewidth=0.8, label="each step")
-    axes.plot(
-        steps, smooth(losses, max(0.0, 1 - 20 / len(losses))), color="#1f5a96", linewidth=1.8, label="running mean"
-    )
+    running = np.convolve(losses, np.full(mean, 1 / mean), "valid")
+    axes.plot(steps[mean - 1 :], running, color="#1f5a96", linewidth=1.8, label="running mean")
     if held:
         axes.plot(*zip(*held), color="#c8501e", marker="o", linewidth=1.2, label="held out")
     axes.set_xlabel("step")
@@ -97,31 +99,4 @@ def plot(path: Path, learned: Sequence[Point], held: Sequence[Point] = ()) -> No
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(draft, format="png", dpi=130)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def smooth(losses: Sequence[float], memory: float) -> list[float]:
-    """Exponential moving average, bias-corrected.
-
-    Args:
-        losses: the values.
-        memory: decay factor per step, from 0 to below 1.
-
-    Returns:
-        The average after each value.
-
-    Examples:
-        >>> [round(value, 2) for value in smooth([2.0, 1.0, 1.0], memory=0.5)]
-        [2.0, 1.33, 1.14]
-    """
-    total = weight = 0.0
-    means = []
-    for loss in losses:
-        total, weight = memory * total + (1 - memory) * loss, memory * weight + (1 - memory)
-        means.append(total / weight)
-    return means
+    figure.savefig(path, format="png", dpi=130)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 
-from ...common.errors import Reason, Refused, refuse
+from ...common.errors import Reason, Refused
 from ...language.checks.arguments import Arguments
 from ...parallel.context.attention import over
 from ...parallel.exchange.agreement import agreed
@@ -24,26 +24,8 @@ from ..language_model import LanguageModel
 from .settings import Settings
 
 
-class Division(Protocol):
-    """The part of a batch (B, n, …) that this rank computes."""
-
-    positions: torch.Tensor | None
-
-    def begin(self, tokens: torch.Tensor) -> None:
-        """Notes the batch that is computed next: all tokens (B, n)."""
-
-    def own(self, tensor: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a tensor (B, n, …)."""
-
-    def whole(self, shape: torch.Size) -> tuple[int, ...]:
-        """The shape of a tensor of which this rank has a part of this shape."""
-
-    def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **rules: Any) -> torch.Tensor:
-        """The attention of this rank's part."""
-
-
 class Rows:
-    """Data parallel: each rank computes some sequences of a batch."""
+    """Data parallel: each rank computes some sequences of a batch (B, n, …)."""
 
     positions = None
 
@@ -52,17 +34,17 @@ class Rows:
         self.batch, self.part = 0, slice(0)
 
     def begin(self, tokens: torch.Tensor) -> None:
-        """Notes the number of sequences."""
+        """Notes the batch that is computed next: all tokens (B, n)."""
         self.batch = len(tokens)
         first, last = (self.batch * rank // self.ranks for rank in (self.rank, self.rank + 1))
         self.part = slice(first, last)
 
     def own(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Some entries of the batch."""
+        """This rank's part of a tensor (B, n, …): some entries of the batch."""
         return tensor[self.part]
 
     def whole(self, shape: torch.Size) -> tuple[int, ...]:
-        """The shape with all sequences."""
+        """The shape of a tensor of which this rank has a part of this shape."""
         return self.batch, *shape[1:]
 
     def attention(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **rules: Any) -> torch.Tensor:
@@ -95,6 +77,9 @@ class Tokens:
         return over(self.transport, in_autocast(q, k, v), self.placement, Arguments(**rules))[0]
 
 
+Division: TypeAlias = Rows | Tokens
+
+
 class _Dropout(nn.Module):
     """Dropout of a part of a batch: every rank draws for the whole batch, from the same state, and keeps its part. So
     the result, and the state afterwards, do not depend on the number of ranks.
@@ -123,7 +108,6 @@ def divided(model: nn.Module, division: Division) -> None:
 
 
 T = TypeVar("T")
-DIVIDED = ("batch", "tokens")
 
 
 class Alone:
@@ -152,6 +136,10 @@ class Alone:
             What `make` returned on this rank.
         """
         return make()
+
+    def once(self, step: str, make: Callable[[], object]) -> None:
+        """Does what only the first rank does; a refusal is raised on all."""
+        self.agreed(step, make if self.first else lambda: None)
 
     def any(self, flag: bool) -> bool:
         """Whether a flag is set on some rank."""
@@ -182,15 +170,11 @@ class Ranks(Alone):
         divide: "batch": each rank computes some sequences of each batch (data parallel). "tokens": each rank computes
             some tokens of every sequence (context parallel).
 
-    Raises:
-        Refused: another value of `divide`.
     """
 
     many = True
 
     def __init__(self, transport: Transport, divide: str = "batch"):
-        if divide not in DIVIDED:
-            raise refuse("train", "--divide is unknown", divide, " or ".join(DIVIDED), "choose one of them")
         self.transport, self.divided, self.first = transport, divide, transport.rank == 0
         self.division: Division = Rows(transport)
 

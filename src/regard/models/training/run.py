@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ import torch
 from ...common.errors import Reason, Refused, refuse
 from ..data import text
 from ..data.batches import Windows, tokens_of
-from ..data.vocabulary import Bytes, Pairs, Vocabulary
+from ..data.vocabulary import Vocabulary
 from . import checkpoint
 from .loop import Training, check_device, precision_of
 from .over_ranks import Alone, checksum
-from .settings import Settings
+from .settings import TextSettings
 
 LOG = "metrics.jsonl"
 EVALUATED = 128  # windows per evaluation: cheap compared with a hundred steps
@@ -52,7 +53,7 @@ class Run:
     def __init__(
         self,
         folder: Path,
-        settings: Settings,
+        settings: TextSettings,
         files: Sequence[str],
         tokens: tuple[torch.Tensor, torch.Tensor, float],
         model: Any,
@@ -75,19 +76,17 @@ class Run:
             ranks.add if ranks.many else None,
         )
         self.metrics: list[dict[str, Any]] = []
-        self.saved = 0
+        self.saved: int | None = None  # the step of the last checkpoint
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Performs the remaining steps; evaluates and saves a checkpoint every `eval_every` steps and at the end."""
         with ExitStack() as claims:
-            self.ranks.agreed("the folder", lambda: self._claim(claims))
+            self.ranks.once("the folder", lambda: self._claim(claims))
             yield from self._steps()
 
     def _claim(self, claims: ExitStack) -> None:
-        """Locks the folder until `claims` ends, in one process; refuses a run that another has continued."""
-        if not self.ranks.first:
-            return
-        claims.enter_context(checkpoint.claim(self.folder, "train"))
+        """Locks the folder until `claims` ends; refuses a run that another process has continued."""
+        claims.enter_context(checkpoint.claim(self.folder))
         newest = checkpoint.read(self.folder / checkpoint.NAME, "no tensors", "train")[1]["about"]["done"]
         if newest != self.saved:
             raise refuse(
@@ -116,7 +115,7 @@ class Run:
                 line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
                 before = time.monotonic()
             self.metrics.append(line)
-            self.ranks.agreed("the log", partial(self._log, line))
+            self.ranks.once("the log", partial(self._log, line))
             if "held_out" in line:
                 self.save()
             yield line
@@ -132,30 +131,13 @@ class Run:
         recipe = self.settings.recipe
         return recipe.batch * recipe.accumulate * self.settings.context
 
-    def create_folder(self) -> None:
-        """Creates the folder of a new run, on one of the ranks."""
-        if not self.ranks.first:
-            return
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise refuse(
-                "train",
-                "the folder cannot be created",
-                f"{self.folder}: {error.strerror}",
-                "a writable location",
-                "choose another folder with --out",
-            ) from error
-
     def save(self) -> None:
         """Saves a checkpoint; it replaces the previous one once it is complete. Every rank calls it, and one writes."""
-        self.ranks.agreed("the checkpoint", self._write)
+        self.ranks.once("the checkpoint", self._write)
         self.saved = self.done
 
     def _write(self) -> None:
-        if not self.ranks.first:
-            return
-        try:
+        with self._writing("checkpoint"):
             checkpoint.save(
                 self.folder,
                 self.model,
@@ -166,8 +148,6 @@ class Run:
                 files=self.files,
                 texts=self._fingerprint(),
             )
-        except OSError as error:
-            raise self._write_error("checkpoint", error) from error
 
     @torch.no_grad()
     def evaluate(self) -> float:
@@ -187,22 +167,22 @@ class Run:
         return self.ranks.loss(self.model, tokens.to(device), targets.to(device))
 
     def _log(self, line: dict[str, Any]) -> None:
-        if not self.ranks.first:
-            return
-        try:
-            with (self.folder / LOG).open("a", encoding="utf-8") as log:
-                log.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise self._write_error("log", error) from error
+        with self._writing("log"), (self.folder / LOG).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(line) + "\n")
 
-    def _write_error(self, what: str, error: OSError) -> Refused:
-        return refuse(
-            "train",
-            f"the {what} cannot be written",
-            f"{self.folder}: {error.strerror}",
-            "a writable folder with free space",
-            f"free some space, then continue with --resume: the checkpoint of step {self.saved} is complete",
-        )
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            complete = f"then continue with --resume: the checkpoint of step {self.saved} is complete"
+            raise refuse(
+                "train",
+                f"the {what} cannot be written",
+                f"{self.folder}: {error.strerror}",
+                "a writable folder with free space",
+                f"free some space, {'or choose another folder with --out' if self.saved is None else complete}",
+            ) from error
 
     def _fingerprint(self) -> list[int]:
         """Checksums of the tokens, to detect changed texts."""
@@ -217,28 +197,24 @@ class Run:
         """Restores the state of the checkpoint and removes later lines of the log; their steps are repeated."""
         self.training.restore(tensors, about["done"])
         self.saved = self.done
-        lines = (self.folder / LOG).read_bytes().splitlines() if (self.folder / LOG).is_file() else []
+        log, size = self.folder / LOG, 0
         try:
-            complete = [json.loads(line) for line in lines if line.endswith(b"}")]  # a kill can truncate a line
-            self.metrics = [line for line in complete if line["step"] <= self.done]
+            for line in log.read_bytes().splitlines(keepends=True) if log.is_file() else []:
+                if not line.endswith(b"}\n") or json.loads(line)["step"] > self.done:  # a kill can truncate a line
+                    break
+                self.metrics.append(json.loads(line))
+                size += len(line)
         except (ValueError, KeyError, TypeError) as error:
             raise refuse(
                 "train",
                 "the log cannot be read",
-                f"{self.folder / LOG}: {error}",
+                f"{log}: {error}",
                 "the lines that regard train wrote",
                 "move the log away: the checkpoint does not need it",
             ) from error
-        if not self.ranks.first:
-            return
-        draft = self.folder / f".{LOG}.part"
-        try:
-            draft.write_text("".join(json.dumps(line) + "\n" for line in self.metrics), encoding="utf-8")
-            draft.replace(self.folder / LOG)
-        except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
-            raise self._write_error("log", error) from error
+        if self.ranks.first and log.is_file():
+            with self._writing("log"):
+                os.truncate(log, size)
 
 
 def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
@@ -247,7 +223,7 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any],
     Args:
         folder: a new or empty folder.
         places: text files, folders and patterns, as for `regard.models.data.text.read`.
-        wishes: fields of `Settings` and `Recipe`, and their values.
+        wishes: fields of `TextSettings` and `Recipe`, and their values.
         ranks: the processes that train together; each of them calls this. By default, there is one.
 
     Returns:
@@ -257,7 +233,6 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any],
         Refused: invalid settings, texts that cannot be read or are too short, or a folder that is not empty.
     """
     run = ranks.agreed("the new run", lambda: _begun(folder, places, wishes, ranks), Run._terms)
-    ranks.agreed("the folder", run.create_folder)
     run.save()
     return run
 
@@ -265,13 +240,11 @@ def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any],
 def _begun(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone) -> Run:
     """A new run; nothing is written."""
     checkpoint.check_free(folder, "train", "continue with --resume, or choose another folder with --out")
-    settings = Settings().changed(wishes)
+    settings = TextSettings().changed(wishes)
     check_device(settings.recipe.device, "train")
     documents = text.read(places)
     learn, held = text.split(documents, settings.recipe.seed)
-    vocabulary: Vocabulary = Bytes()
-    if settings.tokenizer == "bpe":
-        vocabulary = Pairs.train((document.text for document in learn), settings.vocabulary)
+    vocabulary = settings.make_vocabulary(document.text for document in learn)
     model = settings.model(vocabulary)
     files = [str(Path(document.name).resolve()) for document in documents]
     return Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
@@ -283,7 +256,8 @@ def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     Args:
         folder: the folder of the run.
         places: the texts of the run, if they have moved. Empty: their original paths.
-        wishes: fields of `Settings` and `Recipe`, and their values. Only `steps`, `eval_every` and `device` may change.
+        wishes: fields of `TextSettings` and `Recipe`, and their values; only `steps`, `eval_every` and `device` may
+            change.
         ranks: the processes that train together, of any number; each of them calls this. By default, there is one.
 
     Returns:
@@ -300,7 +274,7 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
     path = checkpoint.find(folder, "train")
     tensors, described = checkpoint.read(path, "", "train")
     about = described["about"]
-    if "settings" not in about:
+    if "done" not in about:
         raise refuse(
             "train",
             "the folder does not contain a training run",
@@ -308,7 +282,7 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
             "a folder of regard train",
             "start a new run with another --out",
         )
-    settings = Settings().changed(about["settings"])
+    settings = TextSettings().changed(about["settings"])
     reasons = [
         Reason(
             f"--{name.replace('_', '-')} cannot change when a run is resumed",
@@ -349,7 +323,7 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
 
 
 def _tokens(
-    learn: list[text.Document], held: list[text.Document], vocabulary: Vocabulary, settings: Settings
+    learn: list[text.Document], held: list[text.Document], vocabulary: Vocabulary, settings: TextSettings
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
     """The training tokens, the held-out tokens, and the number of bytes per held-out token."""
     parts = tokens_of(learn, vocabulary), tokens_of(held, vocabulary)
