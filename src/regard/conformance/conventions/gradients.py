@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...laws.arguments import summed_over_shape
 from ...laws.call import Call
 from .fields import Adapter
 from .layouts import fitting, float64, on_call, pack, unpack
@@ -124,5 +125,4 @@ def _of_bias(numbers: np.ndarray, call: Call, adapter: Adapter) -> np.ndarray:
     shape = np.broadcast_shapes(call.bias.shape, call.mask.shape if together and call.mask is not None else ())
     axes = fitting(shape, adapter.mask_shapes, layout) or ""
     numbers = numbers.reshape(tuple(call.dims[axis] if axis in axes else 1 for axis in "BHQK"))
-    over = tuple(axis for axis in range(4) if call.bias.shape[axis] == 1 and numbers.shape[axis] != 1)
-    return numbers.sum(over, keepdims=True) if over else numbers
+    return summed_over_shape(numbers, call.bias.shape)

@@ -40,7 +40,7 @@ def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> b
             size = sizes_for(sizes, adapter)
             call = _call(probe, size, masked)
             answer, adapter = _read(probe, call, adapter, size)
-            if answer is None or answer.out is None:
+            if answer.out is None:
                 continue
             if (settled := _means(probe, call, answer, adapter)) is not None:
                 split = _with_fixed_heads(probe, settled)
@@ -101,16 +101,16 @@ def _call(probe: Probe, size: Mapping[str, int], masked: bool = False) -> Call:
     return probe.call(size, **normal(size, 3, "kv"), mask=mask)
 
 
-def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer | None, Adapter]:
+def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer, Adapter]:
     """The answer, and the adapter with the structure that was returned."""
     answer = probe.ask(call, adapter)
-    if answer is None or answer.status != "unreadable" or answer.returned is None:
+    if answer.status != "unreadable" or answer.returned is None:
         return answer, adapter
     kind = _kind(answer.returned)
     if kind is not None and kind != adapter.arrays:
         adapter = replace(adapter, arrays=kind)
         answer = probe.ask(call, adapter)
-        if answer is None or answer.status != "unreadable" or answer.returned is None:
+        if answer.status != "unreadable" or answer.returned is None:
             return answer, adapter
     roles = _roles(answer.returned, adapter, size)
     if roles is None:
@@ -228,7 +228,7 @@ def with_flags(probe: Probe) -> None:
         call = _call(probe, size)
         requested = replace(probe.adapter, returns=("out", *more))
         answer, adapter = _read(probe, call, requested, size)
-        if answer is not None and answer.out is not None:
+        if answer.out is not None:
             listed = adapter.returns
             if set(more) <= set(listed):
                 probe.adapter = adapter
@@ -262,7 +262,7 @@ def _takes_largest(probe: Probe, adapter: Adapter) -> bool:
     q, k, v = normal(size, 5).values()
     call = probe.call(size, q=STRONG * q, k=STRONG * k, v=v)
     answer = probe.ask(call, adapter)
-    if answer is None or answer.out is None:
+    if answer.out is None:
         return False
     products = np.where(base_pattern(adapter, size), q @ k.swapaxes(-1, -2), -np.inf)
     largest = np.take_along_axis(v, products.argmax(-1)[..., None], 2)

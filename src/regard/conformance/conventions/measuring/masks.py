@@ -137,7 +137,7 @@ def measure_empty_rows(probe: Probe) -> None:
     sizes = sizes | changed
     call = probe.call(sizes, **normal(sizes, 7, "v"), **arguments)
     answer = probe.ask(call)
-    if answer is None or answer.out is None:
+    if answer.out is None:
         _unknown(probe)
         return
     out, values = answer.out[0, :, row], call.v[0].astype(np.float64)

@@ -109,7 +109,7 @@ def measure_groups(probe: Probe) -> None:
     v = np.empty((sizes["B"], 2, sizes["K"], sizes["E"]))
     v[:, 0], v[:, 1] = 1, 2
     answer = probe.ask(probe.call(sizes, v=v), replace(probe.adapter, groups="repeat-interleave"))
-    if answer is None:
+    if answer.status == "absent":
         return
     if answer.out is None:
         probe.found("groups", "none", "a call with 4 query heads over 2 key heads does not run")
@@ -129,7 +129,7 @@ def measure_lse(probe: Probe) -> None:
     if "lse" not in probe.adapter.returns:
         return
     answer = probe.ask(probe.call(), replace(probe.adapter, lse="natural"))
-    if answer is None or answer.lse is None:
+    if answer.lse is None:
         probe.unknown("lse")
         return
     sums = base_powers(probe.adapter, probe.sizes).sum(-1)
@@ -152,7 +152,7 @@ def _ignores_scale(probe: Probe) -> bool:
     sizes = probe.sizes
     steps = np.linspace(-3, 3, sizes["K"])
     answer = probe.ask(probe.call(**_with_products(sizes, steps)), replace(probe.adapter, lse="natural"))
-    if answer is None or answer.lse is None:
+    if answer.lse is None:
         return False
     powers = base_powers(probe.adapter, sizes)
     scale = sizes["D"] ** -0.5 if probe.adapter.scale is None else probe.adapter.scale
@@ -195,7 +195,7 @@ def measure_dtypes(probe: Probe) -> None:
         probe.dtype = name
         if name == own:
             answer = probe.ask(probe.call())
-            runs = answer is not None and answer.out is not None
+            runs = answer.out is not None
         else:
             runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *((64,) if _any_keys(probe) else ())))
         if runs and name != own and (words := _error_with_a_mask(probe)):
@@ -216,7 +216,7 @@ def _error_with_a_mask(probe: Probe) -> str:
     shape = resized(probe.adapter.mask_shapes[0], sizes)
     mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
     answer = probe.ask(probe.call(sizes, mask=mask))
-    return answer.words if answer is not None and answer.status == "raised" else ""
+    return answer.words if answer.status == "raised" else ""
 
 
 def _any_keys(probe: Probe) -> bool:
@@ -229,7 +229,7 @@ def _is_accurate(probe: Probe, keys: int) -> bool:
     sizes = probe.sizes | {"K": keys}
     call = probe.call(sizes, **normal(sizes, 11))
     answer = probe.ask(call)
-    if answer is None or answer.out is None or answer.dtype != probe.dtype:
+    if answer.out is None or answer.dtype != probe.dtype:
         return False
     return expected(call, probe.adapter).judge(answer).ratio < SAFE
 
@@ -243,6 +243,6 @@ def measure_gradients(probe: Probe) -> None:
     call = probe.call()
     dout = np.ones(shape_of("out", call.dims), call.dtype)
     answer = probe.ask(replace(call, dout=dout), replace(probe.adapter, gradients=kind))
-    runs = answer is not None and answer.status == "ok" and {"q", "k", "v"} <= set(answer.gradients)
+    runs = answer.status == "ok" and {"q", "k", "v"} <= set(answer.gradients)
     words = f"{kind} computes the gradients of q, k and v" if runs else f"{kind} computes no gradients through it"
     probe.found("gradients", kind if runs else "none", words)

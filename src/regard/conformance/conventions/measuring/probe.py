@@ -114,15 +114,16 @@ class Probe:
         """Whether the function has a parameter for a role."""
         return role in self.adapter.parameters
 
-    def ask(self, call: Call, adapter: Adapter | None = None) -> Answer | None:
-        """The answer to a call; None if the function cannot be given it, or too many calls failed before."""
+    def ask(self, call: Call, adapter: Adapter | None = None) -> Answer:
+        """The answer to a call; "absent" if the function cannot be given it, or too many calls failed before."""
         self.ended = self.ended or self.failures >= FAILURES or now() - self.started > SECONDS
+        absent = Answer(status="absent", words="no call ran")
         if self.ended:
-            return None
+            return absent
         try:
             answer = self.session.call(call, adapter or self.adapter)
         except (Absent, Refused):  # no such argument, or arrays of a library that is not installed
-            return None
+            return absent
         self.failures += answer.status in ("timeout", "crashed")
         return answer
 
@@ -144,7 +145,7 @@ class Probe:
         """The weights (B, H, Q, K) of such a call, read from its output; None if it does not run."""
         call = self.call(sizes, **arguments)
         answer = self.ask(call, adapter)
-        return None if answer is None or answer.out is None else answer.out[..., : call.dims["K"]]
+        return None if answer.out is None else answer.out[..., : call.dims["K"]]
 
     def attended(self, sizes: Mapping[str, int] | None = None, adapter: Adapter | None = None, **arguments: Any):
         """Which keys each row attends to, (B, H, Q, K); None if the call does not run."""
