@@ -11,8 +11,8 @@ import numpy as np
 
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
-from ....language.scores import alibi_slopes
 from ....laws.call import Answer, Call, shape_of
+from ....laws.forward import Outcome, forward, meaning
 from ..fields import Adapter
 from ..translate import Absent, Asks
 
@@ -48,31 +48,14 @@ def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
     return found
 
 
-def start_of(adapter: Adapter, sizes: Mapping[str, int]) -> int:
-    """The position of the first row among the keys."""
-    return 0 if adapter.causal == "top-left" else sizes["K"] - sizes["Q"]
+def law(call: Call, adapter: Adapter) -> Outcome:
+    """What the law says of a call."""
+    return forward(meaning(call, adapter), call.q, call.k, call.v)
 
 
-def base_pattern(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """Which keys each row attends to without any argument, (Q, K)."""
-    Q, K = sizes["Q"], sizes["K"]
-    if "causal" not in adapter.always:
-        return np.ones((Q, K), bool)
-    return np.tri(Q, K, start_of(adapter, sizes), dtype=bool)
-
-
-def base_scores(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """The scores of queries of 0 without any argument, (H, Q, K): 0, or ALiBi."""
-    H, Q, K = (sizes[axis] for axis in "HQK")
-    if "alibi" not in adapter.always:
-        return np.zeros((H, Q, K))
-    distances = np.arange(K) - np.arange(Q)[:, None] - start_of(adapter, sizes)
-    return -alibi_slopes(H).astype(np.float64)[:, None, None] * abs(distances)
-
-
-def base_powers(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """exp of these scores for the keys that each row attends to, else 0, (H, Q, K)."""
-    return np.exp(base_scores(adapter, sizes)) * base_pattern(adapter, sizes)
+def plain(adapter: Adapter, sizes: Mapping[str, int]) -> Outcome:
+    """What the law says of queries of 0 without any argument: which keys rows attend to, and scores of ALiBi."""
+    return law(Call(**{name: np.zeros(shape_of(name, sizes)) for name in "qkv"}), adapter)
 
 
 @dataclass(eq=False)
