@@ -28,7 +28,8 @@ class Judged(Suite):
     def __init__(self, function: str, adapter: Adapter | None, level: int, seed: int, seconds: float):
         self.lost = 0
         with ExitStack() as opened:
-            session = opened.enter_context(open_session(function, seconds))
+            session = open_session(function, seconds)
+            opened.enter_context(session)
             super().__init__(session, function, adapter, level, seed)
             self.closing = opened.pop_all()
 

@@ -118,7 +118,9 @@ def weights_by(step: Callable[[Softmax], np.ndarray], masked: bool = True) -> Ch
         if masked and not arguments.masks:
             return None
         usual = arguments.to_weights
-        return replace(arguments, to_weights=lambda *given: step(Softmax(usual, *given, arguments)))
+        return replace(
+            arguments, to_weights=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
+        )
 
     return change
 
@@ -128,7 +130,9 @@ def lse_by(step: Callable[[Softmax], np.ndarray]) -> Change:
 
     def change(arguments: Arguments) -> Arguments:
         usual = arguments.to_lse
-        return replace(arguments, to_lse=lambda *given: step(Softmax(usual, *given, arguments)))
+        return replace(
+            arguments, to_lse=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
+        )
 
     return change
 

@@ -77,7 +77,7 @@ def _filled(fill, *, add: bool = False):
 
     def step(it: Softmax) -> np.ndarray:
         low = float(np.finfo(it.arguments.real).min) if fill is None else fill
-        other = np.asarray(it.scores + low if add else low).astype(it.arguments.real)
+        other: np.ndarray = np.asarray(it.scores + low if add else low).astype(it.arguments.real)
         return it.of(np.where(it.allowed, it.scores, other), it.everything)
 
     return both(weights_by(step), lse_by(step))

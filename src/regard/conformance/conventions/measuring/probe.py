@@ -55,7 +55,8 @@ def law(call: Call, adapter: Adapter) -> Outcome:
 
 def plain(adapter: Adapter, sizes: Mapping[str, int]) -> Outcome:
     """What the law says of queries of 0 without any argument: which keys rows attend to, and scores of ALiBi."""
-    return law(Call(**{name: np.zeros(shape_of(name, sizes)) for name in "qkv"}), adapter)
+    arrays: dict[str, Any] = {name: np.zeros(shape_of(name, sizes)) for name in "qkv"}
+    return law(Call(**arrays), adapter)
 
 
 @dataclass(eq=False)
