@@ -86,6 +86,7 @@ def findings_of(
     deviations: Sequence[Deviation],
     judge: Judge,
     limits: Limits,
+    *,
     target: str,
     parameters: Sequence[Parameter],
     seed: int,

@@ -118,8 +118,15 @@ class Suite:
 
     def findings(self, results: Sequence[Result], deviations: Sequence[Deviation] = ()) -> list[Finding]:
         """What explains failed results and conventions that were not declared."""
-        parameters = self.described.parameters
-        return findings_of(results, deviations, self.judge, self.limits, self.target, parameters, self.seed)
+        return findings_of(
+            results,
+            deviations,
+            self.judge,
+            self.limits,
+            target=self.target,
+            parameters=self.described.parameters,
+            seed=self.seed,
+        )
 
 
 def cases(limits: Limits, level: int, seed: int) -> list[Case]:
