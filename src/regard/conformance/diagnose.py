@@ -18,7 +18,7 @@ from .cases.case import Case, Limits, Result
 from .cases.edges import edges
 from .cases.textbook import textbook
 from .conventions.fields import Adapter
-from .conventions.measure import Deviation, Measured
+from .conventions.measure import Deviation
 from .conventions.translate import Absent
 from .conventions.validation import Parameter
 from .counterexample import BEHAVIOR, script
@@ -83,8 +83,8 @@ LAWS = {
 
 def findings_of(
     results: Sequence[Result],
+    deviations: Sequence[Deviation],
     judge: Judge,
-    measured: Measured,
     limits: Limits,
     *,
     target: str,
@@ -93,7 +93,7 @@ def findings_of(
 ) -> list[Finding]:
     """The findings: conventions first, then laws in order, then expected failures that did not fail."""
     context = _Context(judge, limits, target, parameters, seed)
-    found = [context.convention(each) for each in measured.deviations]
+    found = [context.convention(each) for each in deviations]
     failed = [each for each in results if each.status == "fail"]
     broken = context.laws(failed, [each for each in results if each.status == "pass"])
     found += sorted(broken, key=lambda each: (each.level > 0, each.mistake is None, each.level, each.law))

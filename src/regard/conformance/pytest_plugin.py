@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +13,25 @@ from ..common.errors import Refused
 from .cases.case import Case, Result
 from .conventions.adapter_file import read_adapter
 from .conventions.fields import Adapter
-from .conventions.measure import measure
-from .diagnose import findings_of
-from .judge import Judge
 from .process.session import open_session
 from .report import Finding, Report
-from .run import LOST, cases, conform, judged, limits_of
+from .run import LOST, Suite, conform
 
 
 class Broken(Exception):
     """A case that does not hold; the message is the whole report of it."""
 
 
-class Suite:
-    """The cases of one function, its conventions already measured."""
+class Judged(Suite):
+    """The suite of one function, in a session that stays open until `closing` closes it."""
 
     def __init__(self, function: str, adapter: Adapter | None, level: int, seed: int, seconds: float):
-        self.function, self.seed = function, seed
         self.lost = 0
-        self.closing = ExitStack()
-        try:
+        with ExitStack() as opened:
             session = open_session(function, seconds)
-            self.closing.enter_context(session)
-            self.described = session.describe()
-            declared = adapter or self.described.adapter
-            self.measured = measure(session, self.described, declared)
-            self.judge = Judge(session, judged(self.measured.adapter, declared))
-            self.limits = limits_of(self.judge)
-            self.cases = cases(self.limits, level, seed)
-        except BaseException:
-            self.closing.close()
-            raise
+            opened.enter_context(session)
+            super().__init__(session, function, adapter, level, seed)
+            self.closing = opened.pop_all()
 
     @property
     def known(self) -> Mapping[str, Mapping[str, str]]:
@@ -59,24 +46,11 @@ class Suite:
         self.lost += result.answer is not None and result.answer.status in ("timeout", "crashed")
         return result
 
-    def findings(self, results: Sequence[Result], conventions: bool = False) -> list[Finding]:
-        """What explains failed results, or the conventions that were not declared."""
-        measured = self.measured if conventions else replace(self.measured, deviations=())
-        return findings_of(
-            results,
-            self.judge,
-            measured,
-            self.limits,
-            target=self.function,
-            parameters=self.described.parameters,
-            seed=self.seed,
-        )
-
 
 class Function(pytest.Collector):
     """The function that is judged; the parent of its items."""
 
-    def __init__(self, suite: Suite, **given: Any):
+    def __init__(self, suite: Judged, **given: Any):
         super().__init__(**given)
         self.suite = suite
 
@@ -110,7 +84,7 @@ class Item(pytest.Item):
         self.add_marker(f"level{level}")
 
     @property
-    def suite(self) -> Suite:
+    def suite(self) -> Judged:
         return self.parent.suite
 
     def repr_failure(self, excinfo, style=None):
@@ -128,8 +102,7 @@ class Conventions(Item):
         measured = self.suite.measured
         if not measured.runs:
             raise Broken(measured.words)
-        found = self.suite.findings((), conventions=True) if measured.deviations else []
-        if found:
+        if found := self.suite.findings((), measured.deviations):
             raise Broken("\n\n".join(map(described, found)))
 
 
@@ -181,7 +154,7 @@ class Plugin:
     ):
         try:
             declared = None if adapter is None else read_adapter(Path(config.invocation_params.dir, adapter))
-            self.suite = Suite(function, declared, level, seed, seconds)
+            self.suite = Judged(function, declared, level, seed, seconds)
         except Refused as refused:
             raise pytest.UsageError(str(refused)) from None
         distributes = config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput")
@@ -190,7 +163,7 @@ class Plugin:
 
     @pytest.hookimpl(tryfirst=True)  # before the items are selected by -k and -m
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        name = self.suite.function
+        name = self.suite.target
         function = Function.from_parent(session, name=name, nodeid=name, suite=self.suite)
         items.extend(function.collect())
 

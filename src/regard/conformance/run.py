@@ -21,13 +21,13 @@ from .cases.scale import scale
 from .cases.textbook import textbook
 from .conventions.adapter_file import to_json
 from .conventions.fields import Adapter
-from .conventions.measure import measure
+from .conventions.measure import Deviation, measure
 from .conventions.translate import Absent, Asks
 from .conventions.validation import Parameter
 from .diagnose import findings_of
 from .judge import Judge, Watched
-from .process.session import name_of, open_session
-from .report import Report
+from .process.session import InProcess, Session, name_of, open_session
+from .report import Finding, Report
 
 LOST = 3  # calls that hang or crash, after which the rest is not run
 MAKERS = (basics, textbook, edges, gradients, isolation, scale)  # by level
@@ -81,35 +81,51 @@ def conform(
         )
     began = time.monotonic()
     with open_session(function, seconds) as session:
-        described = session.describe()
-        target = function if isinstance(function, str) else name_of(function) or described.name
-        declared = adapter if adapter is not None else described.adapter
-        watched = Watched(session)
-        measured = measure(watched, described, declared)
-        watched.measuring = False
-        judge = Judge(watched, judged(measured.adapter, declared))
-        limits = limits_of(judge)
-        listed = cases(limits, level, seed)
-        results, stopped = _run(listed, judge)
-        results = [*watched.results(), *results]
-        results = _with_expectations(results, measured.adapter)
-        findings = findings_of(
-            results, judge, measured, limits, target=target, parameters=described.parameters, seed=seed
-        )
+        target = function if isinstance(function, str) else name_of(function) or session.describe().name
+        suite = Suite(session, target, adapter, level, seed)
+        results, stopped = _run(suite.cases, suite.judge)
+        results = _with_expectations([*suite.watched.results(), *results], suite.measured.adapter)
         return Report(
             target=target,
-            adapter=measured.adapter,
-            declared=declared,
-            conventions=dict(measured.evidence),
+            adapter=suite.measured.adapter,
+            declared=suite.declared,
+            conventions=dict(suite.measured.evidence),
             requested=level,
             results=tuple(results),
-            findings=tuple(findings),
+            findings=tuple(suite.findings(results, suite.measured.deviations)),
             seed=seed,
             seconds=time.monotonic() - began,
             isolated=session.isolated,
             stopped=stopped,
-            noticed=watched.noticed(),
-            version=described.version,
+            noticed=suite.watched.noticed(),
+            version=suite.described.version,
+        )
+
+
+class Suite:
+    """The cases of one function, its conventions already measured. target: its name · adapter: as in `conform`."""
+
+    def __init__(self, session: Session | InProcess, target: str, adapter: Adapter | None, level: int, seed: int):
+        self.target, self.seed = target, seed
+        self.described = session.describe()
+        self.declared = adapter if adapter is not None else self.described.adapter
+        self.watched = Watched(session)
+        self.measured = measure(self.watched, self.described, self.declared)
+        self.watched.measuring = False
+        self.judge = Judge(self.watched, judged(self.measured.adapter, self.declared))
+        self.limits = limits_of(self.judge)
+        self.cases = cases(self.limits, level, seed)
+
+    def findings(self, results: Sequence[Result], deviations: Sequence[Deviation] = ()) -> list[Finding]:
+        """What explains failed results and conventions that were not declared."""
+        return findings_of(
+            results,
+            deviations,
+            self.judge,
+            self.limits,
+            target=self.target,
+            parameters=self.described.parameters,
+            seed=self.seed,
         )
 
 

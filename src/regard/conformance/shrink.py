@@ -141,7 +141,7 @@ def _simpler_masks(call: Call) -> Iterator[Call]:
 def _numbers(array: np.ndarray) -> list[np.ndarray]:
     """Simpler numbers for an array, the simplest first: 0, 1, one-hot, few digits. NaN and infinities stay."""
     wide = array.astype(np.float64)
-    simpler = [np.zeros(array.shape), np.ones(array.shape)]
+    simpler: list[np.ndarray] = [np.zeros(array.shape), np.ones(array.shape)]
     if array.ndim >= 2:
         rows, columns = array.shape[-2:]
         simpler += [np.eye(rows, columns), np.arange(1.0, rows + 1)[:, None]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 import numpy as np
@@ -146,8 +148,6 @@ def _dense(array: np.ndarray, shape: tuple[int, ...], name: str, start: int) -> 
 
 def _window(before: int | None, after: int | None, here: Expr) -> Expr:
     """A row attends to its own position `here`, `before` keys before it and `after` keys after it."""
-    low = None if before is None else key >= here - before
-    high = None if after is None else key <= here + after
-    if low is None or high is None:
-        return high if low is None and high is not None else (low if low is not None else key >= 0)
-    return low & high
+    limits = [] if before is None else [key >= here - before]
+    limits += [] if after is None else [key <= here + after]
+    return reduce(and_, limits) if limits else key >= 0

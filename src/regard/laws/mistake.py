@@ -85,37 +85,56 @@ def restricted_to(rule: Callable[[Arguments], Expr | None]) -> Change:
     return change
 
 
-def weights_by(step: Callable[..., np.ndarray], masked: bool = True) -> Change:
-    """With the weights step(usual, scores, allowed, sinks, arguments), where usual is the step that is replaced.
+@dataclass(frozen=True, eq=False)
+class Softmax:
+    """The scores of a call on their way to the weights, or to the lse. usual: the step that a mistake replaces."""
 
-    masked: only in calls with a mask.
-    """
+    usual: Callable[..., np.ndarray]
+    scores: np.ndarray
+    allowed: np.ndarray
+    sinks: np.ndarray | None
+    arguments: Arguments
+
+    @property
+    def kept(self) -> np.ndarray:
+        """The scores, −∞ where they are masked."""
+        return np.where(self.allowed, self.scores, -np.inf)
+
+    @property
+    def everything(self) -> np.ndarray:
+        """Which pairs are allowed, if nothing is masked."""
+        return np.ones_like(self.allowed)
+
+    def of(self, scores: np.ndarray | None = None, allowed: np.ndarray | None = None) -> np.ndarray:
+        """The usual step, with other scores or another mask if they are given."""
+        scores, allowed = self.scores if scores is None else scores, self.allowed if allowed is None else allowed
+        return self.usual(scores, allowed, self.sinks)
+
+
+def weights_by(step: Callable[[Softmax], np.ndarray], masked: bool = True) -> Change:
+    """With other weights. masked: only in calls with a mask."""
 
     def change(arguments: Arguments) -> Arguments | None:
         if masked and not arguments.masks:
             return None
         usual = arguments.to_weights
         return replace(
-            arguments,
-            to_weights=lambda scores, allowed, sinks: step(usual, scores, allowed, sinks, arguments),
+            arguments, to_weights=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
         )
 
     return change
 
 
-def lse_by(step: Callable[..., np.ndarray]) -> Change:
-    """With the lse step(usual, scores, allowed, sinks, arguments), where usual is the step that is replaced."""
+def lse_by(step: Callable[[Softmax], np.ndarray]) -> Change:
+    """With another lse."""
 
     def change(arguments: Arguments) -> Arguments:
         usual = arguments.to_lse
-        return replace(arguments, to_lse=lambda scores, allowed, sinks: step(usual, scores, allowed, sinks, arguments))
+        return replace(
+            arguments, to_lse=lambda scores, allowed, sinks: step(Softmax(usual, scores, allowed, sinks, arguments))
+        )
 
     return change
-
-
-def lse_changed(new: Callable[[np.ndarray], np.ndarray]) -> Change:
-    """With another number in place of each lse."""
-    return lse_by(lambda usual, *given: new(usual(*given[:3])))
 
 
 def both(first: Change, second: Change) -> Change:

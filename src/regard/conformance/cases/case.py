@@ -210,6 +210,7 @@ class Maker:
         check: Callable[[Case, Any], Result] | None = None,
         **fields: Any,
     ) -> Case:
-        """A case. draw: where other arrays were drawn already; fields: those of its call."""
-        call = (draw or self.draw(name, sizes)).call(**fields)
+        """A case. draw: where other arrays were drawn already; fields: those of its call, or functions of the draw."""
+        draw = draw or self.draw(name, sizes)
+        call = draw.call(**{role: value(draw) if callable(value) else value for role, value in fields.items()})
         return Case(name=name, law=law, level=self.level, says=says, call=call, optional=optional, check=check)

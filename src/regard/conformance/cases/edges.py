@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...common.dtypes import FLOATS
-from .case import Case, Limits, Maker
+from .case import Case, Draw, Limits, Maker
 
 
 def edges(limits: Limits, seed: int) -> Iterator[Case]:
@@ -25,12 +25,6 @@ def edges(limits: Limits, seed: int) -> Iterator[Case]:
     yield from _one_row(maker)
     yield from _larger(maker)
     yield from _together(maker)
-
-
-def _masked(maker: Maker, name: str, law: int, says: str, **fields) -> Case:
-    """A case with a random mask."""
-    draw = maker.draw(name)
-    return maker.case(name, law, says, draw=draw, mask=draw.mask(), **fields)
 
 
 def _windows(maker: Maker) -> Iterator[Case]:
@@ -64,8 +58,7 @@ def _empty_rows(maker: Maker) -> Iterator[Case]:
         mask[0, 0, mask.shape[2] // 2] = False
         array: Any = mask if kind == "mask" else np.where(mask, 0, -np.inf).astype(np.float32)
         yield maker.case(f"empty-row-{kind}", 5, says, draw=draw, optional=kind == "bias", **{kind: array})
-    draw = maker.draw("every-row-empty")
-    yield maker.case("every-row-empty", 5, says, draw=draw, mask=np.zeros(draw.shape, bool))
+    yield maker.case("every-row-empty", 5, says, mask=lambda draw: np.zeros(draw.shape, bool))
     if limits.rectangular and limits.adapter.causal == "bottom-right":
         yield maker.case("empty-rows-causal", 5, says, {"Q": 6, "K": 4}, causal=True)
     beyond = "keys beyond the length of a batch entry are not attended to"
@@ -83,7 +76,7 @@ def _denominators(maker: Maker) -> Iterator[Case]:
         yield maker.case("lse-causal", 7, says, {"Q": 6, "K": 6}, causal=True)
         yield maker.case("lse-scale", 7, says, scale=0.8)
         yield maker.case("lse-large-scores", 7, says, {"size": 20.0})
-        yield _masked(maker, "lse-mask", 7, says)
+        yield maker.case("lse-mask", 7, says, mask=Draw.mask)
     H = limits.sizes()["H"]
     says = "a sink is one more logit in the denominator, without a value"
     for name, sinks in (
@@ -105,7 +98,7 @@ def _softcap(maker: Maker) -> Iterator[Case]:
     says = "scores become cap · tanh(score / cap), after the scale and before the mask"
     yield maker.case("softcap", 1, says, softcap=2.0)
     yield maker.case("softcap-causal", 1, says, {"Q": 6, "K": 6}, softcap=2.0, causal=True)
-    yield _masked(maker, "softcap-mask", 1, says, softcap=2.0)
+    yield maker.case("softcap-mask", 1, says, mask=Draw.mask, softcap=2.0)
 
 
 def _extreme(maker: Maker) -> Iterator[Case]:
@@ -123,17 +116,15 @@ def _extreme(maker: Maker) -> Iterator[Case]:
         says = "adding a number to all scores of a row changes nothing"
         arrays: dict[str, Any] = {"q": q.astype(call.dtype), "k": k.astype(call.dtype)}
         yield maker.case(f"all-scores-{sign}", 1, says, draw=draw, **arrays)
-    draw = maker.draw("scores-of-1000-masked", {"size": 12.0 if small_range else 30.0})
-    says = "a masked key has no weight, however large its score is"
-    yield maker.case("scores-of-1000-masked", 2, says, draw=draw, mask=draw.mask(share=0.4))
+    says, size = "a masked key has no weight, however large its score is", 12.0 if small_range else 30.0
+    yield maker.case("scores-of-1000-masked", 2, says, {"size": size}, mask=lambda draw: draw.mask(share=0.4))
     draw = maker.draw("bias-of-minus-infinity")
     kept = draw.mask()
     kept[..., 0] = True  # a causal row sees this key at least
     bias = np.where(kept, draw.bias(), -np.inf).astype(np.float32)
     yield maker.case("bias-of-minus-infinity", 12, "a score of −∞ removes its key", draw=draw, bias=bias)
-    draw = maker.draw("bias-of-minus-10000")
     says = "a finite number that is added to all scores of a row removes nothing"
-    yield maker.case("bias-of-minus-10000", 12, says, draw=draw, bias=np.full(draw.shape, -1e4, np.float32))
+    yield maker.case("bias-of-minus-10000", 12, says, bias=lambda draw: np.full(draw.shape, -1e4, np.float32))
 
 
 def _memory(maker: Maker) -> Iterator[Case]:
@@ -160,8 +151,7 @@ def _dtypes(maker: Maker) -> Iterator[Case]:
         yield maker.case(f"plain-{dtype}", 10, says, {"dtype": dtype})
         yield maker.case(f"100-keys-{dtype}", 10, says, {"dtype": dtype, "K": 100, "D": 32})
         yield maker.case(f"causal-{dtype}", 10, says, {"dtype": dtype, "Q": 6, "K": 6}, causal=True)
-        draw = maker.draw(f"mask-{dtype}", {"dtype": dtype})
-        yield maker.case(f"mask-{dtype}", 10, says, draw=draw, mask=draw.mask())
+        yield maker.case(f"mask-{dtype}", 10, says, {"dtype": dtype}, mask=Draw.mask)
 
 
 def _one_row(maker: Maker) -> Iterator[Case]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -95,16 +95,11 @@ def merged(array: Array, axes: str, sizes: dict[str, int]) -> Array:
     return np.ascontiguousarray(full.reshape(tuple(1 if axis == "1" else sizes[axis] for axis in axes)))
 
 
-class Counted(NamedTuple):
-    """value: one number or a pair · causal: whether the call must be causal to mean this window."""
-
-    value: int | tuple[int, int]
-    causal: bool
-
-
-def counted(window: tuple[int | None, int | None], convention: str, causal: bool, unlimited: int) -> Counted | None:
-    """A window (keys before, keys after) in a convention; None if it cannot be expressed. causal: whether the call is;
-    unlimited: a number of keys beyond any.
+def counted(
+    window: tuple[int | None, int | None], convention: str, causal: bool, unlimited: int
+) -> tuple[int | tuple[int, int], bool] | None:
+    """A window (keys before, keys after) in a convention, one number or a pair, and whether the call must be causal to
+    mean it; None if it cannot be expressed. causal: whether the call is; unlimited: a number of keys beyond any.
 
     One number says how far a row sees back. What it says about the keys after a row differs between libraries, so a
     window without such keys is passed with a causal mask, which means the same.
@@ -112,13 +107,13 @@ def counted(window: tuple[int | None, int | None], convention: str, causal: bool
     before = unlimited if window[0] is None else window[0]
     after = unlimited if window[1] is None else window[1]
     if convention == "left-right":
-        return Counted((before, after), False)
+        return (before, after), False
     if convention == "left-right-self-included":
-        return Counted((before + 1, after + 1), False)
+        return (before + 1, after + 1), False
     if convention == "both-sides" and before == after:
-        return Counted(before, False)
+        return before, False
     if after == 0 or causal:
-        return Counted(before + (convention == "self-included"), True)
+        return before + (convention == "self-included"), True
     return None
 
 

@@ -84,8 +84,7 @@ def measure(session: Asks, described: Described, declared: Adapter | None = None
     probe = Probe(session, start)
     if not find(probe, parameters, str(getattr(described, "name", ""))):
         first = probe.ask(probe.call({"B": 1, "H": 1, "G": 1, "Q": 2, "K": 2, "D": 2, "E": 2}), start)
-        words = first.words if first is not None else "no call ran"
-        return Measured(adapter=start, runs=False, words=words)
+        return Measured(adapter=start, runs=False, words=first.words)
     for step in (with_flags, *STEPS):
         adapter, evidence = probe.adapter, dict(probe.evidence)
         step(probe)

@@ -178,7 +178,8 @@ def _window(window: tuple[int | None, int | None], call: Call, adapter: Adapter)
     value = counted(window, adapter.window, causal, unlimited)
     if value is None:
         raise Absent("window", f"a window of {window} cannot be said in convention {adapter.window}")
-    return {"window": value.value} | (_causal(adapter) if value.causal else {})
+    number, limited = value
+    return {"window": number} | (_causal(adapter) if limited else {})
 
 
 def _causal(adapter: Adapter) -> dict[str, Any]:

@@ -129,7 +129,7 @@ TYPES: dict[str, Any] = {
 
 
 def _is(value: Any, kind: Mapping[str, Any]) -> bool:
-    """Whether a value has the type of a schema; true and false are no numbers, nor is what is not finite."""
+    """Whether a value has the type of a schema; numbers are finite, and neither true nor false."""
     if isinstance(value, float) and not math.isfinite(value):
         return False
     names = kind.get("type", [])

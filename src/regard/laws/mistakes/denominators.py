@@ -10,37 +10,29 @@ from functools import partial
 import numpy as np
 
 from ..arguments import Arguments, highest
-from ..mistake import Change, Mistake, both, lse_by, lse_changed, weights_by
+from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
 
 
-def _without_maximum(usual, scores, allowed, sinks, arguments):
-    found = usual(scores, allowed, sinks)
-    return np.where(np.isneginf(found), found, found - _maximum(usual, scores, allowed, sinks, arguments))
+def _without_maximum(it: Softmax) -> np.ndarray:
+    lse = it.of()
+    return np.where(np.isneginf(lse), lse, lse - _maximum(it))
 
 
-def _maximum(usual, scores, allowed, sinks, arguments):
-    return highest(np.where(allowed, scores, -np.inf), sinks)[..., 0]
+def _maximum(it: Softmax) -> np.ndarray:
+    return highest(it.kept, it.sinks)[..., 0]
 
 
-def _sum_of_shifted(usual, scores, allowed, sinks, arguments):
-    top = _maximum(usual, scores, allowed, sinks, arguments)
-    return np.exp(usual(scores, allowed, sinks) - np.where(np.isneginf(top), 0, top))
+def _sum_of_shifted(it: Softmax) -> np.ndarray:
+    top = _maximum(it)
+    return np.exp(it.of() - np.where(np.isneginf(top), 0, top))
 
 
-def _of_mean(usual, scores, allowed, sinks, arguments):
-    return usual(scores, allowed, sinks) - math.log(max(arguments.keys, 1))
+def _unscaled(it: Softmax) -> np.ndarray:
+    return it.of(it.scores / it.arguments.scale if it.arguments.scale else it.scores)
 
 
-def _unscaled(usual, scores, allowed, sinks, arguments):
-    return usual(scores / arguments.scale if arguments.scale else scores, allowed, sinks)
-
-
-def _of_unmasked(usual, scores, allowed, sinks, arguments):
-    return usual(scores, np.ones_like(allowed), sinks)
-
-
-def _without_sinks(usual, scores, allowed, sinks, arguments):
-    return usual(scores, allowed, None)
+def _only_in_calls_with_sinks(change: Change) -> Change:
+    return lambda arguments: None if arguments.sinks is None else change(arguments)
 
 
 _lse = partial(Mistake, law=7)
@@ -53,14 +45,14 @@ LSE = (
         "an lse in base 2",
         "the kernel works with exp2, and returns its logarithm",
         NATURAL,
-        lse_changed(lambda lse: lse / math.log(2)),
+        lse_by(lambda it: it.of() / math.log(2)),
     ),
     _lse(
         "lse-ln2-twice",
         "an lse that is ln 2 times too small",
         "the lse is converted twice",
         NATURAL,
-        lse_changed(lambda lse: lse * math.log(2)),
+        lse_by(lambda it: it.of() * math.log(2)),
     ),
     _lse(
         "lse-without-maximum-added-back",
@@ -75,7 +67,7 @@ LSE = (
         "the denominator as the lse",
         "the sum is returned instead of its logarithm",
         SHIFT,
-        lse_changed(np.exp),
+        lse_by(lambda it: np.exp(it.of())),
     ),
     _lse(
         "lse-is-shifted-sum",
@@ -89,7 +81,7 @@ LSE = (
         "the logarithm of the mean of exp(score) as the lse",
         "the sum is divided by the number of keys",
         SHIFT,
-        lse_by(_of_mean),
+        lse_by(lambda it: it.of() - math.log(max(it.arguments.keys, 1))),
     ),
     _lse(
         "lse-without-scale",
@@ -103,21 +95,21 @@ LSE = (
         "an lse over all keys",
         "the lse is computed before the mask",
         "sum over the keys that a row attends to",
-        lambda arguments: lse_by(_of_unmasked)(arguments) if arguments.masks else None,
+        lambda arguments: lse_by(lambda it: it.of(allowed=it.everything))(arguments) if arguments.masks else None,
     ),
     _lse(
         "lse-without-sinks",
         "an lse without the sinks",
         "the sinks are applied to the output afterwards",
         "the lse is the logarithm of the whole denominator: logaddexp(lse, sink)",
-        lambda arguments: None if arguments.sinks is None else lse_by(_without_sinks)(arguments),
+        _only_in_calls_with_sinks(lse_by(lambda it: it.usual(it.scores, it.allowed, None))),
     ),
     _lse(
         "lse-negative",
         "the negative lse",
         "−lse is returned, as backward passes use it",
         SHIFT,
-        lse_changed(np.negative),
+        lse_by(lambda it: -it.of()),
     ),
 )
 
@@ -137,8 +129,8 @@ def _without_exp(sinks: np.ndarray, arguments: Arguments) -> np.ndarray:
         return np.log(np.maximum(sinks, 0))
 
 
-def _as_first_value(usual, scores, allowed, sinks, arguments):
-    weights = usual(scores, allowed, sinks)
+def _as_first_value(it: Softmax) -> np.ndarray:
+    weights = it.of()
     rest = 1 - weights.sum(-1, keepdims=True)
     return np.concatenate([weights[..., :1] + rest, weights[..., 1:]], -1)
 
@@ -146,11 +138,11 @@ def _as_first_value(usual, scores, allowed, sinks, arguments):
 def _not_shifted(sum_of: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Weights, or the lse, whose denominator has exp(sink) although its scores are shifted by their maximum."""
 
-    def step(usual, scores, allowed, sinks, arguments):
-        kept = np.where(allowed, scores, -np.inf)
-        top = highest(kept, sinks)
-        powers = np.exp(kept - top)
-        return sum_of(powers, powers.sum(-1, keepdims=True) + np.exp(sinks[:, None]).sum(-1, keepdims=True), top)
+    def step(it: Softmax) -> np.ndarray:
+        assert it.sinks is not None
+        top = highest(it.kept, it.sinks)
+        powers = np.exp(it.kept - top)
+        return sum_of(powers, powers.sum(-1, keepdims=True) + np.exp(it.sinks[:, None]).sum(-1, keepdims=True), top)
 
     return step
 
@@ -165,10 +157,6 @@ def _added_to_scores(arguments: Arguments) -> Arguments | None:
         to_weights=lambda scores, allowed, sinks: weights(scores + added, allowed, sinks),
         to_lse=lambda scores, allowed, sinks: lse(scores + added, allowed, sinks),
     )
-
-
-def _only_in_calls_with_sinks(change: Change) -> Change:
-    return lambda arguments: None if arguments.sinks is None else change(arguments)
 
 
 _sinks = partial(Mistake, law=8, checks=("sinks",))

@@ -10,7 +10,7 @@ from ...language.analysis import evaluate, substituted
 from ...language.expr import Const, Expr, batch, head, key, query
 from ...language.masks import causal
 from ..arguments import Arguments
-from ..mistake import Mistake, masks_changed, weights_by, without_masks
+from ..mistake import Mistake, Softmax, masks_changed, weights_by, without_masks
 
 
 def _inverted(arguments: Arguments, mask: Expr) -> Expr:
@@ -66,20 +66,8 @@ def _causal_after(arguments: Arguments) -> Arguments | None:
     )
 
 
-def _padding_only(usual, scores, allowed, sinks, arguments):
-    return usual(scores, np.broadcast_to(allowed.any(-2, keepdims=True), allowed.shape), sinks)
-
-
-def _added(usual, scores, allowed, sinks, arguments):
-    return usual(scores + allowed, np.ones_like(allowed), sinks)
-
-
-def _multiplied(usual, scores, allowed, sinks, arguments):
-    return usual(scores * allowed, np.ones_like(allowed), sinks)
-
-
-def _after(usual, scores, allowed, sinks, arguments):
-    return usual(scores, np.ones_like(allowed), sinks) * allowed
+def _padding_only(it: Softmax) -> np.ndarray:
+    return it.of(allowed=np.broadcast_to(it.allowed.any(-2, keepdims=True), it.allowed.shape))
 
 
 MASKS = (
@@ -190,7 +178,7 @@ MASKS = (
         "a mask added as numbers 0 and 1",
         "a boolean mask is added to the scores",
         "convert it to 0 and −infinity, or use where(mask, scores, −infinity)",
-        weights_by(_added),
+        weights_by(lambda it: it.of(it.scores + it.allowed, it.everything)),
         law=2,
         checks=("mask",),
     ),
@@ -199,7 +187,7 @@ MASKS = (
         "scores multiplied by the mask",
         "scores are multiplied by the mask before the softmax",
         "use where(mask, scores, −infinity)",
-        weights_by(_multiplied),
+        weights_by(lambda it: it.of(it.scores * it.allowed, it.everything)),
         law=2,
         checks=("mask",),
     ),
@@ -208,7 +196,7 @@ MASKS = (
         "a mask that is applied after the softmax",
         "weights are set to 0 after they are normalized",
         "mask the scores before the softmax",
-        weights_by(_after),
+        weights_by(lambda it: it.of(allowed=it.everything) * it.allowed),
         checks=("mask",),
     ),
     Mistake(

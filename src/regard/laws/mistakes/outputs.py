@@ -9,7 +9,7 @@ import numpy as np
 
 from ...language.analysis import in_range
 from ..arguments import Added, Arguments
-from ..mistake import Change, Mistake, both, lse_by, lse_changed, weights_by
+from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
 
 
 def _times(factor: float) -> Change:
@@ -64,8 +64,8 @@ OUTPUTS = (
 
 
 def _renormalized(guarded: bool):
-    def step(usual, scores, allowed, sinks, arguments):
-        kept = in_range(usual(scores, np.ones_like(allowed), sinks), arguments.real) * allowed
+    def step(it: Softmax) -> np.ndarray:
+        kept = in_range(it.of(allowed=it.everything), it.arguments.real) * it.allowed
         total = kept.sum(-1, keepdims=True)
         return kept / (np.where(total == 0, 1, total) if guarded else total)
 
@@ -75,10 +75,10 @@ def _renormalized(guarded: bool):
 def _filled(fill, *, add: bool = False):
     """The mask as a finite number in place of masked scores, or added to them."""
 
-    def step(usual, scores, allowed, sinks, arguments):
-        low = float(np.finfo(arguments.real).min) if fill is None else fill
-        other = np.asarray(scores + low if add else low).astype(arguments.real)
-        return usual(np.where(allowed, scores, other), np.ones_like(allowed), sinks)
+    def step(it: Softmax) -> np.ndarray:
+        low = float(np.finfo(it.arguments.real).min) if fill is None else fill
+        other: np.ndarray = np.asarray(it.scores + low if add else low).astype(it.arguments.real)
+        return it.of(np.where(it.allowed, it.scores, other), it.everything)
 
     return both(weights_by(step), lse_by(step))
 
@@ -124,8 +124,8 @@ FILLS = (
 def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], np.ndarray]) -> Mistake:
     """The mistake of other weights in fully masked rows; row: those weights, from the numbers of the keys."""
 
-    def step(usual, scores, allowed, sinks, arguments):
-        return np.where(allowed.any(-1, keepdims=True), usual(scores, allowed, sinks), row(np.arange(scores.shape[-1])))
+    def step(it: Softmax) -> np.ndarray:
+        return np.where(it.allowed.any(-1, keepdims=True), it.of(), row(np.arange(it.scores.shape[-1])))
 
     return Mistake(
         name,
@@ -138,7 +138,7 @@ def _empty(name: str, description: str, cause: str, row: Callable[[np.ndarray], 
 
 
 def _empty_lse(name: str, value: float, shown: str, cause: str) -> Mistake:
-    change = lse_changed(lambda lse: np.where(np.isneginf(lse), value, lse))
+    change = lse_by(lambda it: np.where(np.isneginf(it.of()), value, it.of()))
     return Mistake(
         name,
         f"an lse of {shown} in fully masked rows",
@@ -149,8 +149,8 @@ def _empty_lse(name: str, value: float, shown: str, cause: str) -> Mistake:
     )
 
 
-def _added_mask(usual, scores, allowed, sinks, arguments):
-    return usual(scores + np.where(allowed, 0, -np.inf), allowed | np.isnan(scores), sinks)
+def _added_mask(it: Softmax) -> np.ndarray:
+    return it.of(it.scores + np.where(it.allowed, 0, -np.inf), it.allowed | np.isnan(it.scores))
 
 
 def _plain_product(weights, allowed, k, v):

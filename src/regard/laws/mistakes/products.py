@@ -11,7 +11,7 @@ import numpy as np
 
 from ...common.dtypes import FLOATS, Float
 from ..arguments import Arguments, product
-from ..mistake import Change, Mistake, both, inputs_by, lse_by, weights_by
+from ..mistake import Change, Mistake, Softmax, both, inputs_by, lse_by, weights_by
 
 Array = np.ndarray
 
@@ -187,14 +187,14 @@ def _rounded_to(row: Float) -> Callable[[Array], Array]:
 
 
 def _scores(rounded: Callable[[Array], Array]) -> Change:
-    def step(usual, scores, allowed, sinks, arguments):
-        return usual(rounded(scores), allowed, sinks)
+    def step(it: Softmax) -> Array:
+        return it.of(rounded(it.scores))
 
     return both(weights_by(step, masked=False), lse_by(step))
 
 
 def _weights(rounded: Callable[[Array], Array]) -> Change:
-    return weights_by(lambda usual, *given: rounded(usual(*given[:3])), masked=False)
+    return weights_by(lambda it: rounded(it.of()), masked=False)
 
 
 def _inputs(rounded: Callable[[Array], Array]) -> Change:

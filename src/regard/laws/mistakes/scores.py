@@ -159,11 +159,7 @@ def _after_mask(arguments: Arguments) -> Arguments | None:
     cap = None if rule is None else _cap(rule)
     if cap is None:
         return None
-
-    def step(usual, scores, allowed, sinks, arguments):
-        return usual(np.where(allowed, scores, -cap), np.ones_like(allowed), sinks)
-
-    return weights_by(step)(arguments)
+    return weights_by(lambda it: it.of(np.where(it.allowed, it.scores, -cap), it.everything))(arguments)
 
 
 def _reordered(arguments: Arguments) -> Arguments | None:

@@ -9,111 +9,78 @@ import numpy as np
 
 from ...language.analysis import in_range
 from ..arguments import Arguments, highest, lse
-from ..mistake import Change, Mistake, both, lse_by, weights_by
+from ..mistake import Change, Mistake, Softmax, both, lse_by, weights_by
 
 
 def _over(first: int, second: int) -> Change:
     """A softmax over another axis."""
 
-    def step(usual, scores, allowed, sinks, arguments):
-        swapped = usual(scores.swapaxes(first, second), allowed.swapaxes(first, second), None)
+    def step(it: Softmax) -> np.ndarray:
+        swapped = it.usual(it.scores.swapaxes(first, second), it.allowed.swapaxes(first, second), None)
         return swapped.swapaxes(first, second)
 
     return weights_by(step, masked=False)
 
 
-def _over_everything(usual, scores, allowed, sinks, arguments):
-    flat = (*scores.shape[:-2], 1, scores.shape[-2] * scores.shape[-1])
-    return usual(scores.reshape(flat), allowed.reshape(flat), sinks).reshape(scores.shape)
+def _over_everything(it: Softmax) -> np.ndarray:
+    flat = (*it.scores.shape[:-2], 1, it.scores.shape[-2] * it.scores.shape[-1])
+    return it.of(it.scores.reshape(flat), it.allowed.reshape(flat)).reshape(it.scores.shape)
 
 
-def _powers(scores, allowed, sinks, arguments):
+def _powers(it: Softmax) -> tuple[np.ndarray, np.ndarray]:
     """exp(score) and its sum, in the range of the dtype of sums."""
-    powers = in_range(np.where(allowed, np.exp(np.where(allowed, scores, 0)), 0), arguments.real)
+    powers = in_range(np.where(it.allowed, np.exp(np.where(it.allowed, it.scores, 0)), 0), it.arguments.real)
     total = powers.sum(-1, keepdims=True)
-    if sinks is not None:
-        total = total + np.exp(sinks[:, None, :]).sum(-1, keepdims=True)
-    return powers, in_range(total, arguments.real)
+    if it.sinks is not None:
+        total = total + np.exp(it.sinks[:, None, :]).sum(-1, keepdims=True)
+    return powers, in_range(total, it.arguments.real)
 
 
-def _without_maximum(usual, scores, allowed, sinks, arguments):
-    powers, total = _powers(scores, allowed, sinks, arguments)
+def _without_maximum(it: Softmax) -> np.ndarray:
+    powers, total = _powers(it)
     return powers / total
 
 
-def _lse_without_maximum(usual, scores, allowed, sinks, arguments):
-    return np.log(_powers(scores, allowed, sinks, arguments)[1])[..., 0]
+def _only_shifted(it: Softmax) -> np.ndarray:
+    top = highest(it.kept, None)
+    return np.exp(it.kept - np.where(np.isneginf(top), 0, top))
 
 
-def _not_normalized(usual, scores, allowed, sinks, arguments):
-    return _powers(scores, allowed, sinks, arguments)[0]
-
-
-def _only_shifted(usual, scores, allowed, sinks, arguments):
-    kept = np.where(allowed, scores, -np.inf)
-    top = kept.max(-1, initial=-np.inf, keepdims=True)
-    return np.exp(kept - np.where(np.isneginf(top), 0, top))
-
-
-def _global_maximum(usual, scores, allowed, sinks, arguments):
-    kept = np.where(allowed, scores, -np.inf)
-    top = kept.max(initial=-np.inf)
-    powers = in_range(np.exp(kept - (0 if np.isneginf(top) else top)), arguments.real)
+def _global_maximum(it: Softmax) -> np.ndarray:
+    top = it.kept.max(initial=-np.inf)
+    powers = in_range(np.exp(it.kept - (0 if np.isneginf(top) else top)), it.arguments.real)
     return powers / powers.sum(-1, keepdims=True)
 
 
-def _linear(usual, scores, allowed, sinks, arguments):
-    return np.where(allowed, scores, 0)
-
-
-def _sigmoid(usual, scores, allowed, sinks, arguments):
-    return np.where(allowed, 1 / (1 + np.exp(-scores)), 0)
-
-
-def _hard(usual, scores, allowed, sinks, arguments):
-    kept = np.where(allowed, scores, -np.inf)
-    first = np.arange(scores.shape[-1]) == kept.argmax(-1)[..., None] if scores.shape[-1] else allowed
-    return np.where(allowed & first, 1.0, 0.0)
-
-
-def _divided_by_keys(*given):
-    return _only_shifted(*given) / max(given[1].shape[-1], 1)
-
-
-def _divided_by_mean(usual, scores, allowed, sinks, arguments):
-    return usual(scores, allowed, sinks) * scores.shape[-1]
+def _hard(it: Softmax) -> np.ndarray:
+    keys = it.scores.shape[-1]
+    first = np.arange(keys) == it.kept.argmax(-1)[..., None] if keys else it.allowed
+    return np.where(it.allowed & first, 1.0, 0.0)
 
 
 def _more_in_denominator(more: float) -> Change:
     """With a number added to the sum of exp(score − maximum)."""
 
-    def step(usual, scores, allowed, sinks, arguments):
-        top = highest(np.where(allowed, scores, -np.inf), sinks)
-        total = np.exp(lse(scores, allowed, sinks)[..., None] - top)
-        return usual(scores, allowed, sinks) * np.where(np.isnan(total), 1, total / (total + more))
+    def step(it: Softmax) -> np.ndarray:
+        top = highest(it.kept, it.sinks)
+        total = np.exp(lse(it.scores, it.allowed, it.sinks)[..., None] - top)
+        return it.of() * np.where(np.isnan(total), 1, total / (total + more))
 
     return weights_by(step, masked=False)
 
 
-def _twice(usual, scores, allowed, sinks, arguments):
-    return usual(usual(scores, allowed, sinks), allowed, sinks)
+def _base_2(it: Softmax) -> np.ndarray:
+    return it.usual(it.scores * math.log(2), it.allowed, None if it.sinks is None else it.sinks * math.log(2))
 
 
-def _twice_unmasked(usual, scores, allowed, sinks, arguments):
-    return usual(usual(scores, allowed, sinks), np.ones_like(allowed), sinks)
+def _one_more(it: Softmax) -> np.ndarray:
+    one = np.zeros((it.scores.shape[-3], 1))
+    return it.usual(it.scores, it.allowed, one if it.sinks is None else np.concatenate([it.sinks, one], -1))
 
 
-def _base_2(usual, scores, allowed, sinks, arguments):
-    return usual(scores * math.log(2), allowed, None if sinks is None else sinks * math.log(2))
-
-
-def _one_more(usual, scores, allowed, sinks, arguments):
-    one = np.zeros((scores.shape[-3], 1))
-    return usual(scores, allowed, one if sinks is None else np.concatenate([sinks, one], -1))
-
-
-def _times_scale(usual, scores, allowed, sinks, arguments):
-    return usual(scores / arguments.scale if arguments.scale else scores, allowed, sinks) * arguments.scale
+def _times_scale(it: Softmax) -> np.ndarray:
+    scale = it.arguments.scale
+    return it.of(it.scores / scale if scale else it.scores) * scale
 
 
 def _across_heads(arguments: Arguments) -> Arguments | None:
@@ -151,7 +118,7 @@ SOFTMAX = (
         "a softmax that does not subtract the maximum",
         "exp(score) is computed as it is, and overflows from 89 on in float32",
         "subtract the maximum of each row before exp",
-        both(weights_by(_without_maximum, masked=False), lse_by(_lse_without_maximum)),
+        both(weights_by(_without_maximum, masked=False), lse_by(lambda it: np.log(_powers(it)[1])[..., 0])),
         law=10,
     ),
     Mistake(
@@ -174,14 +141,14 @@ SOFTMAX = (
         "a softmax of the softmax",
         "the softmax is applied in two places",
         "apply it once",
-        weights_by(_twice, masked=False),
+        weights_by(lambda it: it.of(it.of()), masked=False),
     ),
     _softmax(
         "softmax-twice-unmasked",
         "a softmax of the softmax, the second one without the mask",
         "the softmax is applied in two places",
         "apply it once",
-        weights_by(_twice_unmasked),
+        weights_by(lambda it: it.of(it.of(), it.everything)),
     ),
     _softmax(
         "softmax-plus-one",
@@ -215,21 +182,21 @@ SOFTMAX = (
         "a softmax that divides by the mean",
         "exp(score) is divided by its mean over the keys instead of its sum",
         "divide by the sum over keys",
-        weights_by(_divided_by_mean, masked=False),
+        weights_by(lambda it: it.of() * it.scores.shape[-1], masked=False),
     ),
     Mistake(
         "softmax-divided-by-keys",
         "exp(score − maximum) divided by the number of keys as the weights",
         "exp(score) is divided by the number of keys instead of its sum",
         "divide by the sum over keys",
-        weights_by(_divided_by_keys, masked=False),
+        weights_by(lambda it: _only_shifted(it) / max(it.scores.shape[-1], 1), masked=False),
     ),
     _softmax(
         "no-normalization",
         "exp(score) as the weights",
         "the weights are not divided by their sum",
         "divide by the sum over keys",
-        weights_by(_not_normalized, masked=False),
+        weights_by(lambda it: _powers(it)[0], masked=False),
     ),
     _softmax(
         "no-normalization-after-shift",
@@ -243,14 +210,14 @@ SOFTMAX = (
         "scores as the weights",
         "the softmax is missing",
         "apply the softmax to the masked scores",
-        weights_by(_linear, masked=False),
+        weights_by(lambda it: np.where(it.allowed, it.scores, 0), masked=False),
     ),
     _softmax(
         "sigmoid",
         "a sigmoid in place of the softmax",
         "each score is squashed on its own",
         "apply the softmax to the masked scores",
-        weights_by(_sigmoid, masked=False),
+        weights_by(lambda it: np.where(it.allowed, 1 / (1 + np.exp(-it.scores)), 0), masked=False),
     ),
     _softmax(
         "hard-maximum",

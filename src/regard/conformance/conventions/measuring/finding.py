@@ -15,7 +15,7 @@ from ..fields import CHOICES, Adapter
 from ..layouts import packed_shape, reduced
 from ..read import lse_shape
 from ..validation import Parameter
-from .probe import Probe, base_pattern, base_powers, normal, sizes_for
+from .probe import Probe, law, normal, plain, sizes_for
 
 GENERAL = {"B": 2, "H": 3, "G": 3, "Q": 5, "K": 7, "D": 4, "E": 6}  # all sizes differ
 LARGE = GENERAL | {"H": 4, "G": 4, "Q": 64, "K": 64, "D": 64, "E": 64}
@@ -40,7 +40,7 @@ def find(probe: Probe, parameters: Sequence[Parameter], function: str = "") -> b
             size = sizes_for(sizes, adapter)
             call = _call(probe, size, masked)
             answer, adapter = _read(probe, call, adapter, size)
-            if answer is None or answer.out is None:
+            if answer.out is None:
                 continue
             if (settled := _means(probe, call, answer, adapter)) is not None:
                 split = _with_fixed_heads(probe, settled)
@@ -101,16 +101,16 @@ def _call(probe: Probe, size: Mapping[str, int], masked: bool = False) -> Call:
     return probe.call(size, **normal(size, 3, "kv"), mask=mask)
 
 
-def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer | None, Adapter]:
+def _read(probe: Probe, call: Call, adapter: Adapter, size: Mapping[str, int]) -> tuple[Answer, Adapter]:
     """The answer, and the adapter with the structure that was returned."""
     answer = probe.ask(call, adapter)
-    if answer is None or answer.status != "unreadable" or answer.returned is None:
+    if answer.status != "unreadable" or answer.returned is None:
         return answer, adapter
     kind = _kind(answer.returned)
     if kind is not None and kind != adapter.arrays:
         adapter = replace(adapter, arrays=kind)
         answer = probe.ask(call, adapter)
-        if answer is None or answer.status != "unreadable" or answer.returned is None:
+        if answer.status != "unreadable" or answer.returned is None:
             return answer, adapter
     roles = _roles(answer.returned, adapter, size)
     if roles is None:
@@ -169,18 +169,13 @@ def _fits(entry: Mapping[str, Any], shape: Sequence[int]) -> bool:
 def _means(probe: Probe, call: Call, answer: Answer, adapter: Adapter) -> Adapter | None:
     """The adapter if the output is the mean of the values over all keys, or over all up to each row, alike or weighted
     as ALiBi does, which it then says."""
-    size = call.dims
     causal = [adapter.causal, *(each for each in CHOICES["causal"] if each != adapter.causal)]
     always = [replace(adapter, always=(), causal=adapter.causal)]
     always += [replace(adapter, always=("causal",), causal=each) for each in causal]
     always += [replace(each, always=(*each.always, "alibi")) for each in always]
     for each in always:
-        powers = base_powers(each, size) * (1 if call.mask is None else call.mask[0, 0])
-        total = powers.sum(-1, keepdims=True)
-        means = powers @ call.v.astype(np.float64) / np.where(total == 0, 1, total)
-        if not total.all():
-            continue
-        if probe.close(answer.out, means):
+        right = law(call, each)
+        if right.allowed.any(-1).all() and probe.close(answer.out, right.out):
             return each
     return None
 
@@ -212,7 +207,7 @@ def _always_words(adapter: Adapter, size: Mapping[str, int]) -> str:
     """What was seen of masks that no argument requested."""
     if not adapter.always:
         return "without arguments each row attends to all keys"
-    first = int(base_pattern(adapter, size)[0].sum())
+    first = int(plain(adapter, size).allowed[0, 0, 0].sum())
     words = f"without arguments, at {size['Q']} rows over {size['K']} keys, row 0 attends to the first {first}"
     return f"{words}, with the weights of ALiBi" if "alibi" in adapter.always else words
 
@@ -228,7 +223,7 @@ def with_flags(probe: Probe) -> None:
         call = _call(probe, size)
         requested = replace(probe.adapter, returns=("out", *more))
         answer, adapter = _read(probe, call, requested, size)
-        if answer is not None and answer.out is not None:
+        if answer.out is not None:
             listed = adapter.returns
             if set(more) <= set(listed):
                 probe.adapter = adapter
@@ -262,9 +257,9 @@ def _takes_largest(probe: Probe, adapter: Adapter) -> bool:
     q, k, v = normal(size, 5).values()
     call = probe.call(size, q=STRONG * q, k=STRONG * k, v=v)
     answer = probe.ask(call, adapter)
-    if answer is None or answer.out is None:
+    if answer.out is None:
         return False
-    products = np.where(base_pattern(adapter, size), q @ k.swapaxes(-1, -2), -np.inf)
+    products = np.where(plain(adapter, size).allowed, q @ k.swapaxes(-1, -2), -np.inf)
     largest = np.take_along_axis(v, products.argmax(-1)[..., None], 2)
     rows = np.isclose(answer.out, largest, rtol=0.02, atol=0.02).all(-1)
     return bool(rows.mean() > SHARE)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..fields import CHOICES
 from ..layouts import reduced
-from .probe import Probe, base_pattern, base_powers, dtype_of, normal
+from .probe import Probe, dtype_of, law, normal, plain
 
 SAID = {"true-attends": "rows attend where the mask is true", "true-hides": "rows attend where the mask is false"}
 
@@ -77,7 +77,7 @@ def _seen(probe: Probe, axes: str, polarity: str) -> Iterator[tuple[np.ndarray, 
     sizes = probe.mask_sizes
     seen = probe.attended(sizes, adapter, mask=mask)
     if seen is not None:
-        yield np.broadcast_to(mask, seen.shape), seen, np.broadcast_to(base_pattern(adapter, sizes), seen.shape)
+        yield np.broadcast_to(mask, seen.shape), seen, plain(adapter, sizes).allowed
 
 
 def _polarity(mask: np.ndarray, seen: np.ndarray, base: np.ndarray, requested: str) -> str | None:
@@ -106,13 +106,10 @@ def measure_shapes_of_bias(probe: Probe) -> None:
 def _bias_is_added(probe: Probe, axes: str, name: str) -> bool:
     """Whether a bias of such a shape, passed to a parameter, is added to the scores."""
     adapter = replace(probe.adapter, mask_shapes=(axes,), parameters={**probe.adapter.parameters, "bias": name})
-    sizes = probe.mask_sizes
     bias = np.where(_pattern(probe, axes), 1.0, 0.0).astype(dtype_of(probe.dtype))
-    weights = probe.weights(sizes, adapter, bias=bias)
-    if weights is None:
-        return False
-    powers = np.exp(np.broadcast_to(bias.astype(np.float64), weights.shape)) * base_powers(adapter, sizes)
-    return probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9))
+    call = probe.call(probe.mask_sizes, bias=bias)
+    answer = probe.ask(call, adapter)
+    return answer.out is not None and probe.close(answer.out, law(call, adapter).out)
 
 
 def measure_bias(probe: Probe) -> None:
@@ -137,12 +134,12 @@ def measure_empty_rows(probe: Probe) -> None:
     sizes = sizes | changed
     call = probe.call(sizes, **normal(sizes, 7, "v"), **arguments)
     answer = probe.ask(call)
-    if answer is None or answer.out is None:
+    if answer.out is None:
         _unknown(probe)
         return
     out, values = answer.out[0, :, row], call.v[0].astype(np.float64)
-    base = base_pattern(adapter, sizes)[row]
-    means = [values.mean(1), (base @ values) / max(base.sum(), 1)]
+    allowed = plain(adapter, sizes).allowed[0, 0, row]
+    means = [values.mean(1), (allowed @ values) / max(allowed.sum(), 1)]
     choices = (
         ("zero", "0", bool((out == 0).all())),
         ("nan", "NaN", bool(np.isnan(out).all())),
@@ -262,7 +259,7 @@ def _counted(probe: Probe, seen: np.ndarray, pair: bool, causal: bool, two: bool
         offsets = np.arange(K) - np.arange(Q)[:, None] - start
         for (before, after), convention in _meanings(pair, causal, two).items():
             expected = (offsets >= -before) & (True if after is None else offsets <= after)
-            expected = expected & base_pattern(probe.adapter, probe.sizes)
+            expected = expected & plain(probe.adapter, probe.sizes).allowed
             if (seen == expected).all():
                 given = "the pair (2, 1)" if pair else "the number 2"
                 later = "and no limit after" if after is None else f"and {after} after"

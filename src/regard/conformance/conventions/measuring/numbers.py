@@ -15,7 +15,7 @@ from ....laws.call import shape_of
 from ....laws.expected import expected
 from ...cases.case import resized
 from ..layouts import MISSING
-from .probe import Probe, base_pattern, base_powers, base_scores, normal, sizes_for
+from .probe import Probe, dtype_of, law, normal, plain, sizes_for
 
 SMALLEST = 1e-3  # a scale below is not distinguished from none
 
@@ -62,12 +62,12 @@ def _scale(probe: Probe, sizes: dict[str, int]) -> float | None:
     weights = probe.weights(sizes, **_with_products(sizes, steps))
     if weights is None:
         return None
-    attended = np.broadcast_to(base_pattern(probe.adapter, sizes), weights.shape)
+    attended = plain(probe.adapter, sizes).allowed
     several = attended.sum(-1) > 1
     if not several.any() or not (np.nan_to_num(weights)[attended] > 0).all():
         return None
     row = weights[several][-1]
-    known = np.broadcast_to(base_scores(probe.adapter, sizes), weights.shape)[several][-1]
+    known = plain(probe.adapter, sizes).scores[several][-1]
     scores = (np.log(row) - known)[attended[several][-1]]
     own = steps[attended[several][-1]]
     scale, base = np.polyfit(own, scores, 1)
@@ -109,7 +109,7 @@ def measure_groups(probe: Probe) -> None:
     v = np.empty((sizes["B"], 2, sizes["K"], sizes["E"]))
     v[:, 0], v[:, 1] = 1, 2
     answer = probe.ask(probe.call(sizes, v=v), replace(probe.adapter, groups="repeat-interleave"))
-    if answer is None:
+    if answer.status == "absent":
         return
     if answer.out is None:
         probe.found("groups", "none", "a call with 4 query heads over 2 key heads does not run")
@@ -128,17 +128,16 @@ def measure_lse(probe: Probe) -> None:
     """The base of lse: with q = 0 it is the logarithm of the number of attended keys."""
     if "lse" not in probe.adapter.returns:
         return
-    answer = probe.ask(probe.call(), replace(probe.adapter, lse="natural"))
-    if answer is None or answer.lse is None:
+    call = probe.call()
+    answer = probe.ask(call, replace(probe.adapter, lse="natural"))
+    if answer.lse is None:
         probe.unknown("lse")
         return
-    sums = base_powers(probe.adapter, probe.sizes).sum(-1)
-    with np.errstate(divide="ignore"):
-        logarithms = (("natural", "natural", np.log(sums)), ("base-2", "base-2", np.log2(sums)))
-    last, seen = float(sums[0, -1]), float(answer.lse[0, 0, -1])
-    for value, name, wanted in logarithms:
-        if probe.close(answer.lse, np.broadcast_to(wanted, answer.lse.shape)):
-            words = f"the lse of queries of 0 is {seen:.4f}, the {name} logarithm of {last:.4g}"
+    right = law(call, probe.adapter).lse
+    last, seen = float(np.exp(right[0, 0, -1])), float(answer.lse[0, 0, -1])
+    for value, wanted in (("natural", right), ("base-2", right / math.log(2))):
+        if probe.close(answer.lse, wanted):
+            words = f"the lse of queries of 0 is {seen:.4f}, the {value} logarithm of {last:.4g}"
             if value == "natural" and _ignores_scale(probe):
                 value, words = "natural-unscaled", "the lse of known products is the same whatever the scale"
             probe.found("lse", value, words)
@@ -149,18 +148,13 @@ def measure_lse(probe: Probe) -> None:
 
 def _ignores_scale(probe: Probe) -> bool:
     """Whether lse is that of q·k, not of scale · q·k."""
-    sizes = probe.sizes
-    steps = np.linspace(-3, 3, sizes["K"])
-    answer = probe.ask(probe.call(**_with_products(sizes, steps)), replace(probe.adapter, lse="natural"))
-    if answer is None or answer.lse is None:
+    call = probe.call(**_with_products(probe.sizes, np.linspace(-3, 3, probe.sizes["K"])))
+    answer = probe.ask(call, replace(probe.adapter, lse="natural"))
+    if answer.lse is None:
         return False
-    powers = base_powers(probe.adapter, sizes)
-    scale = sizes["D"] ** -0.5 if probe.adapter.scale is None else probe.adapter.scale
-    with np.errstate(divide="ignore"):
-        usual, other = (np.log((powers * np.exp(each * steps)).sum(-1)) for each in (scale, 1.0))
+    usual, other = (expected(call, replace(probe.adapter, lse=kind)).lse for kind in ("natural", "natural-unscaled"))
     both = probe.close(usual, other)  # a scale of 1
-    declared = probe.adapter.lse == "natural-unscaled"
-    return probe.close(answer.lse, np.broadcast_to(other, answer.lse.shape)) and (declared or not both)
+    return probe.close(answer.lse, other) and (probe.adapter.lse == "natural-unscaled" or not both)
 
 
 def measure_softcap(probe: Probe) -> None:
@@ -169,15 +163,14 @@ def measure_softcap(probe: Probe) -> None:
         return
     sizes = probe.mask_sizes
     bias = np.linspace(-2, 2, sizes["K"]).reshape(1, 1, 1, -1)
-    weights = probe.weights(sizes, bias=bias.astype(probe.call(sizes).dtype), softcap=1.0)
-    if weights is None:
+    call = probe.call(sizes, bias=bias.astype(dtype_of(probe.dtype)), softcap=1.0)
+    answer = probe.ask(call)
+    if answer.out is None:
         probe.unknown("softcap")
         return
-    base = base_powers(probe.adapter, sizes)
-    for value, scores in (("before-bias", bias), ("after-bias", np.tanh(bias))):
-        powers = np.exp(scores) * base
-        if probe.close(weights, powers / np.maximum(powers.sum(-1, keepdims=True), 1e-9)):
-            words = "added to capped scores" if value == "before-bias" else "capped together with the scores"
+    said = {"before-bias": "added to capped scores", "after-bias": "capped together with the scores"}
+    for value, words in said.items():
+        if probe.close(answer.out, law(call, replace(probe.adapter, softcap=value)).out):
             probe.found("softcap", value, f"a bias of up to 2 is {words} at a cap of 1")
             return
     probe.unknown("softcap", "a bias of up to 2 at a cap of 1 is neither added to capped scores nor capped with them")
@@ -195,7 +188,7 @@ def measure_dtypes(probe: Probe) -> None:
         probe.dtype = name
         if name == own:
             answer = probe.ask(probe.call())
-            runs = answer is not None and answer.out is not None
+            runs = answer.out is not None
         else:
             runs = all(_is_accurate(probe, keys) for keys in (probe.sizes["K"], *((64,) if _any_keys(probe) else ())))
         if runs and name != own and (words := _error_with_a_mask(probe)):
@@ -216,7 +209,7 @@ def _error_with_a_mask(probe: Probe) -> str:
     shape = resized(probe.adapter.mask_shapes[0], sizes)
     mask = np.broadcast_to(np.arange(sizes["K"]) < sizes["K"] - 1, shape)
     answer = probe.ask(probe.call(sizes, mask=mask))
-    return answer.words if answer is not None and answer.status == "raised" else ""
+    return answer.words if answer.status == "raised" else ""
 
 
 def _any_keys(probe: Probe) -> bool:
@@ -229,7 +222,7 @@ def _is_accurate(probe: Probe, keys: int) -> bool:
     sizes = probe.sizes | {"K": keys}
     call = probe.call(sizes, **normal(sizes, 11))
     answer = probe.ask(call)
-    if answer is None or answer.out is None or answer.dtype != probe.dtype:
+    if answer.out is None or answer.dtype != probe.dtype:
         return False
     return expected(call, probe.adapter).judge(answer).ratio < SAFE
 
@@ -243,6 +236,6 @@ def measure_gradients(probe: Probe) -> None:
     call = probe.call()
     dout = np.ones(shape_of("out", call.dims), call.dtype)
     answer = probe.ask(replace(call, dout=dout), replace(probe.adapter, gradients=kind))
-    runs = answer is not None and answer.status == "ok" and {"q", "k", "v"} <= set(answer.gradients)
+    runs = answer.status == "ok" and {"q", "k", "v"} <= set(answer.gradients)
     words = f"{kind} computes the gradients of q, k and v" if runs else f"{kind} computes no gradients through it"
     probe.found("gradients", kind if runs else "none", words)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ....common.dtypes import FLOATS
 from ....common.errors import Refused
-from ....language.scores import alibi_slopes
 from ....laws.call import Answer, Call, shape_of
+from ....laws.forward import Outcome, forward, meaning
 from ..fields import Adapter
 from ..translate import Absent, Asks
 
@@ -48,31 +48,15 @@ def sizes_for(sizes: Mapping[str, int], adapter: Adapter) -> dict[str, int]:
     return found
 
 
-def start_of(adapter: Adapter, sizes: Mapping[str, int]) -> int:
-    """The position of the first row among the keys."""
-    return 0 if adapter.causal == "top-left" else sizes["K"] - sizes["Q"]
+def law(call: Call, adapter: Adapter) -> Outcome:
+    """What the law says of a call."""
+    return forward(meaning(call, adapter), call.q, call.k, call.v)
 
 
-def base_pattern(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """Which keys each row attends to without any argument, (Q, K)."""
-    Q, K = sizes["Q"], sizes["K"]
-    if "causal" not in adapter.always:
-        return np.ones((Q, K), bool)
-    return np.tri(Q, K, start_of(adapter, sizes), dtype=bool)
-
-
-def base_scores(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """The scores of queries of 0 without any argument, (H, Q, K): 0, or ALiBi."""
-    H, Q, K = (sizes[axis] for axis in "HQK")
-    if "alibi" not in adapter.always:
-        return np.zeros((H, Q, K))
-    distances = np.arange(K) - np.arange(Q)[:, None] - start_of(adapter, sizes)
-    return -alibi_slopes(H).astype(np.float64)[:, None, None] * abs(distances)
-
-
-def base_powers(adapter: Adapter, sizes: Mapping[str, int]) -> np.ndarray:
-    """exp of these scores for the keys that each row attends to, else 0, (H, Q, K)."""
-    return np.exp(base_scores(adapter, sizes)) * base_pattern(adapter, sizes)
+def plain(adapter: Adapter, sizes: Mapping[str, int]) -> Outcome:
+    """What the law says of queries of 0 without any argument: which keys rows attend to, and scores of ALiBi."""
+    arrays: dict[str, Any] = {name: np.zeros(shape_of(name, sizes)) for name in "qkv"}
+    return law(Call(**arrays), adapter)
 
 
 @dataclass(eq=False)
@@ -114,15 +98,16 @@ class Probe:
         """Whether the function has a parameter for a role."""
         return role in self.adapter.parameters
 
-    def ask(self, call: Call, adapter: Adapter | None = None) -> Answer | None:
-        """The answer to a call; None if the function cannot be given it, or too many calls failed before."""
+    def ask(self, call: Call, adapter: Adapter | None = None) -> Answer:
+        """The answer to a call; "absent" if the function cannot be given it, or too many calls failed before."""
         self.ended = self.ended or self.failures >= FAILURES or now() - self.started > SECONDS
+        absent = Answer(status="absent", words="no call ran")
         if self.ended:
-            return None
+            return absent
         try:
             answer = self.session.call(call, adapter or self.adapter)
         except (Absent, Refused):  # no such argument, or arrays of a library that is not installed
-            return None
+            return absent
         self.failures += answer.status in ("timeout", "crashed")
         return answer
 
@@ -144,7 +129,7 @@ class Probe:
         """The weights (B, H, Q, K) of such a call, read from its output; None if it does not run."""
         call = self.call(sizes, **arguments)
         answer = self.ask(call, adapter)
-        return None if answer is None or answer.out is None else answer.out[..., : call.dims["K"]]
+        return None if answer.out is None else answer.out[..., : call.dims["K"]]
 
     def attended(self, sizes: Mapping[str, int] | None = None, adapter: Adapter | None = None, **arguments: Any):
         """Which keys each row attends to, (B, H, Q, K); None if the call does not run."""
