@@ -47,12 +47,9 @@ def _home(q) -> Any:
     return entry
 
 
-def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None
-) -> tuple[Any, ...]:
+def attend(q, k, v, arguments: Arguments, engine="auto", **how) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
-    attend = _home(q).attend
-    return attend(q, k, v, arguments, engine, lse=lse, rows_first=rows_first, where=where, autograd=autograd)
+    return _home(q).attend(q, k, v, arguments, engine, **how)
 
 
 def weights(q, k, arguments: Arguments, rows, keys):

@@ -9,6 +9,7 @@ float64, as in the reference (see `language.analysis.deciding`).
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -226,23 +227,23 @@ def _to_int(x):
 
 
 LOWERED: dict[str, Any] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
     "floordiv": _floordiv,
     "mod": _mod,
-    "neg": lambda x: -x,
+    "neg": operator.neg,
     "abs": torch.abs,
     "minimum": torch.minimum,
     "maximum": torch.maximum,
     "where": torch.where,
-    "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y,
-    "gt": lambda x, y: x > y,
-    "ge": lambda x, y: x >= y,
-    "eq": lambda x, y: x == y,
-    "ne": lambda x, y: x != y,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
     "and": torch.logical_and,
     "or": torch.logical_or,
     "xor": torch.logical_xor,

@@ -290,7 +290,11 @@ def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray, parti
         _streams(problem),
         host(),
     )
-    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, kind))
+
+    def prepared() -> Prepared:
+        return compiled(problem, specify(problem, shape, **kind), _reach(problem)[0])
+
+    return _prepared((problem.mask, problem.score), rest, prepared)
 
 
 def rules(problem: Problem):
@@ -329,14 +333,14 @@ def _streams(problem: Problem) -> bool:
     return problem.k.size * problem.k.itemsize + problem.v.size * problem.v.itemsize > CACHED
 
 
-def _compiled(problem: Problem, shape: Tiling, kind: dict[str, Any]) -> Prepared:
-    spec, target = specify(problem, shape, **kind), host()
+def compiled(problem: Problem, spec: Specification, keys: int) -> Prepared:
+    """The kernel of a specification, for calls over at most so many keys."""
     mask, score = rules(problem)
     _, constants, tables = signature(mask, score)
     kernel = build.compiled(
-        repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
+        repr(spec), host(), lambda: forward.write(spec, host(), mask, score, constants, tables), "forward"
     )
-    return Prepared(kernel, spec, constants, tables, forward.scratch_bytes(spec, target, _reach(problem)[0]))
+    return Prepared(kernel, spec, constants, tables, forward.scratch_bytes(spec, host(), keys))
 
 
 def _reach(problem: Problem) -> tuple[int, int, int]:

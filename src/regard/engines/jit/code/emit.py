@@ -71,19 +71,20 @@ def _invertible(node: Expr) -> bool:
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type. whole: the integer type, 32 bits where bounds show that it suffices. deciding: nodes computed
-    in float64 whatever `real` is (see `analysis.deciding`). values: the values computed so far, by node; `scope` adds
-    variables and starts an inner scope.
+    real: the float type. deciding: nodes computed in float64 whatever `real` is (see `analysis.deciding`). values: the
+    values computed so far, by node; `scope` adds variables and starts an inner scope.
     """
 
     code: Code
     real: Any
-    whole: Any
     arguments: Block
-    numbers: dict[int, int]
-    tables: list[Table]
     deciding: frozenset[int] = frozenset()
     values: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self):
+        """The integer type, 32 bits where bounds show that it suffices."""
+        return self.arguments.whole
 
     def scope(self, **variables) -> Emitter:
         """An inner scope: it can use the values computed so far; the values that it computes are local to it."""
@@ -108,7 +109,7 @@ class Emitter:
             if node.kind == "bool":
                 return ir.Constant(I1, int(node.value))
             kind = self._real(node) if node.kind == "float" else self.whole
-            return self.arguments.constants[self.numbers[id(node)], kind]
+            return self.arguments.constants[self.arguments.numbers[id(node)], kind]
         if isinstance(node, Read):
             return self._read(node, [self.values[id(part)] for part in node.index])
         assert isinstance(node, Op)
@@ -153,7 +154,7 @@ class Emitter:
         return self._converted(found, node.table.array.dtype, self._real(node), found.type.count)
 
     def _table(self, node: Read) -> tuple[Any, list, list]:
-        return self.arguments.tables[next(i for i, known in enumerate(self.tables) if known is node.table)]
+        return self.arguments.tables[self.arguments.table(node.table)]
 
     def _read(self, node: Read, index: list):
         code, dtype = self.code, node.table.array.dtype

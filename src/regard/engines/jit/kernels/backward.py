@@ -110,7 +110,6 @@ class _Backward:
             arg,
             expressions,
             vectors=self.vectors,
-            wide=spec.wide,
             room=self.room["room"].base,
             squares=self.room["squares"].base,
             dropout=dropout,
@@ -131,15 +130,15 @@ class _Backward:
         code, offset = self.code, 0
         for part, number in (("_batch", b), ("_head", head), ("_row", row)):
             offset = code.add(offset, code.mul(number, self.arg[name + part]))
-        return code.at(self.arg.address(name), offset)
+        return self.arg.at(name, offset)
 
     def _place(self, name: str, number, count: int):
         """The address of entry `number` in an array of `count` elements per entry."""
-        return self.code.at(self.arg.address(name), number, count * self.size)
+        return self.arg.at(name, number, count * self.size)
 
     def _of_entry(self, name: str, b):
         """The number of a batch entry in an array of int64."""
-        return self.code.get(self.code.at(self.arg.address(name), b, 8), I64, 8)
+        return self.code.get(self.arg.at(name, b, 8), I64, 8)
 
     def _tile(self, b, h, tile) -> RowTile:
         """A tile of rows of a head."""
@@ -168,7 +167,7 @@ class _Backward:
             staging.load(name, at, exist, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         if not self.form.wide:
             with code.when(code.icmp_signed("!=", arg["lost"], 0)):
-                at = code.at(arg.address("lost"), before, spec.E * LOST)
+                at = arg.at("lost", before, spec.E * LOST)
                 staging.add_lost(at, exist, spec.E, parts[0])
         found = self._place("softmax", number, 3 * spec.rows)
         with code.loop(0, spec.rows) as row:
@@ -293,7 +292,7 @@ class _Backward:
         with code.loop(0, arg["group"], 1, [arg["tiles"], 0]) as head:
             at = code.add(plan, code.mul(head.index, arg["plan_head"]))
             place = code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), 16)
-            found = code.at(arg.address("tile_ranges"), place)
+            found = arg.at("tile_ranges", place)
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
         return head.result
