@@ -12,12 +12,11 @@ from typing import Any
 from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
-from .choice import ENGINES, Explained, choose, why_not
+from .choice import Explained, choose, why_not
 from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, solve
 from .fast_path import Autograd
 
 __all__ = [
-    "ENGINES",
     "Autograd",
     "Explained",
     "Saved",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +27,7 @@ POSITIONS = ("batch", "head", "query", "key")
 LEAST, MOST = -(2.0**31), 2.0**31
 
 
-class Step(NamedTuple):
-    """One operation, and the indices of the earlier values that are its arguments."""
-
-    work: Callable
-    args: tuple[int, ...]
+Step = tuple[Callable, tuple[int, ...]]  # an operation, and the indices of the earlier values that are its arguments
 
 
 def whole_of(problem: Problem) -> torch.dtype:
@@ -100,7 +96,7 @@ def lower(
     found: dict[int, tuple[int, torch.dtype]] = {}  # by node: the index of its value, and the dtype
 
     def add(work: Callable, *args: int) -> int:
-        steps.append(Step(work, args))
+        steps.append((work, args))
         return len(names) + len(steps) - 1
 
     def cast(value: tuple[int, torch.dtype], wanted: torch.dtype) -> int:

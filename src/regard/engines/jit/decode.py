@@ -71,25 +71,14 @@ class Decoder:
         self.unit = factors(problem).unit
         self.found, self.problem = found, problem
         self.home = threads.count(), host()
-        empty = np.zeros(0, np.int64)
         self.block = pack(
             problem,
             found,
             ready.constants,
             ready.tables,
-            next=empty,
-            tasks=tiles,
-            out=np.empty(self.shape, self.real if partial else self.dtype),
-            lse=empty,
-            top=empty,
-            total=empty,
             heads=heads,
             rows=Q * H // heads,
-            sinks=empty,
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
-            pieces=1,
-            parts=empty,
-            left=empty,
             page=page,
         )
 

@@ -160,8 +160,7 @@ def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
     )
     count = 0 if sinks is None else sinks.shape[1]
     recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, out, count, partial))
-    rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
-    rest |= {} if lost is None else {"lost": lost}
+    rest: dict[str, Any] = {name: array for name, array in (("sinks", sinks), ("lost", lost)) if array is not None}
     if problem.dropout is not None:
         rest |= dropout.slots(problem.dropout)
     run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
@@ -223,13 +222,11 @@ def recipe_of(
     split = splits(problem, found, tiles, threads.count())
     ready = prepare(problem, shape, split, out, partial)
     pieces = -(-problem.dims["K"] // PIECE) if split else 1
-    filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
     block = pack(
         problem,
         found,
         ready.constants,
         ready.tables,
-        **filled,
         out=out,
         tasks=tiles * pieces,
         heads=heads,

@@ -223,7 +223,6 @@ def recipe_of(
         "ring": workers,
         "blocks": len(laid.numbers),
         "block": laid.first,
-        "dropout_scale": 1.0,
     }
     given |= arrays | {name: offset for name, offset in within.items() if name in place}
     block = pack(problem, seen, ready.constants, ready.tables, fixed, **given)

@@ -151,7 +151,7 @@ class Emitter:
 
     def converted(self, node: Read, found):
         """Elements of a table, as they are in memory, in the type of the expression."""
-        return self._converted(found, node.table.array.dtype, self._real(node), found.type.count)
+        return self._converted(found, node.table.array.dtype, self._real(node))
 
     def _table(self, node: Read) -> tuple[Any, list, list]:
         return self.arguments.tables[self.arguments.table(node.table)]
@@ -159,11 +159,10 @@ class Emitter:
     def _read(self, node: Read, index: list):
         code, dtype = self.code, node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
-        count = max(map(lane_count, index), default=1)
         pointer, sizes, strides = self._table(node)
         offset = self._offset(index, sizes, strides)
         found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
-        return self._converted(found, dtype, self._real(node), count)
+        return self._converted(found, dtype, self._real(node))
 
     def _offset(self, index: list, sizes: list, strides: list):
         """The byte offset of an index of the first axes, which is clamped."""
@@ -188,12 +187,12 @@ class Emitter:
     def _real(self, node: Expr):
         return F64 if id(node) in self.deciding else self.real
 
-    def _converted(self, found, dtype: np.dtype, real, count: int):
+    def _converted(self, found, dtype: np.dtype, real):
         code = self.code
         if dtype.kind == "b":
             return code.icmp_unsigned("!=", found, 0)
         if dtype.kind in "iu":
-            target = vector(self.whole, count)
+            target = vector(self.whole, lane_count(found))
             width, wanted = dtype.itemsize * 8, self.whole.width
             if width == wanted:
                 return found
@@ -202,7 +201,7 @@ class Emitter:
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
         if dtype.name in formats.NARROW:
             found = formats.NARROW[dtype.name].widen(code, found)
-        target = vector(real, count)
+        target = vector(real, lane_count(found))
         if found.type == target:
             return found
         return code.fpext(found, target) if real == F64 else code.fptrunc(found, target)

@@ -3,13 +3,13 @@
     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP + rest) ∘ ∂s'/∂s      dQ = scale · dS K      dK = scale · dSᵀ Q
 
 A task is a tile of keys of one key head; it sums dK and dV over the tiles of queries that visit it, block of positions
-by block, and in a block head by head (partial_sums.py). Lanes are queries:
+by block, and in a block head by head (table_sums.py). Lanes are queries:
 
     Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (pullback.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
 dQ is shared by the tasks of a head: it is float32 (float64) in working memory, and the tasks add to a tile of it in the
-order of their keys, each waiting until earlier tasks are past that tile (ordered_adds.py). Tiles of queries begin at
+order of their keys, each waiting until earlier tasks are past that tile (table_sums.py). Tiles of queries begin at
 multiples of their rows, counted from position 0, and sums run over chains of the smallest tile. So the order of every
 sum is fixed by positions: it depends neither on the threads nor on the rows of a tile or of the call.
 
