@@ -7,7 +7,3 @@ sdpa        PyTorch's scaled_dot_product_attention on the CPU, for comparison
 dispatch    selects the CPU or the device implementation of a call
 plan        which tiles are empty, full or mixed; cost: operations and bytes of a plan; peak: limits of this machine
 """
-
-from .dispatch import ENGINES, Saved, choose, keep, pull_back, solve, why_not
-
-__all__ = ["ENGINES", "Saved", "choose", "keep", "pull_back", "solve", "why_not"]

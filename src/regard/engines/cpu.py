@@ -86,15 +86,7 @@ def weights(q, k, arguments: Arguments, rows, keys):
 def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
     """The results of `attention_stats` by name."""
     request = checked_request(q, k, of, **arguments._asdict())
-    name, _ = choose(request.problem, engine, among=("jit", "reference"), where="attention_stats")
-    answer: Callable
-    # Without rows, keys or depth there is nothing to compute: the results are their shapes and empty sums.
-    if name == "jit" and 0 not in request.problem.dims.values():
-        from .jit.statistics import statistics as answer
-    else:
-        from .reference.statistics import statistics as answer
     problem = request.problem
-    long = name != "jit" and _is_long(problem)
 
     def shaped(value):
         if isinstance(value, tuple):
@@ -102,13 +94,14 @@ def statistics(q, k, of, arguments: Arguments, engine="auto") -> dict[str, Any]:
         value = value.reshape(*problem.lead, *value.shape[2:])
         return like(q, value.astype(problem.real) if value.dtype.kind == "f" else value)
 
-    return {name: shaped(value) for name, value in interruptible(long, answer, request).items()}
+    return {name: shaped(value) for name, value in measured(request, engine).items()}
 
 
-def measured(request: Request) -> dict[str, Any]:
-    """The results of a checked request by name, (B, H, Q, …), as `auto` computes them; without rows, their shapes."""
-    name, _ = choose(request.problem, among=("jit", "reference"))
+def measured(request: Request, engine="auto") -> dict[str, Any]:
+    """The results of a checked request by name, (B, H, Q, …)."""
+    name, _ = choose(request.problem, engine, among=("jit", "reference"), where="attention_stats")
     compute: Callable
+    # Without rows, keys or depth there is nothing to compute: the results are their shapes and empty sums.
     if name == "jit" and 0 not in request.problem.dims.values():
         from .jit.statistics import statistics as compute
     else:

@@ -12,12 +12,11 @@ from typing import Any
 from ..common.arrays import elsewhere
 from ..language.checks.arguments import Arguments
 from . import cpu
-from .choice import ENGINES, Explained, choose, why_not
+from .choice import Explained, choose, why_not
 from .cpu import Saved, attend_partly, divide, keep, measured, merge_states, pull_back, push_forward, solve
 from .fast_path import Autograd
 
 __all__ = [
-    "ENGINES",
     "Autograd",
     "Explained",
     "Saved",
@@ -47,12 +46,9 @@ def _home(q) -> Any:
     return entry
 
 
-def attend(
-    q, k, v, arguments: Arguments, engine="auto", *, lse=False, rows_first=False, where="attention", autograd=None
-) -> tuple[Any, ...]:
+def attend(q, k, v, arguments: Arguments, engine="auto", **how) -> tuple[Any, ...]:
     """(out,) or (out, lse) of one call, as `cpu.attend` describes it."""
-    attend = _home(q).attend
-    return attend(q, k, v, arguments, engine, lse=lse, rows_first=rows_first, where=where, autograd=autograd)
+    return _home(q).attend(q, k, v, arguments, engine, **how)
 
 
 def weights(q, k, arguments: Arguments, rows, keys):

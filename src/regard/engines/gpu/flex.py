@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,18 +22,7 @@ SIZE = 128  # rows and keys of a block: what FlexAttention's kernels are tuned f
 Lists = tuple[torch.Tensor, torch.Tensor]
 
 
-class Blocks(NamedTuple):
-    """Per tile of rows the blocks of keys that it visits, and per block of keys the tiles that visit it; mixed and full
-    ones separately.
-    """
-
-    keys: Lists
-    full_keys: Lists
-    rows: Lists
-    full_rows: Lists
-
-
-_known: Memo[Blocks] = Memo(16)
+_known: Memo[dict[str, torch.Tensor]] = Memo(16)
 
 
 def block_mask(problem: Problem, device: torch.device, mask: Callable) -> BlockMask:
@@ -48,25 +36,15 @@ def block_mask(problem: Problem, device: torch.device, mask: Callable) -> BlockM
     ([1, 1, 1], [0, 1, 2])
     """
     rest = (*problem.dims.values(), problem.query_start.tobytes(), str(device))
-    found = _known((problem.mask,), rest, lambda: _blocks(plan(problem, SIZE, SIZE), device))
-    (count, index), (full_count, full_index), (row_count, row_index), (full_row_count, full_row_index) = found
-    return BlockMask(
-        seq_lengths=(problem.dims["Q"], problem.dims["K"]),
-        kv_num_blocks=count,
-        kv_indices=index,
-        full_kv_num_blocks=full_count,
-        full_kv_indices=full_index,
-        q_num_blocks=row_count,
-        q_indices=row_index,
-        full_q_num_blocks=full_row_count,
-        full_q_indices=full_row_index,
-        BLOCK_SIZE=(SIZE, SIZE),
-        mask_mod=mask,
-    )
+    blocks = _known((problem.mask,), rest, lambda: _blocks(plan(problem, SIZE, SIZE), device))
+    lengths = problem.dims["Q"], problem.dims["K"]
+    return BlockMask(seq_lengths=lengths, **blocks, BLOCK_SIZE=(SIZE, SIZE), mask_mod=mask)
 
 
-def _blocks(found: Plan, device: torch.device) -> Blocks:
-    """The runs of the plan, block by block."""
+def _blocks(found: Plan, device: torch.device) -> dict[str, torch.Tensor]:
+    """The runs of the plan, block by block, as BlockMask has them: per tile of rows the blocks of keys that it visits,
+    and per block of keys the tiles that visit it; mixed and full ones separately.
+    """
     B, H, Q, K = (found.dims[name] for name in "BHQK")
     tiles, units = -(-Q // SIZE), -(-K // SIZE)
     lead = B if found.per_batch else 1, H if found.per_head else 1
@@ -95,13 +73,11 @@ def _blocks(found: Plan, device: torch.device) -> Blocks:
             for part, sizes in ((counts, (lines,)), (index, (lines, others)))
         )
 
-    return Blocks(
-        *(
-            listed(chosen, *sides)
-            for sides in ((row, unit, tiles, units), (unit, row, units, tiles))
-            for chosen in (some, ~some)
-        )
-    )
+    blocks = {}
+    for name, *sides in (("kv", row, unit, tiles, units), ("q", unit, row, units, tiles)):
+        for kind, chosen in (("", some), ("full_", ~some)):
+            blocks[f"{kind}{name}_num_blocks"], blocks[f"{kind}{name}_indices"] = listed(chosen, *sides)
+    return blocks
 
 
 DEVICES = ("cuda", "xpu")

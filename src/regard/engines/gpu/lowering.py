@@ -9,8 +9,9 @@ float64, as in the reference (see `language.analysis.deciding`).
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +27,7 @@ POSITIONS = ("batch", "head", "query", "key")
 LEAST, MOST = -(2.0**31), 2.0**31
 
 
-class Step(NamedTuple):
-    """One operation, and the indices of the earlier values that are its arguments."""
-
-    work: Callable
-    args: tuple[int, ...]
+Step = tuple[Callable, tuple[int, ...]]  # an operation, and the indices of the earlier values that are its arguments
 
 
 def whole_of(problem: Problem) -> torch.dtype:
@@ -99,7 +96,7 @@ def lower(
     found: dict[int, tuple[int, torch.dtype]] = {}  # by node: the index of its value, and the dtype
 
     def add(work: Callable, *args: int) -> int:
-        steps.append(Step(work, args))
+        steps.append((work, args))
         return len(names) + len(steps) - 1
 
     def cast(value: tuple[int, torch.dtype], wanted: torch.dtype) -> int:
@@ -226,23 +223,23 @@ def _to_int(x):
 
 
 LOWERED: dict[str, Any] = {
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
     "floordiv": _floordiv,
     "mod": _mod,
-    "neg": lambda x: -x,
+    "neg": operator.neg,
     "abs": torch.abs,
     "minimum": torch.minimum,
     "maximum": torch.maximum,
     "where": torch.where,
-    "lt": lambda x, y: x < y,
-    "le": lambda x, y: x <= y,
-    "gt": lambda x, y: x > y,
-    "ge": lambda x, y: x >= y,
-    "eq": lambda x, y: x == y,
-    "ne": lambda x, y: x != y,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
     "and": torch.logical_and,
     "or": torch.logical_or,
     "xor": torch.logical_xor,

@@ -156,11 +156,6 @@ def denominator(s: torch.Tensor) -> Denominator:
     return Denominator(top, torch.exp(s - some_number(top)[..., None]).sum(-1))
 
 
-def nothing(shape, call: DeviceCall) -> Denominator:
-    zero = torch.zeros(shape, dtype=call.real, device=call.q.device)
-    return Denominator(zero - INFINITY, zero)
-
-
 def with_sinks(call: DeviceCall, rows: Rows, below: Denominator) -> Denominator:
     """The denominator including the sinks."""
     if call.sinks is None or not call.sinks.shape[1]:
@@ -172,7 +167,8 @@ def with_sinks(call: DeviceCall, rows: Rows, below: Denominator) -> Denominator:
 def summed(rules: Rules, rows: Rows, parts: list[tuple[slice, bool]]) -> Denominator:
     """The denominators of these rows, including the sinks."""
     call = rules.call
-    below = nothing(rows.of(call.q, call).shape[:3], call)
+    zero = torch.zeros(rows.of(call.q, call).shape[:3], dtype=call.real, device=call.q.device)
+    below = Denominator(zero - INFINITY, zero)
     for keys, mixed in parts:
         below = below.joined(denominator(block(rules, rows, keys, mixed).s))
     return with_sinks(call, rows, below)

@@ -14,14 +14,13 @@ code/       expressions and loops as machine code
 
 from . import threads
 from .code.target import description, host
-from .engine import LARGEST, Recipe, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
+from .engine import LARGEST, Saved, keep, recipe_of, run, solve, table_places, tile_shape, too_large, why_not
 from .gradients import backward_table_places, kept, pull_back
 from .gradients import recipe_of as backward_recipe
 from .gradients import run as pull_back_again
 
 __all__ = [
     "LARGEST",
-    "Recipe",
     "Saved",
     "backward_recipe",
     "backward_table_places",

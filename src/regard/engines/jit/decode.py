@@ -16,12 +16,9 @@ from ...common.arrays import address
 from ...language.problem import Problem
 from ..plan import Plan, plan
 from . import threads
-from .code import build
 from .code.arguments import FIXED, NO_RUNS, factors, pack
-from .code.emit import signature
 from .code.target import host
-from .engine import SMALL, aligned, rules, specify, work
-from .kernels import forward
+from .engine import SMALL, aligned, compiled, specify, work
 from .kernels.forward import PIECE
 from .launch import is_slow, launch
 from .partial import State
@@ -65,39 +62,23 @@ class Decoder:
         split = splits(problem, found, tiles, threads.count())
         self.pieces = range(-(-problem.dims["K"] // PIECE))
         self.tiles, self.split, self.state_size = tiles, split, (E + 2) * shape.rows
-        target, (mask, score) = host(), rules(problem)
-        _, constants, tables = signature(mask, score)
         unit = (problem.q.strides[3] == problem.q.itemsize, True, True, True)
         spec = specify(problem, shape, split=split, unit=unit, paged=True, quantized=quantized, partial=partial)
-        self.kernel = build.compiled(
-            repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
-        )
-        self.scratch = forward.scratch_bytes(spec, target, problem.dims["K"])
+        self.ready = ready = compiled(problem, spec, problem.dims["K"])
         self.shape, self.real, self.dtype = (B, H, Q, E), problem.real, problem.dtype
         self.work = work(problem, found)
         self.workers = 1 if self.work < SMALL else threads.count()
         self.unit = factors(problem).unit
         self.found, self.problem = found, problem
-        self.home = threads.count(), target
-        empty = np.zeros(0, np.int64)
+        self.home = threads.count(), host()
         self.block = pack(
             problem,
             found,
-            constants,
-            tables,
-            next=empty,
-            tasks=tiles,
-            out=np.empty(self.shape, self.real if partial else self.dtype),
-            lse=empty,
-            top=empty,
-            total=empty,
+            ready.constants,
+            ready.tables,
             heads=heads,
             rows=Q * H // heads,
-            sinks=empty,
             sink_count=0 if problem.sinks is None else problem.sinks.shape[1],
-            pieces=1,
-            parts=empty,
-            left=empty,
             page=page,
         )
 
@@ -154,7 +135,7 @@ class Decoder:
             block[PLACE["sinks"]] = address(sinks)
         workers = min(self.workers, self.tiles * count)
         slow = is_slow(self.work, self.tiles * count)
-        launch(self.kernel, block, self.scratch, workers, (self, given, sinks), slow=slow)
+        launch(self.ready.kernel, block, self.ready.scratch, workers, (self, given, sinks), slow=slow)
         return sums
 
 

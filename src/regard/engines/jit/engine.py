@@ -160,8 +160,7 @@ def fill(problem: Problem, saved: Saved, partial: bool = False) -> None:
     )
     count = 0 if sinks is None else sinks.shape[1]
     recipe = _recipes((problem.mask, problem.score), kind, lambda: recipe_of(problem, out, count, partial))
-    rest: dict[str, Any] = {} if sinks is None else {"sinks": sinks}
-    rest |= {} if lost is None else {"lost": lost}
+    rest: dict[str, Any] = {name: array for name, array in (("sinks", sinks), ("lost", lost)) if array is not None}
     if problem.dropout is not None:
         rest |= dropout.slots(problem.dropout)
     run(recipe, tuple(map(address, arrays)), sums, (problem, saved, sinks), rest)
@@ -223,13 +222,11 @@ def recipe_of(
     split = splits(problem, found, tiles, threads.count())
     ready = prepare(problem, shape, split, out, partial)
     pieces = -(-problem.dims["K"] // PIECE) if split else 1
-    filled = dict.fromkeys(("next", "lse", "top", "total", "sinks", "parts", "left"), 0)
     block = pack(
         problem,
         found,
         ready.constants,
         ready.tables,
-        **filled,
         out=out,
         tasks=tiles * pieces,
         heads=heads,
@@ -290,7 +287,11 @@ def prepare(problem: Problem, shape: Tiling, split: bool, out: np.ndarray, parti
         _streams(problem),
         host(),
     )
-    return _prepared((problem.mask, problem.score), rest, lambda: _compiled(problem, shape, kind))
+
+    def prepared() -> Prepared:
+        return compiled(problem, specify(problem, shape, **kind), _reach(problem)[0])
+
+    return _prepared((problem.mask, problem.score), rest, prepared)
 
 
 def rules(problem: Problem):
@@ -329,14 +330,14 @@ def _streams(problem: Problem) -> bool:
     return problem.k.size * problem.k.itemsize + problem.v.size * problem.v.itemsize > CACHED
 
 
-def _compiled(problem: Problem, shape: Tiling, kind: dict[str, Any]) -> Prepared:
-    spec, target = specify(problem, shape, **kind), host()
+def compiled(problem: Problem, spec: Specification, keys: int) -> Prepared:
+    """The kernel of a specification, for calls over at most so many keys."""
     mask, score = rules(problem)
     _, constants, tables = signature(mask, score)
     kernel = build.compiled(
-        repr(spec), target, lambda: forward.write(spec, target, mask, score, constants, tables), "forward"
+        repr(spec), host(), lambda: forward.write(spec, host(), mask, score, constants, tables), "forward"
     )
-    return Prepared(kernel, spec, constants, tables, forward.scratch_bytes(spec, target, _reach(problem)[0]))
+    return Prepared(kernel, spec, constants, tables, forward.scratch_bytes(spec, host(), keys))
 
 
 def _reach(problem: Problem) -> tuple[int, int, int]:

@@ -16,14 +16,13 @@ from ...language.problem import Gradients, Problem
 from ..plan import Plan, plan
 from . import threads
 from .code import build
-from .code.arguments import factors, leaves, slot
+from .code.arguments import factors, pack, slot
 from .code.emit import signature
 from .code.formats import Format
 from .code.target import Target, host
 from .engine import Prepared, Saved, least_work, needs_64_bits, rules, table_places
 from .gradient_sums import Grid, all_direct, from_tile, grid, merged, partials_of, reads_of, sinks
 from .kernels import backward
-from .kernels.backward_parts.few_rows import MOST
 from .kernels.backward_parts.products import GRAIN
 from .kernels.backward_parts.pullback import Expressions, roots
 from .kernels.backward_specification import (
@@ -35,15 +34,16 @@ from .kernels.backward_specification import (
     padded,
     scratch_bytes,
 )
-from .kernels.parts import dropout
+from .kernels.parts import dropout, table_tiles
+from .kernels.parts.few_rows import MOST
 from .kernels.parts.plan_by_key import tile_ranges
-from .kernels.parts.table_tiles import element_bytes
+from .kernels.parts.table_tiles import LINE, element_bytes
 from .launch import launch
 from .tiling import PLAN_KEYS, as_planned
 
 OUTSIDE = (*ARRAYS, "top", "total", "lost")  # slots of the arrays of every call
 
-LINE, CROWDED = 64, 128  # bytes of a cache line; rows of float64 a multiple of CROWDED apart collide in the cache
+CROWDED = 128  # rows of float64 a multiple of this apart collide in the cache
 NARROW = 8  # a tile that visits fewer keys than this times its rows is narrow
 
 
@@ -199,7 +199,7 @@ def recipe_of(
     partial: bool = False,
 ) -> Recipe:
     """The recipe for all calls of the same kind as this one. partial: dk and dv are sums over some of the rows."""
-    B, H, G, Q, K = (problem.dims[name] for name in "BHGQK")
+    B, H, G, K = (problem.dims[name] for name in "BHGK")
     rows = _rows(problem, wanted)
     laid = grid(problem, rows)
     seen = plan(from_tile(as_planned(problem), laid.lead), rows, PLAN_KEYS)
@@ -210,40 +210,22 @@ def recipe_of(
     apart = [
         table for table, (_, direct) in zip(_numbered(ready, wanted), ready.spec.tables, strict=True) if not direct
     ]
+    fixed = fixed_slots(ready.spec)
+    place = {name: number for number, name in enumerate(fixed)}
+    numbers = sum(table.array.size for table in apart)
+    within, room = _working_memory(problem, ready.spec, laid, units, workers, numbers)
     given: dict[str, Any] = {
-        "H": H,
-        "group": H // G,
-        "groups": B * G,
-        "G": G,
-        "Q": Q,
-        "K": K,
-        "scale": float(problem.scale),
-        "score_factor": factors(problem).score,
-        "exponent": factors(problem).exponent,
-        "start": problem.query_start,
         "lead": laid.lead,
-        "offsets": seen.offsets,
-        "runs": seen.runs,
         "tile_ranges": tile_ranges(seen, KEYS),
         "key_tiles": units,
         "tiles": laid.tiles,
-        "plan_batch": (H if seen.per_head else 1) if seen.per_batch else 0,
-        "plan_head": int(seen.per_head),
-        "numbers": sum(table.array.size for table in apart),
+        "numbers": numbers,
         "ring": workers,
         "blocks": len(laid.numbers),
         "block": laid.first,
-        "dropout_scale": 1.0,
     }
-    for name in ARRAYS:
-        given |= zip(
-            (f"{name}_batch", f"{name}_head", f"{name}_row", f"{name}_depth"), arrays[name].strides, strict=True
-        )
-    names = fixed_slots(ready.spec)
-    place = {name: number for number, name in enumerate(names)}
-    within, room = _working_memory(problem, ready.spec, laid, units, workers, given["numbers"])
-    given |= {name: offset for name, offset in within.items() if name in place}
-    block = np.array([slot(given.get(name, 0)) for name in names] + leaves(ready.constants, ready.tables), np.int64)
+    given |= arrays | {name: offset for name, offset in within.items() if name in place}
+    block = pack(problem, seen, ready.constants, ready.tables, fixed, **given)
     tiles = B * H * laid.tiles
     return Recipe(
         ready=ready,
@@ -258,7 +240,7 @@ def recipe_of(
         workers=workers,
         small=small,
         apart=apart,
-        held=tuple(given.values()),
+        held=(problem.query_start, seen, laid, given["tile_ranges"]),
     )
 
 
@@ -279,7 +261,7 @@ def _working_memory(problem: Problem, spec: Specification, laid: Grid, units: in
         "softmax": B * H * laid.tiles * 3 * spec.rows * size,
         "work": B * H * laid.tiles * padded(D, Format(problem.dtype.name, host())) * spec.rows * size,
     }
-    ends = np.cumsum([-(-bytes // LINE) * LINE for bytes in sizes.values()]).tolist()
+    ends = np.cumsum([*map(table_tiles.padded, sizes.values())]).tolist()
     return dict(zip(sizes, [0, *ends])), ends[-1]
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...common.arrays import address
 from ...common.caching import Memo
 from ...language.expr import Expr
 from ...language.masks import everything
@@ -32,7 +31,7 @@ from ...language.problem import Problem
 from ..plan import Plan, plan
 from . import engine, threads
 from .code import build
-from .code.arguments import factors, leaves, pack, plain
+from .code.arguments import FIXED, factors, pack, plain
 from .code.emit import signature
 from .code.target import host
 from .kernels.forward import PIECE
@@ -105,9 +104,9 @@ class Runner(NamedTuple):
         problem = self.problem
         kernel = build.compiled(repr((frame.spec, name, detail)), frame.target, write, name)
         counter = np.zeros(1, np.int64)
-        begin = pack(problem, self.plan, [], [], next=counter, tasks=tasks)
-        more = [address(value) if isinstance(value, np.ndarray) else value for value in own.values()]
-        block = np.concatenate([begin, np.array(more + leaves(frame.constants, frame.tables), np.int64)])
+        block = pack(
+            problem, self.plan, frame.constants, frame.tables, (*FIXED, *own), next=counter, tasks=tasks, **own
+        )
         B, H, _, D = problem.q.shape
         work = B * H // len(self.plan.order) * visited(self.plan) * self.plan.rows * D
         workers = 1 if work < engine.SMALL else min(threads.count(), tasks)

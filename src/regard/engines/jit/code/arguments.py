@@ -37,21 +37,32 @@ FIXED = (
 NO_RUNS = np.zeros((1, 3), np.int32)  # a kernel reads the first run before it tests whether there is one
 
 
-def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Table], **given) -> np.ndarray:
-    """The block for one call. `given`: further slots by name: arrays (stored as addresses), integers or floats.
+def pack(
+    problem: Problem,
+    plan: Plan,
+    constants: list[Const],
+    tables: list[Table],
+    fixed: tuple[str, ...] = FIXED,
+    **given,
+) -> np.ndarray:
+    """The block for one call of a kernel with these slots, and then those of its expressions.
 
-    The arrays must outlive the block. Slots that follow from the problem and its plan need not be given.
+    given: slots by name: arrays (stored as addresses), integers or floats; they must outlive the block. Slots that
+    follow from the problem and its plan need not be given, and others are 0.
     """
     B, H, Q, _ = problem.q.shape
     G, K = problem.k.shape[1:3]
     scaled = factors(problem)
-    slots: dict[str, Any] = dict.fromkeys(FIXED, 0)
-    slots |= {
+    slots: dict[str, Any] = {
         "heads": H,
+        "H": H,
         "group": H // G,
+        "groups": B * G,
+        "G": G,
         "rows": Q,
         "Q": Q,
         "K": K,
+        "scale": float(problem.scale),
         "score_factor": scaled.score,
         "exponent": scaled.exponent,
         "unit": scaled.unit,
@@ -66,13 +77,11 @@ def pack(problem: Problem, plan: Plan, constants: list[Const], tables: list[Tabl
     }
     for name, array in (("q", problem.q), ("k", problem.k), ("v", problem.v), *given.items()):
         slots[name] = array
-        if f"{name}_row" in slots:
-            slots |= {
-                f"{name}{part}": stride
-                for part, stride in zip(("_batch", "_head", "_row", "_depth"), array.strides, strict=True)
-            }
-    assert slots.keys() == set(FIXED), slots.keys() ^ set(FIXED)
-    return np.array([*map(slot, slots.values()), *leaves(constants, tables)], np.int64)
+        if f"{name}_row" in fixed:
+            parts = zip(("_batch", "_head", "_row", "_depth"), array.strides, strict=True)
+            slots |= {f"{name}{part}": stride for part, stride in parts}
+    assert given.keys() <= set(fixed), given.keys() - set(fixed)
+    return np.array([slot(slots.get(name, 0)) for name in fixed] + leaves(constants, tables), np.int64)
 
 
 def leaves(constants: list[Const], tables: list[Table]) -> list[int]:
@@ -120,8 +129,9 @@ def bits(value: float) -> int:
 
 
 class Block:
-    """The argument block as a kernel reads it: slots by name, constants and tables by number. fixed: the names of the
-    slots of this kernel.
+    """The argument block as a kernel reads it: slots by name, constants and tables by number.
+
+    wide: whether the integers of the expressions (`whole`) need 64 bits. fixed: the names of the slots of this kernel.
     """
 
     def __init__(
@@ -133,7 +143,9 @@ class Block:
         wide: bool,
         fixed: tuple[str, ...] = FIXED,
     ):
-        self.code, self.pointer, self.fixed = code, pointer, fixed
+        self.code, self.pointer, self.fixed, self.leaves = code, pointer, fixed, tables
+        self.whole = I64 if wide else I32
+        self.numbers = {id(node): number for number, node in enumerate(constants)}
         self.slots = {name: self._slot(number) for number, name in enumerate(fixed)}
         self.constants: dict[tuple[int, Any], ir.Value] = {}
         for number, node in enumerate(constants):
@@ -143,7 +155,7 @@ class Block:
                 self.constants |= {(number, F64): double, (number, F32): code.fptrunc(double, F32)}
             elif node.kind == "int":
                 whole = self._slot(place)
-                self.constants |= {(number, I64): whole} if wide else {(number, I32): code.trunc(whole, I32)}
+                self.constants[number, self.whole] = self.narrowed(whole)
         self.tables: list[tuple[Any, list, list]] = []
         place = len(fixed) + len(constants)
         for table in tables:
@@ -153,6 +165,14 @@ class Block:
             self.tables.append((pointer_to, sizes, strides))
             place += 1 + 2 * table.array.ndim
 
+    def narrowed(self, value):
+        """A 64-bit integer as wide as those of the expressions."""
+        return value if self.whole == I64 else self.code.trunc(value, self.whole)
+
+    def table(self, table: Table) -> int:
+        """The number of a table."""
+        return next(number for number, known in enumerate(self.leaves) if known is table)
+
     def _slot(self, number: int, type=I64):
         return self.code.get(self.code.at(self.pointer, 8 * number), type, align=8)
 
@@ -161,6 +181,10 @@ class Block:
 
     def address(self, name: str):
         return self.code.inttoptr(self.slots[name], PTR)
+
+    def at(self, name: str, number, size=1):
+        """The address of an entry of an array, of so many bytes each."""
+        return self.code.at(self.address(name), number, size)
 
     def factor(self, name: str, type) -> ir.Value:
         """A float64 slot as numbers of a type, in every lane."""

@@ -71,19 +71,20 @@ def _invertible(node: Expr) -> bool:
 class Emitter:
     """One expression root, emitted in stages into one kernel.
 
-    real: the float type. whole: the integer type, 32 bits where bounds show that it suffices. deciding: nodes computed
-    in float64 whatever `real` is (see `analysis.deciding`). values: the values computed so far, by node; `scope` adds
-    variables and starts an inner scope.
+    real: the float type. deciding: nodes computed in float64 whatever `real` is (see `analysis.deciding`). values: the
+    values computed so far, by node; `scope` adds variables and starts an inner scope.
     """
 
     code: Code
     real: Any
-    whole: Any
     arguments: Block
-    numbers: dict[int, int]
-    tables: list[Table]
     deciding: frozenset[int] = frozenset()
     values: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self):
+        """The integer type, 32 bits where bounds show that it suffices."""
+        return self.arguments.whole
 
     def scope(self, **variables) -> Emitter:
         """An inner scope: it can use the values computed so far; the values that it computes are local to it."""
@@ -108,7 +109,7 @@ class Emitter:
             if node.kind == "bool":
                 return ir.Constant(I1, int(node.value))
             kind = self._real(node) if node.kind == "float" else self.whole
-            return self.arguments.constants[self.numbers[id(node)], kind]
+            return self.arguments.constants[self.arguments.numbers[id(node)], kind]
         if isinstance(node, Read):
             return self._read(node, [self.values[id(part)] for part in node.index])
         assert isinstance(node, Op)
@@ -150,19 +151,18 @@ class Emitter:
 
     def converted(self, node: Read, found):
         """Elements of a table, as they are in memory, in the type of the expression."""
-        return self._converted(found, node.table.array.dtype, self._real(node), found.type.count)
+        return self._converted(found, node.table.array.dtype, self._real(node))
 
     def _table(self, node: Read) -> tuple[Any, list, list]:
-        return self.arguments.tables[next(i for i, known in enumerate(self.tables) if known is node.table)]
+        return self.arguments.tables[self.arguments.table(node.table)]
 
     def _read(self, node: Read, index: list):
         code, dtype = self.code, node.table.array.dtype
         stored = TABLE_TYPES[str(dtype)]
-        count = max(map(lane_count, index), default=1)
         pointer, sizes, strides = self._table(node)
         offset = self._offset(index, sizes, strides)
         found = code.per_lane(lambda place: code.get(code.at(pointer, place), stored), stored, offset)
-        return self._converted(found, dtype, self._real(node), count)
+        return self._converted(found, dtype, self._real(node))
 
     def _offset(self, index: list, sizes: list, strides: list):
         """The byte offset of an index of the first axes, which is clamped."""
@@ -187,12 +187,12 @@ class Emitter:
     def _real(self, node: Expr):
         return F64 if id(node) in self.deciding else self.real
 
-    def _converted(self, found, dtype: np.dtype, real, count: int):
+    def _converted(self, found, dtype: np.dtype, real):
         code = self.code
         if dtype.kind == "b":
             return code.icmp_unsigned("!=", found, 0)
         if dtype.kind in "iu":
-            target = vector(self.whole, count)
+            target = vector(self.whole, lane_count(found))
             width, wanted = dtype.itemsize * 8, self.whole.width
             if width == wanted:
                 return found
@@ -201,7 +201,7 @@ class Emitter:
             return code.sext(found, target) if dtype.kind == "i" else code.zext(found, target)
         if dtype.name in formats.NARROW:
             found = formats.NARROW[dtype.name].widen(code, found)
-        target = vector(real, count)
+        target = vector(real, lane_count(found))
         if found.type == target:
             return found
         return code.fpext(found, target) if real == F64 else code.fptrunc(found, target)

@@ -203,10 +203,8 @@ class Code(ir.IRBuilder):
 
     def per_lane(self, function, type, *vectors):
         """The scalar function applied lane by lane, for operations without a vector form."""
-        counts = [v.type.count for v in vectors if is_vector(v)]
-        if not counts:
-            return function(*vectors)
-        return self.gathered([function(*(self.lane(v, number) for v in vectors)) for number in range(counts[0])])
+        lanes = range(max(map(lane_count, vectors)))
+        return self.gathered([function(*(self.lane(v, number) for v in vectors)) for number in lanes])
 
     # arithmetic -------------------------------------------------------------------------------------------------------
 
@@ -326,11 +324,7 @@ class Code(ir.IRBuilder):
         assert tested is head, "the condition of `repeat` must not branch"
         self.position_at_end(after)
 
-    @contextmanager
-    def when(self, condition):
-        """`if condition`."""
-        with self.if_then(condition):
-            yield
+    when = ir.IRBuilder.if_then  # `if condition`
 
     def smaller_int(self, a, b):
         return self.select(self.icmp_signed("<", a, b), a, b)

@@ -34,7 +34,7 @@ class Layout(Reader):
         self.clear(words, TENSORS * (1 + LAYOUT))
         for number in range(TENSORS):
             layout = self.at(words, 8 * (TENSORS + number * LAYOUT))
-            self.put(self.layout(self.given(number), layout), self.at(words, 8 * number), 8)
+            self.put_word(self.layout(self.given(number), layout), words, number)
         self.ret(self.external("PyBytes_FromStringAndSize", PTR, words, 8 * TENSORS * (1 + LAYOUT)))
         self.finish()
 
@@ -71,7 +71,7 @@ class Attend(Reader):
         with self.loop(0, self.known("conditions", I64)) as each:
             condition = self.at(first, each.index, 8 * len(CONDITION))
             thing, name, expected = (self.word(condition, number, PTR) for number in range(len(CONDITION)))
-            with self.if_else(self.icmp_unsigned("==", self.ptrtoint(name, I64), 0)) as (calls, reads):
+            with self.if_else(self.is_null(name)) as (calls, reads):
                 with calls:
                     called, when_called = self.external("PyObject_CallNoArgs", PTR, thing), self.block
                 with reads:
@@ -90,7 +90,7 @@ class Attend(Reader):
             return number, self.inttoptr(self.add(entries, self.mul(number, 8 * (KEY + len(ENTRY)))), PTR)
 
         number, entry = self.search(count, place, self.has_key)
-        self.put(number, self.at(self.table, 8 * TABLE.index("latest")), 8)
+        self.put_word(number, self.table, TABLE.index("latest"))
         return self.at(entry, 8 * KEY)
 
     def search(self, count, place: Callable, fits: Callable):
@@ -140,7 +140,7 @@ class Attend(Reader):
     def _differentiate(self, entry) -> None:
         """A call that needs gradients: `differentiate(kind, q, k, v)` returns the output."""
         differentiate = self.part(entry, "differentiate", PTR)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(differentiate, I64), 0))
+        self.unless(self.is_null(differentiate))
         self.external("Py_IncRef", ir.VoidType(), differentiate)
         nothing = ir.Constant(PTR, None)
         out = self.external("PyObject_Vectorcall", PTR, differentiate, self.args[1], 3, nothing)
@@ -198,7 +198,7 @@ class Attend(Reader):
     def compute(self, entry, addresses: tuple, drop: list) -> None:
         """Runs the kernel. addresses: of q, k, v, out, sums and lost."""
         job = self.part(entry, "job", PTR)
-        with self.if_else(self.icmp_unsigned("==", self.ptrtoint(job, I64), 0)) as (alone, together):
+        with self.if_else(self.is_null(job)) as (alone, together):
             with alone:
                 self._fill(entry, addresses)
                 self.run_alone(entry)
@@ -215,10 +215,10 @@ class Attend(Reader):
         rows = [sums, self.add(sums, step), self.add(sums, self.add(step, step))]
         names = "q", "k", "v", "out", "lse", "top", "total", "lost"
         for name, address in zip(names, (*arrays, *rows, lost), strict=True):
-            self.put(address, self.at(block, 8 * FIXED.index(name)), 8)
+            self.put_word(address, block, FIXED.index(name))
         table = self.part(entry, "score")  # the slot of its address, then of its sizes and strides by axis
         with self.when(self.icmp_signed("!=", table, 0)):
-            self.put(self.word(self.data, 3), self.at(block, table, 8), 8)
+            self.put_word(self.word(self.data, 3), block, table)
         with self.when(self._marked(self.grows)):
             self._fill_growth(entry, block, table)
         counters, fresh = self.part(entry, "counters", PTR), self.part(entry, "fresh", PTR)
@@ -227,16 +227,16 @@ class Attend(Reader):
     def _fill_growth(self, entry, block, table) -> None:
         """The number of keys, and the strides that depend on it."""
         keys, *strides = (self.word(self.growth, number) for number in range(len(GROWTH)))
-        self.put(keys, self.at(block, 8 * FIXED.index("K")), 8)
+        self.put_word(keys, block, FIXED.index("K"))
         self.put(self.trunc(keys, I32), self.at(self.part(entry, "runs", PTR), 4), 4)
         size, of_score = self.part(entry, "bytes"), self.part(entry, "score_bytes")
         for name, stride in zip(GROWTH[1:5], strides[:4], strict=True):
-            self.put(self.mul(stride, size), self.at(block, 8 * FIXED.index(name)), 8)
+            self.put_word(self.mul(stride, size), block, FIXED.index(name))
         with self.when(self.icmp_signed("!=", table, 0)):
             axes = self.at(block, self.add(table, 1), 8)
             self.put(keys, self.at(axes, 8 * 2 * 3), 8)
             for axis, stride in enumerate(strides[4:]):
-                self.put(self.mul(stride, of_score), self.at(axes, 8 * (2 * axis + 1)), 8)
+                self.put_word(self.mul(stride, of_score), axes, 2 * axis + 1)
 
     def run_alone(self, entry) -> None:
         """Runs the kernel in this thread, with Python's lock: it takes microseconds."""
@@ -276,7 +276,7 @@ class Attend(Reader):
 
     def release(self, entry, drop: list) -> None:
         """The entry is free again; if a signal handler raised, the call does."""
-        self.put(0, self.at(entry, 8 * ENTRY.index("busy")), 8)
+        self.put_word(0, entry, ENTRY.index("busy"))
         with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), 0)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
@@ -284,7 +284,7 @@ class Attend(Reader):
     def _launch(self, launch, addresses, out) -> None:
         """`launch(addresses)`: None if it ran the kernel; anything else: the call is missed."""
         for place, address in enumerate(addresses):
-            self.put(address, self.at(self.arguments, 8 * place), 8)
+            self.put_word(address, self.arguments, place)
         size = 8 * len(addresses)
         packed = self.external("PyBytes_FromStringAndSize", PTR, self.arguments, size)
         self._failed(packed, [out])
@@ -301,7 +301,7 @@ class Attend(Reader):
 
     def _failed(self, found, drop: list) -> None:
         """If a function raised, the call raises the same."""
-        with self.when(self.icmp_unsigned("==", self.ptrtoint(found, I64), 0)):
+        with self.when(self.is_null(found)):
             self.drop(drop)
             self.ret(ir.Constant(PTR, None))
 
@@ -329,7 +329,7 @@ class Arrays(Reader):
         with self.loop(0, axes) as each:
             place = self.at(into, self.add(each.index, 1), 8)
             self.put(self.word(shape, each.index), place, 8)
-            self.put(self.word(strides, each.index), self.at(place, 8 * AXES), 8)
+            self.put_word(self.word(strides, each.index), place, AXES)
         return self.get(self.at(array, DATA), I64, 8)
 
     def _dtype(self, array):

@@ -30,7 +30,7 @@ class Keep(Attend):
         self.clear(self.key, KEY)
         for number in range(3):
             layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
-            self.put(self.layout(self.given(1 + number), layout), self.at(self.data, 8 * number), 8)
+            self.put_word(self.layout(self.given(1 + number), layout), self.data, number)
         entry = self._of_kind()
         self.unless(self.icmp_unsigned("!=", self.ptrtoint(self.part(entry, "launch", PTR), I64), 0))
         # The rest of the key is that of the entry, so that `compared` compares all of it.
@@ -96,7 +96,7 @@ class PullBack(Attend):
         self.put(self.ptrtoint(self.given(0), I64), self.key, 8)
         for number in range(TENSORS):
             layout = self.at(self.key, 8 * (1 + number * LAYOUT))
-            self.put(self.layout(self.given(1 + number), layout), self.at(self.data, 8 * number), 8)
+            self.put_word(self.layout(self.given(1 + number), layout), self.data, number)
         entry = self._known_layout()
         gradients: list = []
         for name in ("dq", "dk", "dv"):
@@ -144,7 +144,7 @@ class PullBack(Attend):
         """The arrays of the call in its argument block, and its working memory, which is zero at first."""
         block = self.part(entry, "block", PTR)
         for name, address in given.items():
-            self.put(address, self.at(block, 8 * SLOTS.index(name)), 8)
+            self.put_word(address, block, SLOTS.index(name))
         room, size = self.back(entry, "room", PTR), self.back(entry, "room_bytes")
         self.external("memset", PTR, room, self.index(0, I32), size)
 
@@ -152,9 +152,9 @@ class PullBack(Attend):
         """Enters a phase in the argument block; the address of its counter of tasks."""
         block = self.part(entry, "block", PTR)
         counter = self.at(self.part(entry, "counters", PTR), 8 * number)
-        self.put(self.ptrtoint(counter, I64), self.at(block, 8 * SLOTS.index("next")), 8)
-        self.put(self.back(entry, f"{phase}_tasks"), self.at(block, 8 * SLOTS.index("tasks")), 8)
-        self.put(number, self.at(block, 8 * SLOTS.index("phase")), 8)
+        self.put_word(self.ptrtoint(counter, I64), block, SLOTS.index("next"))
+        self.put_word(self.back(entry, f"{phase}_tasks"), block, SLOTS.index("tasks"))
+        self.put_word(number, block, SLOTS.index("phase"))
         with self.when(self.icmp_signed("!=", self.get(self.raised, I64, 8), 0)):
             self.put(PAST, counter, 8)
         return counter

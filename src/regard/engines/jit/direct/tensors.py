@@ -80,8 +80,10 @@ class Reader(Code):
 
     def word(self, pointer, number, type=I64):
         """A word of a block of memory."""
-        offset = 8 * number if isinstance(number, int) else self.mul(number, 8)
-        return self.get(self.at(pointer, offset), type, 8)
+        return self.get(self.at(pointer, number, 8), type, 8)
+
+    def put_word(self, value, pointer, number) -> None:
+        self.put(value, self.at(pointer, number, 8), 8)
 
     def known(self, name: str, type=PTR):
         """A word of the table."""
@@ -96,13 +98,16 @@ class Reader(Code):
         self.cbranch(condition, self.missed, after)
         self.position_at_end(after)
 
+    def is_null(self, pointer):
+        return self.icmp_unsigned("==", self.ptrtoint(pointer, I64), 0)
+
     def same(self, a, b):
         """Whether two objects are the same one."""
         return self.icmp_unsigned("==", self.ptrtoint(a, I64), self.ptrtoint(b, I64))
 
     def dropped(self, value):
         """An object that is only compared: its reference is released. Without an object the call is missed."""
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(value, I64), 0))
+        self.unless(self.is_null(value))
         self.external("Py_DecRef", ir.VoidType(), value)
         return value
 
@@ -115,7 +120,7 @@ class Reader(Code):
         for number in range(3):
             self._read(number, self.given(number))
         with self.when(self.is_tensor(self.score)):
-            self.put(IS_TENSOR, self.at(self.key, 8 * SCORE), 8)
+            self.put_word(IS_TENSOR, self.key, SCORE)
             self._read(3, self.score)
 
     @property
@@ -124,7 +129,7 @@ class Reader(Code):
 
     def _read(self, number: int, tensor) -> None:
         layout = self.at(self.key, 8 * (OTHERS + 1 + number * LAYOUT))
-        self.put(self.layout(tensor, layout), self.at(self.data, 8 * number), 8)
+        self.put_word(self.layout(tensor, layout), self.data, number)
 
     def let_grow(self) -> None:
         """Takes what the next token changes out of the key, and keeps it in `growth`, if the call may be a step of
@@ -152,7 +157,7 @@ class Reader(Code):
                 self.put(rounded, score("shape", 3), 8)
             strides = [each("strides", axis) for each in (k, v) for axis in range(2)]
             for number, place in enumerate(strides + [score("strides", axis) for axis in range(3)]):
-                self.put(self.get(place, I64, 8), self.at(self.growth, 8 * (1 + number)), 8)
+                self.put_word(self.get(place, I64, 8), self.growth, 1 + number)
                 self.put(0, place, 8)
 
     def _in_layout(self, number: int, name: str, axis: int = 0):
@@ -166,7 +171,7 @@ class Reader(Code):
 
     def clear(self, words, count: int) -> None:
         for place in range(count):
-            self.put(0, self.at(words, 8 * place), 8)
+            self.put_word(0, words, place)
 
     def _argument(self, number: int) -> None:
         value, place = self.given(3 + number), self.at(self.key, 8 * number)
@@ -199,7 +204,7 @@ class Reader(Code):
             size, stride = self.word(shape, each.index), self.word(strides, each.index)
             place = self.at(into, self.add(each.index, 1), 8)
             self.put(size, place, 8)
-            self.put(stride, self.at(place, 8 * AXES), 8)
+            self.put_word(stride, place, AXES)
             last = self.mul(self.sub(size, 1), stride)
             self.put(self.add(self.get(self.extent, I64, 8), last), self.extent, 8)
         self._in_memory(tensor, kind, data)
@@ -225,11 +230,11 @@ class Reader(Code):
     def _in_memory(self, tensor, kind, data) -> None:
         """The storage has all elements of the tensor."""
         offset = self.external("PyObject_CallOneArg", PTR, self.known("offset"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(offset, I64), 0))
+        self.unless(self.is_null(offset))
         start = self.external("PyLong_AsLongLong", I64, offset)
         self.external("Py_DecRef", ir.VoidType(), offset)
         storage = self.external("PyObject_CallOneArg", PTR, self.known("storage"), tensor)
-        self.unless(self.icmp_unsigned("==", self.ptrtoint(storage, I64), 0))
+        self.unless(self.is_null(storage))
         held = self.external("PyObject_Size", I64, storage)
         self.external("Py_DecRef", ir.VoidType(), storage)
         bits = self.and_(self.lshr(kind, 40), 255)

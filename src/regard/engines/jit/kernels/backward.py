@@ -3,13 +3,13 @@
     dV = Pᵀ dO      dP = dO Vᵀ      dS = P ∘ (dP + rest) ∘ ∂s'/∂s      dQ = scale · dS K      dK = scale · dSᵀ Q
 
 A task is a tile of keys of one key head; it sums dK and dV over the tiles of queries that visit it, block of positions
-by block, and in a block head by head (partial_sums.py). Lanes are queries:
+by block, and in a block head by head (table_sums.py). Lanes are queries:
 
     Sᵀ[key][lane]   =  K · Qᵀ        dPᵀ[key][lane] = V · dOᵀ        P and dS, element by element (pullback.py)
     dV[key][depth] +=  P · dO        dK[key][depth] += dS · Q        dQᵀ[depth][lane] += Kᵀ · dSᵀ
 
 dQ is shared by the tasks of a head: it is float32 (float64) in working memory, and the tasks add to a tile of it in the
-order of their keys, each waiting until earlier tasks are past that tile (ordered_adds.py). Tiles of queries begin at
+order of their keys, each waiting until earlier tasks are past that tile (table_sums.py). Tiles of queries begin at
 multiples of their rows, counted from position 0, and sums run over chains of the smallest tile. So the order of every
 sum is fixed by positions: it depends neither on the threads nor on the rows of a tile or of the call.
 
@@ -110,7 +110,6 @@ class _Backward:
             arg,
             expressions,
             vectors=self.vectors,
-            wide=spec.wide,
             room=self.room["room"].base,
             squares=self.room["squares"].base,
             dropout=dropout,
@@ -131,15 +130,15 @@ class _Backward:
         code, offset = self.code, 0
         for part, number in (("_batch", b), ("_head", head), ("_row", row)):
             offset = code.add(offset, code.mul(number, self.arg[name + part]))
-        return code.at(self.arg.address(name), offset)
+        return self.arg.at(name, offset)
 
     def _place(self, name: str, number, count: int):
         """The address of entry `number` in an array of `count` elements per entry."""
-        return self.code.at(self.arg.address(name), number, count * self.size)
+        return self.arg.at(name, number, count * self.size)
 
     def _of_entry(self, name: str, b):
         """The number of a batch entry in an array of int64."""
-        return self.code.get(self.code.at(self.arg.address(name), b, 8), I64, 8)
+        return self.code.get(self.arg.at(name, b, 8), I64, 8)
 
     def _tile(self, b, h, tile) -> RowTile:
         """A tile of rows of a head."""
@@ -168,7 +167,7 @@ class _Backward:
             staging.load(name, at, exist, depth=spec.E, into=into, rows=spec.rows, padded=self.E)
         if not self.form.wide:
             with code.when(code.icmp_signed("!=", arg["lost"], 0)):
-                at = code.at(arg.address("lost"), before, spec.E * LOST)
+                at = arg.at("lost", before, spec.E * LOST)
                 staging.add_lost(at, exist, spec.E, parts[0])
         found = self._place("softmax", number, 3 * spec.rows)
         with code.loop(0, spec.rows) as row:
@@ -293,7 +292,7 @@ class _Backward:
         with code.loop(0, arg["group"], 1, [arg["tiles"], 0]) as head:
             at = code.add(plan, code.mul(head.index, arg["plan_head"]))
             place = code.mul(code.add(code.mul(at, arg["key_tiles"]), unit), 16)
-            found = code.at(arg.address("tile_ranges"), place)
+            found = arg.at("tile_ranges", place)
             begin, end = code.get(found, I64, 8), code.get(code.at(found, 8), I64, 8)
             head.carry(code.smaller_int(head.carried[0], begin), code.larger_int(head.carried[1], end))
         return head.result

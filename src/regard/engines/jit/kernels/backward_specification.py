@@ -10,7 +10,6 @@ from .backward_parts.table_sums import SPAN
 from .parts import table_tiles
 from .parts.tasks import stack_entries
 
-LINE = 64  # bytes of a cache line
 KEYS = 128  # in a task's tile
 PHASES = ("rows", "keys", "queries")
 ARRAYS = ("q", "k", "v", "out", "dout", "dq", "dk", "dv")
@@ -73,10 +72,10 @@ def regions(spec: Specification, form: Format) -> dict[str, tuple[int, int]]:
         "ds": (KEYS, W * size),
         "out": (W, E * size),
         "room": (1, 1024),
-        "state": (1, LINE),
-        "spans": (1, -(-len(spec.tables) * SPAN // LINE) * LINE),
+        "state": (1, table_tiles.LINE),
+        "spans": (1, table_tiles.padded(len(spec.tables) * SPAN)),
         "bits": (KEYS if spec.dropout else 0, W),
-        "squares": (1, table_tiles.room(spec.squares, W, LINE // size)),
+        "squares": (1, table_tiles.room(spec.squares, W, table_tiles.LINE // size)),
     }
     if form.pairs:
         found |= {

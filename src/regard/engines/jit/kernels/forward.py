@@ -60,7 +60,7 @@ def write(
     module, code, (arguments, scratch, budget) = begun("forward")
     arg = Block(code, arguments, constants, tables, spec.wide)
     tile = Tile(code, spec, target, arg, Memory(code, scratch, regions(spec, target) | {"stack": 0}))
-    rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
+    rules = Rules(code, tile, mask, score)
     kernel = _Forward(code, arg, tile, rules)
     with each_task(code, arg, budget) as number:
         kernel.task(number)
@@ -91,14 +91,14 @@ class _Forward:
         b, h = code.sdiv(pair, arg["heads"]), code.srem(pair, arg["heads"])
         group = code.add(code.mul(b, arg["plan_batch"]), code.mul(h, arg["plan_head"]))
         tiles_before = code.mul(group, arg["tiles"])
-        order = code.at(arg.address("order"), code.add(tiles_before, place), 4)
+        order = arg.at("order", code.add(tiles_before, place), 4)
         which = code.sext(code.get(order, I32, 4), I64)
-        offsets = code.at(arg.address("offsets"), code.add(tiles_before, which), 8)
+        offsets = arg.at("offsets", code.add(tiles_before, which), 8)
         runs = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
         row = code.mul(which, tile.spec.rows)
         tile.enter(b, h, row, code.smaller_int(code.sub(arg["rows"], row), tile.spec.rows))
         tile.load_queries()
-        start = code.get(code.at(arg.address("start"), b, 8), I64, 8)
+        start = code.get(arg.at("start", b, 8), I64, 8)
         self.rules.open(b, h, start if tile.spec.folded else code.add(start, row))
         if self.dropout is not None:
             self.dropout.open(b, self.rules.heads, self.rules.queries)
@@ -169,7 +169,7 @@ class _Forward:
         """A piece, in the shared memory of its tile; the thread that ends the last one merges all, as a tree."""
         code, arg, tile = self.code, self.arg, self.tile
         begin = code.mul(code.mul(number, arg["pieces"]), tile.state_bytes)
-        parts = code.at(arg.address("parts"), begin)
+        parts = arg.at("parts", begin)
 
         def entry(place):
             return code.at(parts, place, tile.state_bytes)
@@ -177,7 +177,7 @@ class _Forward:
         tile.o = entry(part)
         self.piece(runs, code.mul(code.add(arg["first_piece"], part), PIECE))
         self.keep_softmax()
-        left = code.at(arg.address("left"), number, 8)
+        left = arg.at("left", number, 8)
         before = code.atomic_rmw("sub", left, code.index(1), "acq_rel")
         with code.when(code.icmp_signed("==", before, 1)):
             merge_all(code, arg["pieces"], lambda first, second: self.merge(entry(first), entry(second)))
@@ -220,7 +220,7 @@ class _Forward:
 
     def read_run(self, run):
         code = self.code
-        at = code.at(self.arg.address("runs"), run, 12)
+        at = self.arg.at("runs", run, 12)
         return [code.sext(code.get(code.at(at, 4 * part), I32, 4), I64) for part in range(3)]
 
     def runs(self, first_run, last_run, begin):
@@ -326,7 +326,7 @@ class _Forward:
         code, tile, arg = self.code, self.tile, self.arg
         offset = code.mul(self.rows_before, tile.size)
         for row, name in places:
-            self.run.store(row, code.at(arg.address(name), offset), tile.count)
+            self.run.store(row, arg.at(name, offset), tile.count)
 
     def sink(self, index, number: int):
         """A sink in every lane: that of the head, or of the head of each lane if heads share a tile."""
@@ -334,7 +334,7 @@ class _Forward:
 
         def of(head):
             place = code.add(code.mul(head, arg["sink_count"]), index)
-            return code.get(code.at(arg.address("sinks"), place, tile.size), tile.real, tile.size)
+            return code.get(arg.at("sinks", place, tile.size), tile.real, tile.size)
 
         if not tile.spec.folded:
             return code.splat(of(self.head), tile.lanes)

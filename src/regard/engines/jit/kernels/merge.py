@@ -71,13 +71,13 @@ class _Merge:
         """The address of m or l of the rows, in a part."""
         code = self.code
         at = code.add(code.mul(part, self.arg["room"]), self.first)
-        return code.at(self.arg.address(name), at, self.size)
+        return self.arg.at(name, at, self.size)
 
     def values(self, part, row):
         """The address of a row of O."""
         code, arg = self.code, self.arg
         at = code.add(code.mul(part, arg["rows"]), code.add(self.first, row))
-        return code.at(arg.address("values"), code.mul(at, arg["E"]), self.size)
+        return arg.at("values", code.mul(at, arg["E"]), self.size)
 
     def merge(self, left, right) -> None:
         """Merges two parts into the first."""
@@ -126,7 +126,7 @@ class _Merge:
             normalized = run.normalizer(row.index)
             source = self.values(zero, row.index)
             place = code.mul(code.add(self.first, row.index), arg["E"])
-            target = code.at(arg.address("out"), place, self.form.itemsize)
+            target = arg.at("out", place, self.form.itemsize)
 
             def store(offset, lanes: int, normalized=normalized, source=source, target=target):
                 value = normalized(code.get(code.at(source, offset), vector(self.form.real, lanes)))
@@ -136,7 +136,7 @@ class _Merge:
             self.each_depth(store)
         run.finish()
         at = code.mul(self.first, self.size)
-        run.store("maximum", code.at(arg.address("lse"), at), self.count)
+        run.store("maximum", arg.at("lse", at), self.count)
 
     def sink(self, index, _: int):
         """A sink in every lane: that of the head of its row."""
@@ -146,5 +146,5 @@ class _Merge:
             row = code.add(self.first, code.smaller_int(lane, code.sub(self.count, 1)))
             head = code.srem(code.sdiv(row, arg["Q"]), arg["H"])
             place = code.mul(code.add(code.mul(head, arg["sink_count"]), index), self.size)
-            found.append(code.get(code.at(arg.address("sinks"), place), self.form.real, self.size))
+            found.append(code.get(arg.at("sinks", place), self.form.real, self.size))
         return code.gathered(found)

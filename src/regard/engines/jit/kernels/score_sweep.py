@@ -46,7 +46,7 @@ class Sweep:
         code = self.code
         self.arg = arg = Block(code, arguments, constants, tables, spec.wide, FIXED + own)
         self.tile = tile = Tile(code, spec, target, arg, Memory(code, scratch, memory))
-        self.rules = Rules(code, tile, mask=mask, score=score, constants=constants, tables=tables)
+        self.rules = Rules(code, tile, mask, score)
         exponent, unit = (arg.factor(name, tile.type) for name in ("exponent", "unit"))
         self.run = Running(code, tile.memory["running"], tile.type, tile.vectors, exponent, unit)
         self.keys = Keys(code, tile)
@@ -73,7 +73,7 @@ class Sweep:
         row = code.mul(which, tile.spec.rows)
         tile.enter(self.b, self.h, row, code.smaller_int(code.sub(arg["Q"], row), tile.spec.rows))
         tile.load_queries()
-        start = code.get(code.at(arg.address("start"), self.b, 8), I64, 8)
+        start = code.get(arg.at("start", self.b, 8), I64, 8)
         self.row, self.position = row, code.add(start, row)
         self.rules.open(self.b, self.h, self.position)
 
@@ -92,7 +92,7 @@ class Sweep:
         code, arg = self.code, self.arg
         # A key of END means that there is none; END / PIECE is beyond every piece too.
         place = code.mul(code.add(code.mul(self.group, arg["tiles"]), which), 8)
-        offsets = code.at(arg.address("offsets"), place)
+        offsets = arg.at("offsets", place)
         first_run, last_run = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
         carry = [*self.visited(first_run, last_run, 0), 0]
 
@@ -127,7 +127,7 @@ class Sweep:
         def edge(run, part: int):
             """The first key of a run (0), or one past its last (1); of the first run of the plan, if it is not one."""
             safe = code.select(code.icmp_signed("<", run, last_run), run, 0)
-            at = code.at(self.arg.address("runs"), code.add(code.mul(safe, 12), 4 * part))
+            at = self.arg.at("runs", code.add(code.mul(safe, 12), 4 * part))
             return code.sext(code.get(at, I32, 4), I64)
 
         def over(run):

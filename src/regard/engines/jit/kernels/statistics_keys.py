@@ -65,7 +65,7 @@ class _KeysKernel(Sweep):
         """A range of keys, block by block."""
         code, arg = self.code, self.arg
         self.set_head(code.sdiv(number, arg["ranges"]))
-        border = code.at(arg.address("borders"), code.srem(number, arg["ranges"]), 8)
+        border = arg.at("borders", code.srem(number, arg["ranges"]), 8)
         begin, end = code.get(border, I64, 8), code.get(code.at(border, 8), I64, 8)
         with code.loop(begin, end, BLOCK) as block:
             self.block(block.index, code.smaller_int(code.add(block.index, BLOCK), end))
@@ -101,7 +101,7 @@ class _KeysKernel(Sweep):
         ends = []
         for key in (first, code.sub(last, 1)):
             unit = code.add(code.mul(self.group, units), code.sdiv(key, BLOCK))
-            place = code.at(arg.address("tile_ranges"), unit, 16)
+            place = arg.at("tile_ranges", unit, 16)
             ends.append([code.get(code.at(place, 8 * part), I64, 8) for part in range(2)])
         (begin, end), (other_begin, other_end) = ends
         return code.smaller_int(begin, other_begin), code.larger_int(end, other_end)
@@ -117,7 +117,7 @@ class _KeysKernel(Sweep):
                 code.get(code.at(place, tile.size * tile.lanes * number), tile.type, align=tile.size)
                 for number in range(tile.vectors)
             ]
-            for place in (code.at(arg.address(name), offset) for name in ("row_top", "row_peak"))
+            for place in (arg.at(name, offset) for name in ("row_top", "row_peak"))
         )
         self.live = [code.fcmp_unordered("!=", peak, 0.0) for peak in self.peak]
 
@@ -184,7 +184,7 @@ class _KeysKernel(Sweep):
             while len(lanes) > 1:
                 lanes = [code.fadd(*lanes[at : at + 2]) for at in range(0, len(lanes), 2)]
             number = code.add(code.mul(self.pair, arg["K"]), code.add(first, key.index))
-            place = code.at(arg.address("received"), number, 8)
+            place = arg.at("received", number, 8)
             code.put(code.fadd(code.get(place, F64, 8), lanes[0]), place, align=8)
 
     # a map ------------------------------------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ class _KeysKernel(Sweep):
             place = code.add(
                 code.mul(code.add(code.mul(self.pair, arg["map_rows"]), which), arg["map_columns"]), column
             )
-            total_at = code.at(arg.address("cell_total"), place, 8)
-            most_at = code.at(arg.address("cell_most"), place, tile.size)
+            total_at = arg.at("cell_total", place, 8)
+            most_at = arg.at("cell_most", place, tile.size)
             before = [code.get(total_at, F64, 8), code.get(most_at, tile.real, tile.size)]
             with code.loop(lane, stop, 1, before) as each:
                 at = code.at(cells, each.index, tile.size)

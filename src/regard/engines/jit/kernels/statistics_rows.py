@@ -223,7 +223,7 @@ class _RowsKernel(Sweep):
         code, arg = self.code, self.arg
         self.set_head(code.sdiv(number, arg["tiles"]))
         place = code.add(code.mul(self.group, arg["tiles"]), code.srem(number, arg["tiles"]))
-        which = code.sext(code.get(code.at(arg.address("order"), place, 4), I32, 4), I64)
+        which = code.sext(code.get(arg.at("order", place, 4), I32, 4), I64)
         self.enter(which)
         self.sets.open(self.b, self.h, self.position)
         self.queries = [self.positions(number) for number in range(self.tile.vectors)]
@@ -265,7 +265,7 @@ class _RowsKernel(Sweep):
             with code.loop(0, count) as row:
                 line = code.mul(code.add(code.mul(self.pair, count), row.index), width)
                 begin = code.add(line, code.mul(which, tile.spec.rows))
-                target = code.at(arg.address(f"sum_{name}"), begin, dtype.itemsize)
+                target = arg.at(f"sum_{name}", begin, dtype.itemsize)
                 for number in range(tile.vectors):
                     value = rows[name].get(number, row.index)
                     code.put(value, code.at(target, number * tile.lanes * dtype.itemsize), align=dtype.itemsize)
@@ -356,19 +356,17 @@ class KeySets:
     """Sets of keys as masks on lanes; parts that do not depend on the key are computed once per tile."""
 
     def __init__(self, sweep: Sweep, frame: Frame):
-        self.code, self.tile, self.sets = sweep.code, sweep.tile, frame.sets
-        self.whole = I64 if frame.spec.wide else I32
-        numbers = {id(node): number for number, node in enumerate(frame.constants)}
-        self.emitter = Emitter(self.code, F64, self.whole, sweep.arg, numbers, frame.tables)
+        self.code, self.tile, self.arg, self.sets = sweep.code, sweep.tile, sweep.arg, frame.sets
+        self.emitter = Emitter(self.code, F64, self.arg)
 
     def open(self, b, h, first) -> None:
         """Computes the parts that depend on the tile only."""
         code, lanes = self.code, self.tile.lanes
-        b, h, first = map(self._narrowed, (b, h, first))
+        b, h, first = map(self.arg.narrowed, (b, h, first))
         self.per_vector = []
         for number in range(self.tile.vectors):
             numbers = [number * lanes + lane for lane in range(lanes)]
-            query = code.add(code.splat(first, lanes), ir.Constant(vector(self.whole, lanes), numbers))
+            query = code.add(code.splat(first, lanes), ir.Constant(vector(self.arg.whole, lanes), numbers))
             scope = self.emitter.scope(batch=b, head=h, query=query)
             for keys in self.sets:
                 scope.prepare(keys)
@@ -376,8 +374,5 @@ class KeySets:
 
     def membership(self, number: int, position) -> list:
         """Per set, in which lanes it contains the key."""
-        scope = self.per_vector[number].scope(key=self._narrowed(position))
+        scope = self.per_vector[number].scope(key=self.arg.narrowed(position))
         return [self.code.splat(scope.value(keys), self.tile.lanes) for keys in self.sets]
-
-    def _narrowed(self, value):
-        return value if self.whole == I64 else self.code.trunc(value, self.whole)

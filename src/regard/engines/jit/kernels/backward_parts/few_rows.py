@@ -12,12 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...code.ir import PIECE, Code, vector
+from ..parts.few_rows import CHAINS, NARROW, SUMS
 from .products import CHAIN, Matrix, Multiplier
-
-MOST = 8  # rows
-SUMS = 16  # registers for sums
-CHAINS = 4  # independent sums over depth: enough to hide their latency
-NARROW = 32  # bytes of a vector of keys: exchanges between pieces of wider ones take longer
 
 Span = tuple[Any, Any]  # the first, and one past the last
 

@@ -62,39 +62,23 @@ class Pullback:
         expressions: Expressions,
         *,
         vectors: int,
-        wide: bool,
         room,
         squares,
         dropout: Dropout | None,
     ):
-        mask, score, partials, constants, tables = expressions
-        self.code, self.tools, self.vectors, self.arg, self.tables = code, tools, vectors, arg, tables
+        mask, score, partials, *_ = expressions
+        self.code, self.tools, self.vectors, self.arg = code, tools, vectors, arg
         self.mask, self.score, self.partials = mask, score, partials
         self.room, self.dropout = room, dropout
         self.factor, self.exponent = (arg.factor(name, tools.type) for name in ("score_factor", "exponent"))
         self.lowest = code.fdiv(special.FLOOR[tools.type.element], self.exponent)
         self.real, self.lanes, self.type = tools.type.element, tools.lanes, tools.type
-        self.whole = I64 if wide else I32
-        numbers = {id(node): number for number, node in enumerate(constants)}
+        self.whole = arg.whole
         decides = frozenset().union(*(deciding(root) for root in (score, *partials.values())))
         self.rules = roots(None, score, partials)
         self.parts = [
-            (
-                Emitter(
-                    code=code,
-                    real=real,
-                    whole=self.whole,
-                    arguments=arg,
-                    numbers=numbers,
-                    tables=tables,
-                    deciding=chosen,
-                ),
-                roots,
-            )
-            for real, roots, chosen in (
-                (F64, [] if mask is None else [mask], frozenset()),
-                (self.real, self.rules, decides),
-            )
+            (Emitter(code, F64, arg), [] if mask is None else [mask]),
+            (Emitter(code, self.real, arg, decides), self.rules),
         ]
         self.squares = TableTiles(code, roots(mask, score, partials), lanes=self.lanes, vectors=vectors, memory=squares)
         self.gradients: dict[int, Any] = {}
@@ -111,7 +95,7 @@ class Pullback:
         """
         code, lanes = self.code, self.lanes
         place = b, h
-        b, h, first = (value if self.whole == I64 else code.trunc(value, self.whole) for value in (b, h, first))
+        b, h, first = map(self.arg.narrowed, (b, h, first))
         self.exist, self.scopes, queries = exist, [], []
         for number in range(self.vectors):
             steps = ir.Constant(vector(self.whole, lanes), [number * lanes + lane for lane in range(lanes)])
@@ -171,7 +155,7 @@ class Pullback:
             """Some of the rows; returns the spans of tables."""
             with code.loop(begin, stop, 1, spans) as loop:
                 position = code.add(base, loop.index)
-                key = position if self.whole == I64 else code.trunc(position, self.whole)
+                key = self.arg.narrowed(position)
                 s_at, dp_at = (tools.place(part, loop.index) for part in (scores, dp))
                 rows_at = tools.place(rows, code.index(0))
                 shared: list[dict] = [{} for _ in self.parts]
@@ -269,7 +253,7 @@ class Pullback:
     def _offset(self, read: Read, rule: Emitter):
         """The byte offset of the gradient entry that is read: a vector only if it differs between lanes."""
         code = self.code
-        number = next(at for at, known in enumerate(self.tables) if known is read.table)
+        number = self.arg.table(read.table)
         sizes = self.arg.tables[number][1]
         total: Any = code.index(0)
         widths = [*sizes[:-1], self.arg[f"width{number}"]]

@@ -29,13 +29,12 @@ class OrderedAdds:
 
     def __init__(self, code: Code, arg: Block, target: Target):
         self.code, self.arg = code, arg
-        self.let_others_run = "SwitchToThread" if "windows" in target.triple else "sched_yield"
         self.x86 = target.triple.startswith(("x86_64", "i686"))
 
     def _progress(self, pair, unit):
         code = self.code
         at = code.add(code.mul(pair, self.arg["key_tiles"]), unit)
-        return code.at(self.arg.address("progress"), at, 8)
+        return self.arg.at("progress", at, 8)
 
     def until(self, place, sign: str, value) -> None:
         """Waits until the number at an address satisfies the comparison with the value."""
@@ -50,14 +49,14 @@ class OrderedAdds:
                 code.external("llvm.x86.sse2.pause", ir.VoidType())
             yields = code.icmp_signed("==", code.and_(poll.carried[0], PATIENCE), 0)
             with code.when(yields):
-                code.external(self.let_others_run, I32)
+                code.external("sched_yield", I32)
             poll.carry(code.add(poll.carried[0], 1))
 
     def enter(self, unit, pair) -> None:
         """Begins a task, and finds the first earlier tile of keys that is not done: it may have to wait for those."""
         code = self.code
         self.unit, self.pair, self.own = unit, pair, self._progress(pair, unit)
-        known = code.at(self.arg.address("finished"), pair, 8)
+        known = self.arg.at("finished", pair, 8)
 
         def is_done(at):
             progress = code.load_atomic(self._progress(pair, at), "acquire", 8, typ=I64)
@@ -108,7 +107,7 @@ class TableSums:
         code, arg = self.code, self.arg
         self.number = number
         place = code.mul(code.srem(number, arg["ring"]), code.mul(arg["numbers"], 8))
-        self.copy = code.at(arg.address("copies"), place)
+        self.copy = arg.at("copies", place)
         for table in self.spans:
             self._forget(table)
         return {table: code.at(self.copy, arg[f"gradient{table}"]) for table in self.spans}
@@ -130,7 +129,7 @@ class TableSums:
             with code.loop(first, code.add(last, 1), 8) as each:
                 offset = code.add(arg[f"gradient{table}"], each.index)
                 own = code.at(self.copy, offset)
-                total = code.at(arg.address("totals"), code.add(start, offset))
+                total = arg.at("totals", code.add(start, offset))
                 code.put(code.fadd(code.get(total, F64, 8), code.get(own, F64, 8)), total, 8)
                 code.put(code.number(0.0, F64), own, 8)
             self._forget(table)
@@ -146,7 +145,7 @@ class TableSums:
                 self._pass(block.index)
 
     def _flushed(self, block):
-        return self.code.at(self.arg.address("flushed"), block, 8)
+        return self.arg.at("flushed", block, 8)
 
     def _turn(self, block) -> None:
         """Waits until all earlier tasks have passed a block."""

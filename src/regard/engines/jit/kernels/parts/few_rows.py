@@ -24,7 +24,7 @@ from .tile import Tile
 MOST = 8  # rows; with more of them, tiles whose lanes are queries are as fast (bench/LOG.md)
 SUMS = 16  # registers for sums over keys
 CHAINS = 4  # independent sums over depth: enough to hide their latency
-NARROW = 32  # bytes of a vector of keys
+NARROW = 32  # bytes of a vector of keys: exchanges between pieces of wider ones take longer
 
 
 def suits(rows: int, depths: tuple[int, int], unit: tuple[bool, ...], form: Format, target: Target) -> bool:

@@ -70,11 +70,11 @@ def visited_keys(code: Code, arg, group, tile, first, last) -> KeySpan:
     A span with a gap counts as mixed, because the mask excludes the gap. arg: a block with the slots offsets, runs and
     tiles.
     """
-    offsets = code.at(arg.address("offsets"), code.add(code.mul(group, arg["tiles"]), tile), 8)
+    offsets = arg.at("offsets", code.add(code.mul(group, arg["tiles"]), tile), 8)
     begin, end = code.get(offsets, I64, 8), code.get(code.at(offsets, 8), I64, 8)
 
     def part(run, number: int):
-        place = code.at(arg.address("runs"), code.add(code.mul(run, 12), 4 * number))
+        place = arg.at("runs", code.add(code.mul(run, 12), 4 * number))
         return code.sext(code.get(place, I32, 4), I64)
 
     # The first run that ends after `first`.

@@ -12,9 +12,9 @@ from typing import Any
 from llvmlite import ir
 
 from .....language.analysis import deciding
-from .....language.expr import Const, Expr, Table
+from .....language.expr import Expr
 from ...code.emit import Emitter
-from ...code.ir import F32, F64, I32, I64, Code, element, is_vector, vector
+from ...code.ir import F32, F64, Code, element, is_vector, vector
 from . import few_rows
 from .panels import Keys
 from .products import multiply_keys
@@ -24,37 +24,15 @@ from .tile import Tile
 
 
 class Rules:
-    """The mask and the score of a kernel; constants and tables: their leaves, in the order of the argument block."""
+    """The mask and the score of a kernel."""
 
-    def __init__(
-        self,
-        code: Code,
-        tile: Tile,
-        *,
-        mask: Expr | None,
-        score: Expr | None,
-        constants: list[Const],
-        tables: list[Table],
-    ):
-        self.code, self.tile, self.whole = code, tile, I64 if tile.spec.wide else I32
-        numbers = {id(node): number for number, node in enumerate(constants)}
-
-        def emitter(real, deciding: frozenset[int] = frozenset()) -> Emitter:
-            return Emitter(
-                code=code,
-                real=real,
-                whole=self.whole,
-                arguments=tile.arg,
-                numbers=numbers,
-                tables=tables,
-                deciding=deciding,
-            )
-
+    def __init__(self, code: Code, tile: Tile, mask: Expr | None, score: Expr | None):
+        self.code, self.tile, self.whole = code, tile, tile.arg.whole
         self.parts: list[tuple[Emitter, Expr]] = []
         if mask is not None:
-            self.parts.append((emitter(F64), mask))
+            self.parts.append((Emitter(code, F64, tile.arg), mask))
         if score is not None:
-            self.parts.append((emitter(tile.real, deciding(score)), score))
+            self.parts.append((Emitter(code, tile.real, tile.arg, deciding(score)), score))
         self.mask, self.score = mask, score
         self.tables = TableTiles(
             code,
@@ -71,10 +49,7 @@ class Rules:
         h: the head, or the group of heads that share the tile; first: the position of its first row.
         """
         code, tile, lanes = self.code, self.tile, self.tile.lanes
-        b, h, first, Q, group = (
-            value if self.whole == I64 else code.trunc(value, self.whole)
-            for value in (b, h, first, tile.arg["Q"], tile.arg["group"])
-        )
+        b, h, first, Q, group = (tile.arg.narrowed(value) for value in (b, h, first, tile.arg["Q"], tile.arg["group"]))
         self.per_vector, self.heads, self.queries = [], [], []
         for number in range(tile.vectors):
             numbers = [number * lanes + lane for lane in range(lanes)]
@@ -133,7 +108,7 @@ class Rules:
         factor = tile.arg.factor("score_factor", tile.type)
         with code.loop(keys[0], keys[1], 1, maxima) as loop:
             position = code.add(first, loop.index)
-            key = position if self.whole == I64 else code.trunc(position, self.whole)
+            key = tile.arg.narrowed(position)
             place = tile.place(tile.s, loop.index)
             shared: list[dict] = [{} for _ in self.parts]
             seen = []

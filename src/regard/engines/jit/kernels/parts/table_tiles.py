@@ -42,10 +42,10 @@ def element_bytes(*roots: Expr | None, folded: bool = False) -> tuple[int, ...]:
 
 def room(sizes: tuple[int, ...], rows: int, lanes: int) -> int:
     """Bytes of working memory: per read the offsets of the rows, and elements of as many keys as a vector has lanes."""
-    return sum(_padded(8 * rows) + _padded(lanes * rows * size) for size in sizes)
+    return sum(padded(8 * rows) + padded(lanes * rows * size) for size in sizes)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
     """Bytes of a region that begins and ends on a cache line."""
     return -(-size // LINE) * LINE
 
@@ -62,9 +62,9 @@ class TableTiles:
         self.begins: dict[int, Any] = {}
         for node in self.nodes:
             self.rows[id(node)] = memory
-            memory = code.at(memory, _padded(8 * lanes * vectors))
+            memory = code.at(memory, padded(8 * lanes * vectors))
             self.squares[id(node)] = memory
-            memory = code.at(memory, _padded(lanes * lanes * vectors * node.table.array.dtype.itemsize))
+            memory = code.at(memory, padded(lanes * lanes * vectors * node.table.array.dtype.itemsize))
 
     def open(self, number: int, scope: Emitter, root: Expr) -> None:
         """Sets the rows of a vector of queries. scope: has the values of what depends on them; root: what it emits."""

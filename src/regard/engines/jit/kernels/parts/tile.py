@@ -19,10 +19,10 @@ from ...code.ir import I16, I32, I64, Code, vector
 from ...code.target import ACCUMULATORS, TALL, Target
 from . import table_tiles
 from .dropout import room
+from .table_tiles import LINE
 
 # Keys between two updates of the running maximum: few enough that S stays in the cache, enough to make updates cheap.
 BLOCK = 128
-LINE = 64  # bytes: regions of working memory begin on a cache line
 
 ARRAYS = ("q", "k", "v", "out")
 SCALES = {"k": "k_scales", "v": "v_scales"}  # the arguments with the float32 scales of rows in 8 bits
@@ -98,14 +98,14 @@ class Memory:
         self.places, offset = {}, 0
         for name, size in sizes.items():
             self.places[name] = code.at(pointer, offset)
-            offset += -(-size // LINE) * LINE
+            offset += table_tiles.padded(size)
 
     def __getitem__(self, name: str):
         return self.places[name]
 
     @staticmethod
     def total(sizes: dict[str, int]) -> int:
-        return sum(-(-size // LINE) * LINE for size in sizes.values())
+        return sum(map(table_tiles.padded, sizes.values()))
 
 
 class Tile:
@@ -146,7 +146,7 @@ class Tile:
                 offset = code.add(offset, code.mul(first, arg[f"{name}_row"]))
             if name in ("q", "out") or not self.spec.paged:  # pages replace batch entries
                 offset = code.add(offset, code.mul(b, arg[f"{name}_batch"]))
-            self.base[name] = code.at(arg.address(name), offset)
+            self.base[name] = arg.at(name, offset)
         self.block = self.base
 
     def enter_block(self, first) -> None:
@@ -163,7 +163,7 @@ class Tile:
         base = self.base[name]
         if self.spec.paged:
             entry = code.add(code.mul(self.batch, arg["pages_batch"]), code.sdiv(number, arg["page"]))
-            page = code.sext(code.get(code.at(arg.address("pages"), entry, 4), I32, 4), I64)
+            page = code.sext(code.get(arg.at("pages", entry, 4), I32, 4), I64)
             base, number = code.at(base, page, arg[f"{name}_batch"]), code.srem(number, arg["page"])
         return code.at(base, number, arg[f"{name}_row"])
 
@@ -290,7 +290,7 @@ class Tile:
         code, spec, lanes = self.code, self.spec, self.lanes
         wanted = code.icmp_signed("!=", self.arg["lost"], 0)
         width = spec.E * LOST
-        lost = code.at(self.arg.address("lost"), rows_before, width)
+        lost = self.arg.at("lost", rows_before, width)
 
         def store(value, row, lane, depth) -> None:
             place = self.column(row, "out", depth)
