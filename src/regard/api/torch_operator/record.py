@@ -26,12 +26,13 @@ def recorded(q, k, v, arguments: Arguments, engine: str) -> tuple[torch.Tensor, 
     mask = _text(arguments.mask, (batch, head, query, key), tables)
     score = _text(arguments.score, (the_score, batch, head, query, key), tables)
     places = arguments.query_start, arguments.batch_start, arguments.head_start
-    starts = [None if each is None else _number(each) for each in places]
+    start, batch_start, head_start = (None if each is None else _number(each) for each in places)
     seed, sinks = arguments.seed, arguments.sinks
     sinks = None if sinks is None else torch.as_tensor(sinks)
     if seed is not None and not isinstance(seed, torch.Tensor):
         seed = _seed_tensor(seed)
-    call = Operands(q, k, v, sinks, tables, *starts, seed, mask, score, arguments.scale, arguments.dropout, engine)
+    numbers = start, batch_start, head_start, seed
+    call = Operands(q, k, v, sinks, tables, *numbers, mask, score, arguments.scale, arguments.dropout, engine)
     # Each transform of torch.func takes a Function as one step; functionalization and everything else see operators.
     stack = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
     whole = stack is not None and stack.key() != torch._C._functorch.TransformType.Functionalize

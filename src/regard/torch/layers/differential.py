@@ -66,7 +66,6 @@ class DifferentialAttention(Placed):
         super().__init__()
         check = Checks("DifferentialAttention")
         self.d_model, self.heads = check.size("d_model", d_model), check.size("heads", heads)
-        self.kv_heads = check.groups(self.heads, kv_heads)
         self.head_dim = self.d_model // self.heads // 2 if head_dim is None else check.size("head_dim", head_dim)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * check.size("depth", depth, least=0))
         self.dropout = check.rate("dropout", dropout)
@@ -77,6 +76,7 @@ class DifferentialAttention(Placed):
             "d_model to be a multiple of 2 · heads",
             "pass head_dim=…",
         )
+        self.kv_heads = check.groups(self.heads, kv_heads)
         self.place(check, positions)
         D = self.head_dim
         self.q = torch.nn.Linear(self.d_model, self.heads * 2 * D, bias)
