@@ -226,9 +226,9 @@ def _detectors(run: Run) -> Table:
     table = _table("most weight on", "layer.head, mean of the rows")
     own = {name for call in run.calls for name in call.figures} - {*ROWS, *KINDS}
     titles = KINDS | {name: name for name in sorted(own)}
-    collected = Collected(tuple(titles))
+    collected = Collected(titles)
     collected.add("", run)
-    found = collected.scores(titles, ())
+    found = collected.scores()
     for name, title in titles.items():
         if best := found.best(name, BEST):
             rows = max(np.isfinite(call.rows[name]).sum(-1).max() for call in run.calls if name in call.rows)

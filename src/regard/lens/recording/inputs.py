@@ -217,14 +217,11 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
         )
     encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
     rows = [[start, *(ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids)] for ids in encoded["input_ids"]]
-    width = max(map(len, rows))
-    flags = [True, *encoded["special_tokens_mask"][entry]][: len(rows[entry])]
-    axis = Axis.of(
-        spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
-        [*flags, *[True] * (width - len(rows[entry]))],
-        "target",
-        [*rows[entry], *[0] * (width - len(rows[entry]))],
-    )
+    width, own = max(map(len, rows)), rows[entry]
+    flags = [True, *encoded["special_tokens_mask"][entry]][: len(own)]
+    more = width - len(own)
+    words = (*spelled(tokenizer, own, None), *[""] * more)
+    axis = Axis.of(words, [*flags, *[True] * more], "target", [*own, *[0] * more])
     return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
 
 
