@@ -21,7 +21,6 @@ from .look import layer_selection
 from .open_model import OpenModel
 from .recording.keeper import RecordingOptions
 from .runs.detectors import checked
-from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run
 
@@ -343,7 +342,7 @@ def detect_heads(
         >>> found.texts, len(found.scores["induction"])
         (2, 4)
     """
-    own = checked(measures, known=ROWS)
+    own = checked(measures)
     _check(what, texts)
     chosen = layer_selection(layers)
     options = RecordingOptions(chosen, values=False, limit=limit, measures=own, hashed=False)

@@ -47,8 +47,7 @@ class Recorder(Observer):
         super().__init__(model, describing=True)
         self.keeper, self.batch, self.entry = keeper, batch, keeper.options.entry
         self.top = module_of(model)
-        self.pass_number = -1
-        self.counted: Counter[tuple[int, str]] = Counter()
+        self.counted: Counter[str] = Counter()  # the calls of each layer in this pass
         self.entered: Counter[str] = Counter()  # how often each module ran in this pass
         self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
         self.matrices = Products()
@@ -76,7 +75,7 @@ class Recorder(Observer):
                 handle.remove()
 
     def _begun(self, *_) -> None:
-        self.pass_number += 1
+        self.counted.clear()
         self.entered.clear()
         self.numbers.clear()
 
@@ -95,13 +94,12 @@ class Recorder(Observer):
         return found
 
     def called(self, seen: ObservedCall) -> None:
-        module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
+        module = self.modules.get(seen.layer, self.top)
         number = self._layer_number(module, seen.layer)
         self._taken()
         if self.keeper.options.selects(seen.layer, number):
-            number_of_pass = max(self.pass_number, 0)
-            nth = self.counted[number_of_pass, seen.layer]
-            self.counted[number_of_pass, seen.layer] += 1
+            nth = self.counted[seen.layer]
+            self.counted[seen.layer] += 1
             try:
                 found = self._recorded(seen, module, number, nth)
             except Refused as refused:

@@ -159,7 +159,7 @@ class Call:
         that have no previous key, or may not attend to it; measures leave out rows without a key of theirs. NaN if no
         row remains. In cross-attention, figures that depend on the row's own position are left out.
         """
-        return means(self.rows, self.shape, self.mask, self.start, aligned=self.aligned)
+        return means(self)
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
