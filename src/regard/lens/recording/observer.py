@@ -159,7 +159,7 @@ class Recorder(Observer):
             q=q.copy(),
             k=k.copy(),
             v=v.copy(),
-            out=_out(seen, layout, tuple(seen.q.shape)),
+            out=_out(seen, layout),
             x=self._layer_input(layout, q.shape[1]),
             notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)},
         )
@@ -249,22 +249,22 @@ def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recor
     call, (_, Q, K) = recorded.call, recorded.call.shape
     start = 0 if recorded.cross else K - Q
     weights = layout.cut(trail.weights)[..., :K].copy()
+    notes = dict(call.notes)
+    known: dict[str, Any] = {}
     if trail.combined is not None:
-        call = dataclasses.replace(call, notes={**call.notes, "combined": trail.combined})
+        notes["combined"] = trail.combined
     rules = read_steps(trail, layout.beside, layout.heads, start)
     if rules is None:
-        notes = {**call.notes, "unread": "a step between product and softmax is not known"}
-        call = dataclasses.replace(call, engine="written out", notes=notes)
+        notes["unread"] = "a step between product and softmax is not known"
     else:
-        call = dataclasses.replace(
-            call,
-            mask=None if rules.allowed is None else mask_of(rules.allowed, start),
-            score=None if rules.score.scored and not rules.score.children else rules.score,
-            scale=rules.scale,
-            start=start,
-            sinks=rules.sinks,
-            engine="written out",
-        )
+        known = {
+            "mask": None if rules.allowed is None else mask_of(rules.allowed, start),
+            "score": None if rules.score.scored and not rules.score.children else rules.score,
+            "scale": rules.scale,
+            "start": start,
+            "sinks": rules.sinks,
+        }
+    call = dataclasses.replace(call, engine="written out", notes=notes, **known)
     return dataclasses.replace(recorded, call=call, weights=weights)
 
 
@@ -315,12 +315,13 @@ def _groups(module) -> tuple[int, int | None]:
     return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
 
 
-def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
+def _out(seen: ObservedCall, layout: Layout) -> np.ndarray | None:
     """The output of the call, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
     out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
-    if out.shape[-2] != sizes[-2] or layout.batch * layout.heads * sizes[-2] * out.shape[-1] != np.prod(out.shape):
+    rows = seen.q.shape[-2]
+    if out.shape[-2] != rows or layout.batch * layout.heads * rows * out.shape[-1] != np.prod(out.shape):
         return None
     return layout.cut(out).copy()
 
