@@ -30,7 +30,7 @@ NAMES = {
     "engines/peak.py": "the dot-product instruction is for bfloat16",
     "lens/viewer/embed.py": "the page reads its heat maps as float16, whatever the model computed with",
     "lens/recording/tensor_layout.py": "torch dtypes that NumPy has, integers among them",
-    "lens/recording/rules/handwritten.py": "the names of torch's methods, half() and bfloat16() among them",
+    "lens/recording/handwritten.py": "the names of torch's methods, half() and bfloat16() among them",
     "audits/run_checks/numbers.py": "a check of what float16 alone cannot hold",
     "conformance/cases/edges.py": "sizes of real models are tried in float16 too, where it is declared",
     "ledger/cost.py": "examples in a message: models are counted in any floating-point dtype of torch",

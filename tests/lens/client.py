@@ -1,4 +1,4 @@
-"""A client of the server of a page."""
+"""A client of the server of a page, and its frames."""
 
 import contextlib
 import http.client
@@ -8,7 +8,19 @@ import urllib.parse
 import numpy as np
 
 from regard.lens.runs import codes
-from regard.lens.viewer.embed import unframed
+
+
+def unframed(raw):
+    """(the header, the arrays by name) of a frame."""
+    at = 4 + int.from_bytes(raw[:4], "little")
+    header = json.loads(raw[4:at])
+    found = {}
+    for part in header["parts"]:
+        at += -at % 4
+        count = int(np.prod(part["shape"]))
+        found[part["name"]] = np.frombuffer(raw, part["dtype"], count, at).reshape(part["shape"])
+        at += found[part["name"]].nbytes
+    return header, found
 
 
 class Client:

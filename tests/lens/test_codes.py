@@ -20,7 +20,6 @@ from regard.lens.runs.codes import (
     ZERO,
     decode,
     encode,
-    percent,
 )
 from regard.lens.runs.labels import visible
 
@@ -51,7 +50,6 @@ def test_codes_tell_the_kinds_of_nothing_apart():
     assert coarse.tolist() == [MASKED, ZERO, TINY, NAN, OUT, OUT, OUT, LEAK, 255, 255]
     np.testing.assert_array_equal(decode(coarse)[:7], [0, 0, 0, *[np.nan] * 4])
     assert decode(coarse, fine)[7:].tolist() == [pytest.approx(0.3, rel=COARSE_ERROR), 1, 1]
-    assert (percent(COARSE_ERROR), percent(FINE_ERROR)) == ("3 %", "0.02 %")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark", "diverging-light", "diverging-dark"])

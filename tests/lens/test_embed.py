@@ -12,7 +12,7 @@ import torch
 import regard as rg
 from regard.lens import look
 from regard.lens.viewer import embed
-from regard.lens.viewer.embed import unframed
+from tests.lens.client import unframed
 from tests.support.browser import example, fault
 
 

@@ -7,8 +7,8 @@ import regard as rg
 from regard.lens import Run
 from regard.lens.runs.codes import FINE_ERROR, LEAK, MASKED, NAN, decode
 from regard.lens.viewer import head_mean, routes
-from regard.lens.viewer.embed import unframed
 from regard.lens.viewer.head_mean import mean_of
+from tests.lens.client import unframed
 from tests.support.browser import example, fault
 
 

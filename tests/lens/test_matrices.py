@@ -9,8 +9,8 @@ import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.runs.projections import LayerProjections, Projection
 from regard.lens.viewer import matrices
-from regard.lens.viewer.embed import unframed
 from regard.lens.viewer.routes import Responder
+from tests.lens.client import unframed
 
 N, H, G, D, E, M = 9, 4, 2, 8, 6, 20
 RANDOM = np.random.default_rng(3)

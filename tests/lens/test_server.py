@@ -18,8 +18,7 @@ import pytest
 import regard as rg
 from regard.lens.runs import codes, labels
 from regard.lens.viewer import routes, server
-from regard.lens.viewer.embed import unframed
-from tests.lens.client import Client, near
+from tests.lens.client import Client, near, unframed
 from tests.support.browser import example, fault
 
 pytest.importorskip("starlette", reason="starlette is not installed")

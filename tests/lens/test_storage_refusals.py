@@ -93,7 +93,7 @@ MANIFESTS = [
     (put("calls", 0, "rules", "nodes", 2, "of", [0]), "wrong number of arguments"),
     (put("calls", 0, "rules", "nodes", 2, "of", [0, 2]), "a missing node"),
     (put("calls", 0, "rules", "nodes", 2, "of", [0, -1]), "a missing node"),
-    (put("calls", 0, "rules", "nodes", 0, "__import__('os')"), "not a node of a rule"),
+    (put("calls", 0, "rules", "nodes", 0, "__import__('os')"), "__import__.*an object"),
     (put("calls", 0, "rules", "nodes", 0, "var", "os"), "unknown variable"),
     (put("calls", 0, "rules", "nodes", 0, {"const": 2**64}), "more than 64 bits"),
     (put("calls", 0, "rules", "mask", 999), "a missing node"),
@@ -208,7 +208,7 @@ def test_every_reason_is_given_at_once(kept):
     ("change", "sentence", "longest"),
     [
         (put("calls", 0, "keys", "\x1b[2J\u202e" * 9999), "does not fit its axes", 1000),
-        (put("calls", 0, "rules", "nodes", [{"\x1b": 1}] * 9999), "9979 reasons", 20_000),
+        (put("calls", 0, "rules", "nodes", [{"\x1b": 1}] * 9999), "19978 reasons", 20_000),
     ],
     ids=["long", "many"],
 )

@@ -7,7 +7,7 @@ BUDGET = {
     "src/regard": {
         "engines": 121_200,
         "conformance": 52_300,
-        "lens": 74_900,
+        "lens": 70_400,
         "torch": 47_900,
         "learn": 39_100,
         "parallel": 36_600,

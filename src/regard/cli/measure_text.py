@@ -14,7 +14,6 @@ from typing import Any
 from ..common.errors import Reason, Refused
 from ..language.expr import Expr, Op, Var, lift
 from ..lens.runs.detectors import checked, token
-from ..lens.runs.row_figures import ROWS
 
 EXAMPLE = "after_same=(key > 0) & (token[query] == token[key - 1])"
 TOKEN = "token"
@@ -90,7 +89,7 @@ def parse_measures(texts: Sequence[str]) -> dict[str, Expr]:
             reasons.append(Reason("a measure is given twice", name, "different names", "rename one of them"))
             continue
         try:
-            found |= checked({name: parse_rule(text, len(text) - len(rule), MEASURE)}, known=ROWS)
+            found |= checked({name: parse_rule(text, len(text) - len(rule), MEASURE)})
         except Refused as refused:
             reasons += refused.reasons
     if reasons:

@@ -21,7 +21,6 @@ from .look import layer_selection
 from .open_model import OpenModel
 from .recording.keeper import RecordingOptions
 from .runs.detectors import checked
-from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run
 
@@ -256,7 +255,7 @@ class Collected:
     Calls of two texts are the same if they have the same name, and the same number among the calls of that name.
     """
 
-    def __init__(self, detectors: Sequence[str]):
+    def __init__(self, detectors: Mapping[str, str]):
         self.detectors = detectors
         self.texts, self.model = 0, ""
         self.calls: dict[tuple[str, int], tuple[int, dict[str, Running]]] = {}
@@ -274,12 +273,12 @@ class Collected:
                 if each in call.figures:
                     held[each].add(name, call.figures[each])
 
-    def scores(self, detectors: Mapping[str, str], left_out: LeftOut) -> HeadScores:
+    def scores(self, left_out: LeftOut = ()) -> HeadScores:
         """The result."""
         said = ((name, "; ".join(f"{each.what}: {each.given}" for each in reasons)) for name, reasons in left_out)
         layers = tuple(name for name, _ in self.calls)
         found = {each: tuple(self._of(each)) for each in self.detectors}
-        return HeadScores(self.model, self.texts, layers, detectors, found, tuple(said))
+        return HeadScores(self.model, self.texts, layers, self.detectors, found, tuple(said))
 
     def _of(self, detector: str) -> Iterator[HeadScore]:
         for (call, _), (layer, held) in self.calls.items():
@@ -343,13 +342,13 @@ def detect_heads(
         >>> found.texts, len(found.scores["induction"])
         (2, 4)
     """
-    own = checked(measures, known=ROWS)
+    own = checked(measures)
     _check(what, texts)
     chosen = layer_selection(layers)
     options = RecordingOptions(chosen, values=False, limit=limit, measures=own, hashed=False)
     record = OpenModel(what, options, tokenizer=tokenizer, where="detect_heads")
     record.open()  # before the first text
-    found = Collected((*KINDS, *own))
+    found = Collected(KINDS | {name: text_of(rule, SHOWN) for name, rule in own.items()})
     left_out: list[tuple[str, tuple[Reason, ...]]] = []
     for name, read in named(texts):
         try:
@@ -360,7 +359,7 @@ def detect_heads(
             found.add(name, run)
     if not found.texts:
         raise Refused("detect_heads", _all_reasons(left_out))
-    return found.scores({**KINDS, **{name: text_of(rule, SHOWN) for name, rule in own.items()}}, left_out)
+    return found.scores(left_out)
 
 
 def _check(what: Any, texts: Any) -> None:

@@ -17,7 +17,6 @@ from .open_model import OpenModel
 from .recording.from_arrays import of_arrays, of_weights
 from .recording.keeper import RecordingOptions
 from .runs.detectors import checked
-from .runs.row_figures import ROWS
 from .runs.run import Run
 from .storage.reader import is_run, open_run
 from .text_or_path import is_text
@@ -140,7 +139,7 @@ def look(
     }
     kind = _kind(what, given)
     _check(kind, what, given)
-    own = checked(measures, known=ROWS)
+    own = checked(measures)
     if kind == "a recorded run":
         return open_run(what)
     if kind == "q and k":

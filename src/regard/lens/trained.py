@@ -74,7 +74,7 @@ class TrainedModel:
         """
         import torch
 
-        from .recording.session import record_module, steps_of
+        from .recording.entry import record_module, steps_of
 
         if generate and self.saved.kind != GENERATES:
             raise refuse(

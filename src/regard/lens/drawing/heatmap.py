@@ -124,32 +124,28 @@ def _selected(
     what, call, heads, *, rows, keys, tokens, mask, cells, scale, ax
 ) -> tuple[list[MatrixFigure], list[str], int]:
     """The selected heads, their titles, and the number of keys of the call; or `Refused`, listing every problem."""
-    reasons = []
+    reasons: list[Reason] = []
+
+    def fault(what: str, given: str, expected: str, fix: str) -> None:
+        reasons.append(Reason(what, given, expected, fix))
+
     if scale not in (None, *DECADES, "linear"):
-        reasons.append(Reason("no such scale", f"scale={scale!r}", '"near", "log" or "linear"', "choose one"))
+        fault("no such scale", f"scale={scale!r}", '"near", "log" or "linear"', "choose one")
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
-        reasons.append(
-            Reason(
-                "cells is not a number of cells",
-                f"cells={cells!r}",
-                "an integer, at least 1",
-                "pass a positive integer",
-            )
+        fault(
+            "cells is not a number of cells",
+            f"cells={cells!r}",
+            "an integer, at least 1",
+            "pass a positive integer",
         )
     if mask is not None and isinstance(what, Run | Call):
-        reasons.append(
-            Reason(
-                "mask= with a run or call, which has its own mask", "mask=…", "mask= only with weights", "leave it out"
-            )
-        )
+        fault("mask= with a run or call, which has its own mask", "mask=…", "mask= only with weights", "leave it out")
     if isinstance(call, bool) or not isinstance(call, int | str | np.integer):
-        reasons.append(
-            Reason(
-                "call= is not the number or the name of a call",
-                f"call of type {type(call).__name__}",
-                "weights alone, or a Run and one of its calls",
-                "for arrays q and k, pass rg.attention_weights(q, k)",
-            )
+        fault(
+            "call= is not the number or the name of a call",
+            f"call of type {type(call).__name__}",
+            "weights alone, or a Run and one of its calls",
+            "for arrays q and k, pass rg.attention_weights(q, k)",
         )
         call = 0
     queries: Sequence[str] | None = None
@@ -159,7 +155,7 @@ def _selected(
         queries, own = ([named(axis, i, "␣") for i in range(len(axis))] for axis in axes)
         tokens = own if tokens is None else tokens
     elif call != 0:
-        reasons.append(Reason("call= without a run", f"call={call!r}", "call= only with a Run", "leave it out"))
+        fault("call= without a run", f"call={call!r}", "call= only with a Run", "leave it out")
     if isinstance(what, Call):
         shown = what
     elif not isinstance(what, Run):
@@ -167,35 +163,29 @@ def _selected(
     H, Q, K = shown.shape
     listed = list(range(H)) if heads is None else [heads] if isinstance(heads, int) else list(heads)
     if any(not isinstance(head, int | np.integer) or not -H <= head < H for head in listed) or not listed:
-        reasons.append(Reason("no such head", f"heads={heads!r}", f"0 to {H - 1}", "count from 0"))
+        fault("no such head", f"heads={heads!r}", f"0 to {H - 1}", "count from 0")
     elif ax is not None and len(listed) != 1:
-        reasons.append(
-            Reason(
-                "several heads on one ax",
-                f"{counted(len(listed), 'head')}, one ax",
-                "one head",
-                "choose it with heads=, or leave ax out",
-            )
+        fault(
+            "several heads on one ax",
+            f"{counted(len(listed), 'head')}, one ax",
+            "one head",
+            "choose it with heads=, or leave ax out",
         )
     if tokens is not None and len(tokens) != K:
-        reasons.append(
-            Reason(
-                "the number of tokens is not the number of keys",
-                f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
-                "one token per key",
-                f"pass {counted(K, 'token')}",
-            )
+        fault(
+            "the number of tokens is not the number of keys",
+            f"{counted(len(tokens), 'token')}, {counted(K, 'key')}",
+            "one token per key",
+            f"pass {counted(K, 'token')}",
         )
     parts = {"rows": (rows, Q), "keys": (keys, K)}
     for name, (part, count) in parts.items():
         if part is not None and (not isinstance(part, slice) or part.step not in (None, 1) or not range(count)[part]):
-            reasons.append(
-                Reason(
-                    f"{name} outside the matrix",
-                    f"{name}={part!r}",
-                    f"a slice of {counted(count, 'position')}, with step 1",
-                    "pass for example slice(0, 16)",
-                )
+            fault(
+                f"{name} outside the matrix",
+                f"{name}={part!r}",
+                f"a slice of {counted(count, 'position')}, with step 1",
+                "pass for example slice(0, 16)",
             )
     if reasons:
         raise Refused("heatmap", reasons)

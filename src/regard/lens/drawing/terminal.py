@@ -46,6 +46,8 @@ LISTED = 8
 WIDTH = 30  # of a bar
 BEST = 3  # heads for each detector
 NAMED = 40  # rows: up to here, each has a line and a label
+# From here on, the colors of the ramp have a relative luminance (WCAG 2) above 0.179, at which both have 4.58:1.
+BRIGHT = 125
 SHADES = " .:-=+*#%@"  # for terminals without colors
 SIGNS = {MASKED: "·", NAN: "N", OUT: "!", LEAK: "L"}
 ALARM = {NAN: "#ff4fa3", OUT: "#ffb02e", LEAK: "#ff4545"}
@@ -161,8 +163,7 @@ def _in_color(text: Text, found: MatrixFigure, decades: int) -> None:
 
 
 def _ground(code: int, decades: int) -> str:
-    red, green, blue = ramp("dark")[round(255 * _place(code, decades))]
-    return ALARM.get(code, "" if code == MASKED else f"#{red:02x}{green:02x}{blue:02x}")
+    return ALARM.get(code, "" if code == MASKED else _hex(round(255 * _place(code, decades))))
 
 
 def _place(code: int, decades: int) -> float:
@@ -226,9 +227,9 @@ def _detectors(run: Run) -> Table:
     table = _table("most weight on", "layer.head, mean of the rows")
     own = {name for call in run.calls for name in call.figures} - {*ROWS, *KINDS}
     titles = KINDS | {name: name for name in sorted(own)}
-    collected = Collected(tuple(titles))
+    collected = Collected(titles)
     collected.add("", run)
-    found = collected.scores(titles, ())
+    found = collected.scores()
     for name, title in titles.items():
         if best := found.best(name, BEST):
             rows = max(np.isfinite(call.rows[name]).sum(-1).max() for call in run.calls if name in call.rows)
@@ -242,12 +243,13 @@ def _table(*columns: Column | str) -> Table:
 
 
 def _color(share: float) -> Style:
-    """Black or white on the color of a share, whichever has more contrast: at luminance 0.179 both have 4.58:1."""
-    red, green, blue = (int(part) for part in ramp("dark")[round(255 * min(1.0, max(0.0, share)))])
-    parts = np.divide((red, green, blue), 255)
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    bright = np.dot((0.2126, 0.7152, 0.0722), linear) > 0.179  # the relative luminance of WCAG 2
-    return Style(color="#000000" if bright else "#ffffff", bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+    """Black or white on the color of a share, whichever has more contrast."""
+    at = round(255 * min(1.0, max(0.0, share)))
+    return Style(color="#000000" if at >= BRIGHT else "#ffffff", bgcolor=_hex(at))
+
+
+def _hex(at: int) -> str:
+    return "#" + ramp("dark")[at].tobytes().hex()
 
 
 def _row(run: Run, choice: Choice, brick: str) -> Table:
@@ -256,27 +258,26 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     weights, others = (of(heads=choice.head, rows=choice.query)[0, 0] for of in (call.weights, call.others))
     allowed = call.allowed(heads=choice.head, rows=choice.query)[0, 0]
     queries, keys = (run.axes[name] for name in (call.queries, call.keys))
-    moves = None if call.lengths is None else weights * call.lengths[choice.head]
-    if moves is not None and np.nansum(moves) > 0:
-        moves = moves / np.nansum(moves)
+    shown = {"weight": (weights, ""), "other rows": (others, "dim")}
+    if call.lengths is not None:
+        moves = weights * call.lengths[choice.head]
+        shown["moves"] = moves / (np.nansum(moves) or 1), "dim"
     order = np.flatnonzero(allowed)[np.argsort(-weights[allowed], kind="stable")]
     table = Table(box=None, header_style="", padding=(0, 1), pad_edge=False)
     table.add_column(
         Text.assemble("“", (_short(queries, choice.query), "bold"), "” attends to"), max_width=34, no_wrap=True
     )
-    for title in ("weight", "other rows", *(() if call.lengths is None else ("moves",))):
-        table.add_column(Text(title, "dim"), justify="right")
+    for title, (_, style) in shown.items():
+        table.add_column(Text(title, "dim"), justify="right", style=style)
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
-        beside = "" if np.isnan(others[key]) else f"{others[key]:.1%}"
-        more = [] if moves is None else [Text(f"{moves[key]:.1%}", style="dim")]
-        table.add_row(name, f"{weights[key]:.1%}", Text(beside, style="dim"), *more, _bar(weights[key], brick))
+        numbers = ("" if np.isnan(values[key]) else f"{values[key]:.1%}" for values, _ in shown.values())
+        table.add_row(name, *numbers, _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
-        blank = [""] * (1 if moves is None else 2)
         more_keys = Text(counted(len(order) - LISTED, "more key"), style="dim")
-        table.add_row(more_keys, f"{rest:.1%}", *blank, _bar(rest, brick))
+        table.add_row(more_keys, f"{rest:.1%}", *[""] * (len(shown) - 1), _bar(rest, brick))
     if not allowed.all():
         table.add_row(Text(f"{(~allowed).sum()} masked", style="dim"))
     return table

@@ -1,9 +1,8 @@
 """Recording: runs a model once under an observer and turns every attention call into data.
 
-entry          entry points that `look` calls: one forward pass of a transformers model, or greedy generation
+entry          entry points that `look` calls: any torch module, and a transformers model, which may generate
 inputs         model inputs, pixel values of images, and the axes that follow from them; token_text: tokens as text
 minilm         the default model, in NumPy, without torch
-session        runs any torch module under the observer
 observer       records calls as they happen, for one batch entry; tensor_layout: where that entry is in the tensors
 one_entry      masks and scores of that entry as expressions; handwritten: those of attention that a model writes out
 products       the matrix products of the model, and which of them gave q, k, v and the output

@@ -21,23 +21,6 @@ from .token_text import fit, spelled, unknown
 LARGEST = 200_000  # bytes of a PNG
 
 
-def pixels(processor: Any, given: Any, text: Any) -> dict[str, Any]:
-    """The inputs that the model's own processor computes from an image, and from a text if there is one."""
-    image = _image(given)
-    named: dict[str, Any] = {"images": [image], "return_tensors": "pt"}
-    if text is not None:
-        if not hasattr(processor, "tokenizer"):
-            raise refuse(
-                "look",
-                "text= is not used",
-                f"text= with an image, and {type(processor).__name__}",
-                "a processor of images and text",
-                "leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
-            )
-        named["text"] = [text] if isinstance(text, str) else list(text)
-    return dict(processor(**named))
-
-
 def _image(given: Any) -> np.ndarray:
     """(rows, columns, 3) bytes."""
     if isinstance(given, str | Path):
@@ -217,14 +200,11 @@ def _decoded(opened: Opened, targets: list[str], many: bool, entry: int) -> tupl
         )
     encoded = tokenizer(text_target=targets, return_special_tokens_mask=True, padding=many, verbose=False)
     rows = [[start, *(ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids)] for ids in encoded["input_ids"]]
-    width = max(map(len, rows))
-    flags = [True, *encoded["special_tokens_mask"][entry]][: len(rows[entry])]
-    axis = Axis.of(
-        spelled(tokenizer, rows[entry], None) + (("",) * (width - len(rows[entry]))),
-        [*flags, *[True] * (width - len(rows[entry]))],
-        "target",
-        [*rows[entry], *[0] * (width - len(rows[entry]))],
-    )
+    width, own = max(map(len, rows)), rows[entry]
+    flags = [True, *encoded["special_tokens_mask"][entry]][: len(own)]
+    more = width - len(own)
+    words = (*spelled(tokenizer, own, None), *[""] * more)
+    axis = Axis.of(words, [*flags, *[True] * more], "target", [*own, *[0] * more])
     return [[*row, *[tokenizer.pad_token_id or 0] * (width - len(row))] for row in rows], axis
 
 
@@ -270,7 +250,18 @@ def given_image(opened: Opened, image: Any, text: str | Sequence[str] | None, en
             "the processor of the model",
             "pass tokenizer=AutoImageProcessor.from_pretrained(…), or inputs={'pixel_values': …}",
         )
-    made = pixels(opened.tokenizer, image, text)
+    named: dict[str, Any] = {"images": [_image(image)], "return_tensors": "pt"}
+    if text is not None:
+        if not hasattr(opened.tokenizer, "tokenizer"):
+            raise refuse(
+                "look",
+                "text= is not used",
+                f"text= with an image, and {type(opened.tokenizer).__name__}",
+                "a processor of images and text",
+                "leave the text out, or pass tokenizer=AutoProcessor.from_pretrained(…)",
+            )
+        named["text"] = [text] if isinstance(text, str) else list(text)
+    made = opened.tokenizer(**named)
     return given_inputs(opened, {name: part.to(opened.model.device) for name, part in made.items()}, entry)
 
 

@@ -78,9 +78,6 @@ class Axes:
             return queries, self._named(K, self._across(queries))
         return queries, queries if Q == K else self._named(K, preferred)
 
-    def special(self, name: str) -> np.ndarray:
-        return np.array(self.used[name].special)
-
     def _preferred(self, words: str) -> list[str]:
         """The names of the axes, the likeliest first."""
         names = list(self.known)
@@ -176,11 +173,6 @@ class Keeper:
     unselected: set[str] = field(default_factory=set)
     left_out: list[dict[str, str]] = field(default_factory=list)
 
-    def take(self, recorded: Recorded) -> None:
-        """Admits and stores a call."""
-        self.admit(recorded)
-        self.add(recorded)
-
     def add(self, recorded: Recorded) -> None:
         """Stores an admitted call; during generation it is stored once the later passes are joined to it."""
         name = recorded.call.name
@@ -208,8 +200,9 @@ class Keeper:
 
     def _keep(self, recorded: Recorded) -> None:
         queries, keys = self.axes.place(recorded)
-        sets = of_tokens(self.axes.used[keys], self.options.measures) if queries == keys else {}
-        call = completed(recorded, queries, keys, self.axes.special(keys), bool(self.values), sets)
+        axis = self.axes.used[keys]
+        sets = of_tokens(axis, self.options.measures) if queries == keys else {}
+        call = completed(recorded, queries, keys, np.array(axis.special), bool(self.values), sets)
         if self.writer is None:
             self.calls.append(self._with_matrices(call))
         else:

@@ -113,7 +113,7 @@ class DefaultModel:
         h = weights[table("word")][ids] + weights[table("position")][: len(ids)] + weights[table("token_type")][0]
         h = normed(h, "embeddings")
         for layer in range(config["num_hidden_layers"]):
-            at = f"encoder.layer.{layer}"
+            at, name = f"encoder.layer.{layer}", _name(layer)
             q, k, v = (
                 linear(h, f"{at}.attention.self.{part}").reshape(len(ids), heads, -1).swapaxes(0, 1)
                 for part in ("query", "key", "value")
@@ -123,34 +123,25 @@ class DefaultModel:
             out = attention(q, k, v, engine=engine)
             seconds = time.perf_counter() - begin
             y = linear(out.swapaxes(0, 1).reshape(len(ids), -1), f"{at}.attention.output.dense")
-            if keeper.options.selects(_name(layer), layer):
+            if keeper.options.selects(name, layer):
                 scale = 1 / math.sqrt(q.shape[-1])
-                notes = {
-                    "kind": "regard.attention",
-                    "seconds": seconds,
-                    "dtype": "float32",
-                    "scale": scale,
-                    "causal": False,
-                }
-                keeper.take(
-                    Recorded(
-                        unmeasured(
-                            _name(layer),
-                            layer,
-                            q=np.ascontiguousarray(q),
-                            k=np.ascontiguousarray(k),
-                            v=np.ascontiguousarray(v),
-                            out=out,
-                            x=h,
-                            scale=scale,
-                            engine=f"regard {engine}",
-                            notes=notes,
-                            projections=self._projections(at, y),
-                        )
-                    )
+                notes = {"kind": "regard.attention", "seconds": seconds, "dtype": "float32"}
+                arrays = {"q": q, "k": k, "v": v}
+                call = unmeasured(
+                    name,
+                    layer,
+                    **{each: np.ascontiguousarray(array) for each, array in arrays.items()},
+                    out=out,
+                    x=h,
+                    scale=scale,
+                    engine=f"regard {engine}",
+                    notes=notes | {"scale": scale, "causal": False},
+                    projections=self._projections(at, y),
                 )
+                keeper.admit(Recorded(call))
+                keeper.add(Recorded(call))
             else:
-                keeper.unselected.add(_name(layer))
+                keeper.unselected.add(name)
             h = normed(h + y, f"{at}.attention.output")
             h = normed(h + linear(_gelu(linear(h, f"{at}.intermediate.dense")), f"{at}.output.dense"), f"{at}.output")
 

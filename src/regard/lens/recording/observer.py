@@ -46,8 +46,7 @@ class Recorder(Observer):
         super().__init__(model, describing=True)
         self.keeper, self.batch, self.entry = keeper, batch, keeper.options.entry
         self.top = module_of(model)
-        self.pass_number = -1
-        self.counted: Counter[tuple[int, str]] = Counter()
+        self.counted: Counter[str] = Counter()  # the calls of each layer in this pass
         self.entered: Counter[str] = Counter()  # how often each module ran in this pass
         self.numbers: dict[tuple[str, int], int] = {}  # the layer of each of these runs
         self.matrices = Products()
@@ -75,7 +74,7 @@ class Recorder(Observer):
                 handle.remove()
 
     def _begun(self, *_) -> None:
-        self.pass_number += 1
+        self.counted.clear()
         self.entered.clear()
         self.numbers.clear()
 
@@ -94,13 +93,12 @@ class Recorder(Observer):
         return found
 
     def called(self, seen: ObservedCall) -> None:
-        module = self.modules.get(seen.layer) if seen.layer in self.modules else self.top
+        module = self.modules.get(seen.layer, self.top)
         number = self._layer_number(module, seen.layer)
         self._taken()
         if self.keeper.options.selects(seen.layer, number):
-            number_of_pass = max(self.pass_number, 0)
-            nth = self.counted[number_of_pass, seen.layer]
-            self.counted[number_of_pass, seen.layer] += 1
+            nth = self.counted[seen.layer]
+            self.counted[seen.layer] += 1
             try:
                 found = self._recorded(seen, module, number, nth)
             except Refused as refused:
@@ -160,7 +158,7 @@ class Recorder(Observer):
             q=q.copy(),
             k=k.copy(),
             v=v.copy(),
-            out=_out(seen, layout, tuple(seen.q.shape)),
+            out=_out(seen, layout),
             x=self._layer_input(layout, q.shape[1]),
             notes={"kind": seen.kind, "seconds": seen.seconds, "dtype": str(q.dtype), **scaled, **_declared(module)},
         )
@@ -250,22 +248,22 @@ def _with_steps(recorded: Recorded, seen: ObservedCall, layout: Layout) -> Recor
     call, (_, Q, K) = recorded.call, recorded.call.shape
     start = 0 if recorded.cross else K - Q
     weights = layout.cut(trail.weights)[..., :K].copy()
+    notes = dict(call.notes)
+    known: dict[str, Any] = {}
     if trail.combined is not None:
-        call = dataclasses.replace(call, notes={**call.notes, "combined": trail.combined})
+        notes["combined"] = trail.combined
     rules = read_steps(trail, layout.beside, layout.heads, start)
     if rules is None:
-        notes = {**call.notes, "unread": "a step between product and softmax is not known"}
-        call = dataclasses.replace(call, engine="written out", notes=notes)
+        notes["unread"] = "a step between product and softmax is not known"
     else:
-        call = dataclasses.replace(
-            call,
-            mask=None if rules.allowed is None else mask_of(rules.allowed, start),
-            score=None if rules.score.scored and not rules.score.children else rules.score,
-            scale=rules.scale,
-            start=start,
-            sinks=rules.sinks,
-            engine="written out",
-        )
+        known = {
+            "mask": None if rules.allowed is None else mask_of(rules.allowed, start),
+            "score": None if rules.score.scored and not rules.score.children else rules.score,
+            "scale": rules.scale,
+            "start": start,
+            "sinks": rules.sinks,
+        }
+    call = dataclasses.replace(call, engine="written out", notes=notes, **known)
     return dataclasses.replace(recorded, call=call, weights=weights)
 
 
@@ -316,12 +314,13 @@ def _groups(module) -> tuple[int, int | None]:
     return copies if type(copies) is int else 1, setting(setting(module, "config"), "num_attention_heads")
 
 
-def _out(seen: ObservedCall, layout: Layout, sizes: tuple[int, ...]) -> np.ndarray | None:
+def _out(seen: ObservedCall, layout: Layout) -> np.ndarray | None:
     """The output of the call, (H, Q, E)."""
     if not hasattr(seen.out, "shape"):
         return None
     out = seen.out.transpose(1, 2) if seen.kind == HF else seen.out
-    if out.shape[-2] != sizes[-2] or layout.batch * layout.heads * sizes[-2] * out.shape[-1] != np.prod(out.shape):
+    rows = seen.q.shape[-2]
+    if out.shape[-2] != rows or layout.batch * layout.heads * rows * out.shape[-1] != np.prod(out.shape):
         return None
     return layout.cut(out).copy()
 

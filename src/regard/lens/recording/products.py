@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...common.arrays import read_array
 from ..runs.call import Call
 from ..runs.projections import LayerProjections, Projection, equal, heads_from
+from .tensor_layout import numbers
 
 RECENT = 4  # products before a call that are compared with its q, k and v; earlier ones are of other layers
 ROWS, FEWEST = 16, 4  # rows whose lengths are compared, and the smallest number for which they mean anything
@@ -42,7 +42,7 @@ class Product(NamedTuple):
 
     @property
     def projection(self) -> Projection:
-        return Projection(_array(self.w), None if self.b is None else _array(self.b))
+        return Projection(numbers(self.w), None if self.b is None else numbers(self.b))
 
 
 class Products:
@@ -182,7 +182,3 @@ ARGUMENTS = {
     "__matmul__": ("input", "weight"),
     "mm": ("input", "weight"),
 }
-
-
-def _array(value: torch.Tensor) -> np.ndarray:
-    return read_array(value.detach().cpu(), "recording")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,64 +70,38 @@ class Axis:
     unknown: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
-        reasons = []
+        if reasons := list(self._faults()):
+            raise Refused("Axis", reasons)
+
+    def _faults(self) -> Iterator[Reason]:
+        tokens = counted(len(self.tokens), "token")
         if not self.tokens:
-            reasons.append(
-                Reason(
-                    "an empty axis",
-                    f"axis {self.name!r} of 0 tokens",
-                    "at least one token",
-                    "pass a text with at least one token",
-                )
-            )
+            given, fix = f"axis {self.name!r} of 0 tokens", "pass a text with at least one token"
+            yield Reason("an empty axis", given, "at least one token", fix)
         if self.ids is not None and len(self.ids) != len(self.tokens):
-            given, fix = (
-                f"{counted(len(self.ids), 'id')}, {counted(len(self.tokens), 'token')}",
-                "pass one id for each token, or none",
-            )
-            reasons.append(Reason("ids that do not fit the tokens", given, "one id per token", fix))
+            given, fix = f"{counted(len(self.ids), 'id')}, {tokens}", "pass one id for each token, or none"
+            yield Reason("ids that do not fit the tokens", given, "one id per token", fix)
         if len(self.special) != len(self.tokens):
-            reasons.append(
-                Reason(
-                    "flags that do not fit the tokens",
-                    f"{counted(len(self.special), 'flag')}, {counted(len(self.tokens), 'token')}",
-                    "one flag per token",
-                    "pass one boolean for each token",
-                )
-            )
+            given, fix = f"{counted(len(self.special), 'flag')}, {tokens}", "pass one boolean for each token"
+            yield Reason("flags that do not fit the tokens", given, "one flag per token", fix)
         elif self.grid is not None and self.grid[0] * self.grid[1] != self.special.count(False):
-            reasons.append(
-                Reason(
-                    "a grid that does not fit the patches",
-                    f"{self.grid[0]} × {self.grid[1]} for {counted(self.special.count(False), 'patch', 'patches')}",
-                    "one cell per patch",
-                    "check the patch size",
-                )
-            )
+            patches = counted(self.special.count(False), "patch", "patches")
+            given = f"{self.grid[0]} × {self.grid[1]} for {patches}"
+            yield Reason("a grid that does not fit the patches", given, "one cell per patch", "check the patch size")
         at = 0
         for part in self.segments:
             if not at <= part.start < part.stop <= len(self.tokens):
-                reasons.append(
-                    Reason(
-                        "segments that do not fit the axis",
-                        f"{part}",
-                        f"in order, within {counted(len(self.tokens), 'token')}",
-                        "sort the segments, and clip them to the axis",
-                    )
-                )
+                expected, fix = f"in order, within {tokens}", "sort the segments, and clip them to the axis"
+                yield Reason("segments that do not fit the axis", f"{part}", expected, fix)
             at = part.stop
         places = [-1, *(position for position, _ in self.unknown), len(self.tokens)]
         if sorted(set(places)) != places or not all(characters for _, characters in self.unknown):
-            reasons.append(
-                Reason(
-                    "unknown tokens that do not fit the axis",
-                    f"unknown={self.unknown}"[:80],
-                    f"characters at rising positions within {counted(len(self.tokens), 'token')}",
-                    "pass (position, characters) of each unknown token, in order",
-                )
+            yield Reason(
+                "unknown tokens that do not fit the axis",
+                f"unknown={self.unknown}"[:80],
+                f"characters at rising positions within {tokens}",
+                "pass (position, characters) of each unknown token, in order",
             )
-        if reasons:
-            raise Refused("Axis", reasons)
 
     @classmethod
     def of(

@@ -159,7 +159,7 @@ class Call:
         that have no previous key, or may not attend to it; measures leave out rows without a key of theirs. NaN if no
         row remains. In cross-attention, figures that depend on the row's own position are left out.
         """
-        return means(self.rows, self.shape, self.mask, self.start, aligned=self.aligned)
+        return means(self)
 
     def weights(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """The weights of some heads, rows and keys, computed in float64 from q, k and lse.
@@ -182,10 +182,10 @@ class Call:
             >>> call.weights(rows=[1], heads=0)
             array([[[0.5, 0.5, 0. ]]])
         """
-        h, i, j = self._places(heads, rows, keys)
+        h, i, j = places(self.shape, heads, rows, keys)
         if self.given is not None:
             return np.asarray(self.given[np.ix_(h, i, j)], np.float64)
-        scores, below = self._scored(h, i, j), self._lse(h, i)[:, :, None]
+        scores, below = self._scored(h, i, j), np.asarray(self.lse[np.ix_(h, i)], np.float64)[:, :, None]
         # A fully masked row has lse −inf; a row that attends to NaN or +inf has NaN as weights.
         below = np.where(np.isneginf(below), 0, np.where(np.isposinf(below), np.nan, below))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -224,7 +224,7 @@ class Call:
             >>> call.weights(rows=1).round(2), call.others(rows=1).round(2)
             (array([[[0.5, 0.5, 0. ]]]), array([[[0.67, 0.33, 0.33]]]))
         """
-        h, i, j = self._places(heads, rows, keys)
+        h, i, j = places(self.shape, heads, rows, keys)
         received = self.weights(heads=h, keys=j).sum(1) if self.received is None else self.received[np.ix_(h, j)]
         own, free = self.weights(i, j, h), self._allowed(h, i, j)
         count = self.readers[np.ix_(h, j)][:, None, :] - free
@@ -287,7 +287,7 @@ class Call:
         """
         if self.given is not None:
             raise self._only_weights("scores")
-        return self._scored(*self._places(heads, rows, keys))
+        return self._scored(*places(self.shape, heads, rows, keys))
 
     def logits(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """scale · q·k, before the score rule.
@@ -311,7 +311,7 @@ class Call:
         """
         if self.given is not None:
             raise self._only_weights("logits")
-        return self._logits(*self._places(heads, rows, keys))
+        return self._logits(*places(self.shape, heads, rows, keys))
 
     def allowed(self, rows: Part = None, keys: Part = None, heads: Part = None) -> np.ndarray:
         """Where the mask allows rows to attend.
@@ -333,7 +333,7 @@ class Call:
             >>> call.allowed(rows=0)
             array([[[ True, False]]])
         """
-        return self._allowed(*self._places(heads, rows, keys))
+        return self._allowed(*places(self.shape, heads, rows, keys))
 
     def _only_weights(self, where: str) -> Refused:
         what, expected = "only the weights of this call are known", "a call with q and k"
@@ -366,12 +366,6 @@ class Call:
             "query": self.start + i[None, :, None],
             "key": j[None, None, :],
         }
-
-    def _lse(self, h, i) -> np.ndarray:
-        return np.asarray(self.lse[np.ix_(h, i)], np.float64)
-
-    def _places(self, heads: Part, rows: Part, keys: Part) -> list[np.ndarray]:
-        return places(self.shape, heads, rows, keys)
 
 
 def rules_of(call: Call) -> dict[str, Any]:

@@ -36,7 +36,8 @@ def changed(
 ) -> tuple[tuple[Call, ...], str]:
     """The calls and what was changed, in words; see `Run.changed`."""
     wanted = range(len(calls)) if only is None else only
-    _check(calls, temperature, scale, mask, wanted)
+    if reasons := list(_faults(calls, temperature, scale, mask, wanted)):
+        raise Refused("Run.changed", reasons)
     rule = None if isinstance(mask, str) else as_mask(mask)
     words = [f"temperature {temperature:g}"] if temperature != 1 else []
     words += [] if scale is None else [f"scale {scale:g}"]
@@ -139,52 +140,37 @@ def _output(call: Call, v: np.ndarray) -> np.ndarray:
     return attention(call.q, k, v, query_start=call.start, engine=engine, **rules_of(call))
 
 
-def _check(calls: Sequence[Call], temperature: Any, scale: Any, mask: Any, wanted: Collection[int]) -> None:
-    reasons = []
-
+def _faults(
+    calls: Sequence[Call], temperature: Any, scale: Any, mask: Any, wanted: Collection[int]
+) -> Iterator[Reason]:
     def number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
     if not number(temperature) or temperature <= 0:
-        reasons.append(
-            Reason(
-                "temperature is not a positive number",
-                f"temperature={temperature!r}",
-                "a number above 0; 1 changes nothing",
-                "pass, for example, temperature=0.5",
-            )
+        yield Reason(
+            "temperature is not a positive number",
+            f"temperature={temperature!r}",
+            "a number above 0; 1 changes nothing",
+            "pass, for example, temperature=0.5",
         )
     if scale is not None and not number(scale):
-        reasons.append(
-            Reason(
-                "scale is not a number",
-                f"scale={scale!r}",
-                "a finite number, or None for the recorded one",
-                "pass, for example, scale=0.125",
-            )
-        )
+        expected = "a finite number, or None for the recorded one"
+        yield Reason("scale is not a number", f"scale={scale!r}", expected, "pass, for example, scale=0.125")
     if isinstance(mask, str) and mask != RECORDED:
-        reasons.append(
-            Reason(
-                "unknown mask",
-                f"mask={mask!r}"[:60],
-                "a mask rule, None for no mask, or 'recorded'",
-                "pass, for example, mask=regard.causal()",
-            )
+        yield Reason(
+            "unknown mask",
+            f"mask={mask!r}"[:60],
+            "a mask rule, None for no mask, or 'recorded'",
+            "pass, for example, mask=regard.causal()",
         )
-    if wrong := [at for at in wanted if at not in range(len(calls))]:
-        reasons.append(
-            Reason("no such call", f"calls={wrong[:5]}", f"0 to {len(calls) - 1}", "leave calls= out for all calls")
+    known = range(len(calls))
+    if wrong := [at for at in wanted if at not in known]:
+        fix = "leave calls= out for all calls"
+        yield Reason("no such call", f"calls={wrong[:5]}", f"0 to {len(calls) - 1}", fix)
+    if bare := [calls[at].name for at in wanted if at in known and calls[at].q is None]:
+        yield Reason(
+            "calls of which only the weights are known",
+            ", ".join(bare[:3]),
+            "calls with q and k",
+            "record the model, or pass q and k instead of weights",
         )
-    bare = [calls[at].name for at in wanted if at in range(len(calls)) and calls[at].q is None]
-    if bare:
-        reasons.append(
-            Reason(
-                "calls of which only the weights are known",
-                ", ".join(bare[:3]),
-                "calls with q and k",
-                "record the model, or pass q and k instead of weights",
-            )
-        )
-    if reasons:
-        raise Refused("Run.changed", reasons)

@@ -9,7 +9,6 @@ An optional second byte divides each step by 256; with code 5 it is the code of 
 from __future__ import annotations
 
 import base64
-import math
 import zlib
 
 import numpy as np
@@ -18,6 +17,7 @@ MASKED, ZERO, NAN, TINY, OUT, LEAK, FIRST = range(7)
 DECADES, STEPS = 6, 249
 COARSE_ERROR = 10 ** (DECADES / STEPS * (0.5 + 1 / 512)) - 1  # relative: 2.8 %
 FINE_ERROR = 10 ** (DECADES / STEPS / 512) - 1  # relative: 0.011 %
+ERROR = "0.02 %"  # this bound as text, rounded up
 ABOVE = 1 + 1e-3  # rounding of 16-bit weights stays below this
 
 
@@ -69,12 +69,6 @@ def decode(coarse: np.ndarray, fine: np.ndarray | None = None) -> np.ndarray:
 def packed(raw: bytes) -> str:
     """Bytes, deflated, as base64: ASCII text of A–Z, a–z, 0–9, +, / and =."""
     return base64.b64encode(zlib.compress(raw, 6)).decode()
-
-
-def percent(error: float) -> str:
-    """An error bound as text in percent, rounded up."""
-    digits = max(0, -math.floor(math.log10(error * 100)))
-    return f"{math.ceil(error * 100 * 10**digits) / 10**digits:g} %"
 
 
 # A weight is exp(score − lse): a relative error ε of either moves it by ε · |score|.

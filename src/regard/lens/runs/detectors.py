@@ -10,7 +10,7 @@ the table of the run's tokens: equal tokens have equal numbers, and each special
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...language.expr import Expr, Op, Read, fold, frozen_table, key, query
 from ...language.masks import everything
 from ...language.tree.interning import walk
 from .axis import Axis
+from .row_figures import ROWS
 
 token = frozen_table(np.array([-(2**62)]), "token")
 
@@ -30,21 +31,17 @@ DETECTORS = {
 }
 
 
-def checked(measures: Any, known: Iterable[str]) -> dict[str, Expr]:
-    """The measures of a call of `look` as rules; one with the name of a detector replaces it.
-
-    known: names that are taken.
-    """
+def checked(measures: Any) -> dict[str, Expr]:
+    """The measures of a call of `look` as rules; one with the name of a detector replaces it."""
     if measures is None:
         return {}
     if not isinstance(measures, Mapping):
         given, expected = repr(measures)[:60], 'a dict from names to rules: {"next": key == query + 1}'
         raise Refused("look", [Reason("measures= is not a dict", given, expected, "name the rules")])
     reasons, found = [], {}
-    taken = list(known)
     for name, rule in measures.items():
-        if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in taken:
-            expected = f"at most 64 of A–Z, a–z, 0–9 and _, first A–Z or a–z; but none of {', '.join(taken)}"
+        if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", name) or name in ROWS:
+            expected = f"at most 64 of A–Z, a–z, 0–9 and _, first A–Z or a–z; but none of {', '.join(ROWS)}"
             reasons.append(Reason("a measure needs another name", repr(name), expected, "rename it"))
             continue
         try:

@@ -82,17 +82,15 @@ def measured(
     k,
     special,
     *,
-    mask: Expr | None = None,
-    score: Expr | None = None,
     scale: float = 1.0,
     start: int = 0,
-    sinks=None,
     sets: Mapping[str, Expr] | None = None,
+    **rules: Any,
 ) -> dict[str, Any]:
     """The computed fields of a call with q and k: lse (H, Q), rows {figure: (H, Q)}, received (H, K), overview.
 
     q (H, Q, D) · k (G, K, D) · special (K,) booleans: which keys are special tokens · sets: further sets of keys by
-    name. Everything is exact. The compiled engine reads q and k twice; short
+    name · rules: mask, score and sinks. Everything is exact. The compiled engine reads q and k twice; short
     calls run in NumPy. float64 is used if rounding to float32 would change weights; lse is always float64, since all
     weights follow from it.
     """
@@ -124,12 +122,10 @@ def measured(
                 *(mass(keys, name=name) for name, keys in sets.items()),
                 pooled(min(CELLS, Q), columns),
             ],
-            mask=mask,
-            score=score,
             scale=scale,
             query_start=start,
-            sinks=sinks,
             engine="reference" if short else "auto",
+            **rules,
         )
 
     found = None if short or too_large(q, k, scale) else computed(q, k)

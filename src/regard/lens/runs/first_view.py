@@ -80,7 +80,7 @@ def choose(
     if (call, head, token) == (None, None, None) and (faulty := _faulty(run, telling, findings)):
         return faulty
     if token is None:
-        scores = np.array([telling[at].far[h].sum() / max(1, _ordinary(run, run.calls[at]).sum()) for at, h in places])
+        scores = np.array([telling[at].far[h].sum() / max(1, telling[at].rows.sum()) for at, h in places])
         apart = scores * [not telling[at].hub[h] for at, h in places]
         scores = apart if apart.any() else scores
     else:
@@ -94,7 +94,7 @@ def choose(
     elif not scores[best] > 0:
         why = f"the first {among}: none of them attends most to a token two or more away that other rows attend to less"
     elif token is None:
-        mean = own.sum() / max(1, _ordinary(run, chosen).sum())
+        mean = own.sum() / max(1, telling[at].rows.sum())
         why = (
             f"{among}, its rows attend most to distant tokens of their own: on average {points(mean)} above other rows"
         )
@@ -103,7 +103,7 @@ def choose(
         why = f"{among}, this token attends most to a distant token of its own here: {points(more)} above other rows"
     if token is not None:
         return Choice(at, number, rows[chosen.queries], why)
-    return Choice(at, number, _row(run, chosen, telling[at].far[number]), why)
+    return Choice(at, number, _row(chosen, telling[at], number), why)
 
 
 def points(share: float) -> str:
@@ -121,29 +121,28 @@ def _faulty(run: Run, telling: Mapping[int, Telling], findings: Sequence[Mapping
             continue
         head = min(head, run.calls[at].shape[0] - 1)
         row = found.get("row")
-        query = _row(run, run.calls[at], telling[at].far[head]) if row is None else min(row, run.calls[at].shape[1] - 1)
+        call = run.calls[at]
+        query = _row(call, telling[at], head) if row is None else min(row, call.shape[1] - 1)
         return Choice(at, head, query, f"the audit found a fault in this head: {found.get('check', '')}")
     return None
 
 
-def _row(run: Run, call: Call, far: np.ndarray) -> int:
+def _row(call: Call, telling: Telling, head: int) -> int:
     """The row that tells most; if none does, the first of the ordinary ones that may attend to the most keys."""
+    far = telling.far[head]
     if far.any():
         return int(far.argmax())
     keys = call.rows["attended"].max(0) if "attended" in call.rows else 0
-    return int(np.where(_ordinary(run, call), keys, -1).argmax())
-
-
-def _ordinary(run: Run, call: Call) -> np.ndarray:
-    """Which rows are ordinary tokens, that is, not special."""
-    return ~np.array(run.axes[call.queries].special)
+    return int(np.where(telling.rows, keys, -1).argmax())
 
 
 class Telling(NamedTuple):
-    """own: the own weight of each ordinary row, as `choose` describes it, (H, Q) · far: times the logarithm of the
-    distance · hub: the heads in which most rows have the same strongest key, (H,).
+    """rows: which rows are ordinary tokens, that is, not special, (Q,) · own: the own weight of each of them, as
+    `choose` describes it, (H, Q) · far: times the logarithm of the distance · hub: the heads in which most rows have
+    the same strongest key, (H,).
     """
 
+    rows: np.ndarray
     own: np.ndarray
     far: np.ndarray
     hub: np.ndarray
@@ -154,7 +153,7 @@ def _telling(run: Run, call: Call) -> Telling:
         call = with_figures(call, run.axes[call.keys].special)
     assert call.received is not None
     H, Q, _ = call.shape
-    special, rows = np.array(run.axes[call.keys].special), _ordinary(run, call)
+    special, rows = np.array(run.axes[call.keys].special), ~np.array(run.axes[call.queries].special)
     strongest, largest = call.rows["strongest"].astype(np.int64), call.rows["maximum"].astype(np.float64)
     place = np.arange(H)[:, None], np.maximum(strongest, 0)
     others = (call.received[place] - largest) / np.maximum(call.readers[place] - 1, 1)
@@ -167,7 +166,7 @@ def _telling(run: Run, call: Call) -> Telling:
         _most_common(line[rows & (line >= 0)]) > HUB or _most_common(line[those]) > HUB_OF_ORDINARY
         for line, those in zip(strongest, ordinary, strict=True)
     ]
-    return Telling(own, own * np.log2(np.maximum(distance, 2)), np.array(hub))
+    return Telling(rows, own, own * np.log2(np.maximum(distance, 2)), np.array(hub))
 
 
 def _most_common(keys: np.ndarray) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...language.analysis import evaluate
-from ...language.expr import Expr
+
+if TYPE_CHECKING:
+    from .call import Call
 
 # The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
 # rows of a head.
@@ -34,34 +36,29 @@ AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high
 POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 
 
-def means(
-    rows: Mapping[str, np.ndarray], shape: tuple[int, int, int], mask: Expr | None, start: int, *, aligned: bool
-) -> dict[str, np.ndarray]:
-    """The mean of each figure over the rows of every head, (H,) float64, as `Call.figures` describes it.
-
-    rows: (H, Q) by name · shape: (H, Q, K) · start: the key position of row 0 · aligned: whether rows are positions of
-    the key axis.
-    """
+def means(call: Call) -> dict[str, np.ndarray]:
+    """The mean of each figure over the rows of every head, (H,) float64, as `Call.figures` describes it."""
+    rows = call.rows
     if "attended" not in rows:
         return {}
     attended = rows["attended"]
     measures = {name: np.isfinite(values) for name, values in rows.items() if name not in ROWS}
-    counted = {"spread": attended > 1, "previous": (attended > 0) & _have_previous(shape, mask, start)} | measures
+    counted = {"spread": attended > 1, "previous": (attended > 0) & _have_previous(call)} | measures
     found = {}
     for name in (*AVERAGED, *measures):
-        if name in rows and (aligned or name not in POSITIONED):
+        if name in rows and (call.aligned or name not in POSITIONED):
             those = counted.get(name, attended > 0)
             with np.errstate(invalid="ignore"):
                 found[name] = np.where(those, rows[name], 0).sum(-1, dtype=np.float64) / those.sum(-1)
     return found
 
 
-def _have_previous(shape: tuple[int, int, int], mask: Expr | None, start: int) -> np.ndarray:
+def _have_previous(call: Call) -> np.ndarray:
     """Which rows may attend to the key before their own position, (H, Q)."""
-    H, Q, K = shape
-    here = start + np.arange(Q)
+    H, Q, K = call.shape
+    here = call.start + np.arange(Q)
     exists = (here > 0) & (here <= K)
-    if mask is not None:
+    if call.mask is not None:
         places = {"batch": 0, "head": np.arange(H)[:, None], "query": here, "key": here - 1}
-        exists = exists & evaluate(mask, places)
+        exists = exists & evaluate(call.mask, places)
     return np.broadcast_to(exists, (H, Q))

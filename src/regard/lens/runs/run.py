@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -67,41 +67,36 @@ class Run:
     _repr_html_: ClassVar[Callable[[Run], str]]  # the HTML that notebooks show; regard.lens sets it
 
     def __post_init__(self) -> None:
-        reasons = []
+        if reasons := list(self._faults()):
+            raise Refused("Run", reasons)
+
+    def _faults(self) -> Iterator[Reason]:
         if not self.calls:
-            reasons.append(
-                Reason("no attention calls", "calls=()", "at least one call", "record a model with attention")
-            )
+            yield Reason("no attention calls", "calls=()", "at least one call", "record a model with attention")
         for call in self.calls:
             for name, size in ((call.queries, call.shape[1]), (call.keys, call.shape[2])):
-                axis = self.axes.get(name)
-                if axis is None or len(axis) != size:
-                    known = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
-                    reasons.append(
-                        Reason(
-                            "a call that does not fit its axes",
-                            f"{call.name}: {name} of {size}",
-                            known or "axes",
-                            "pass an axis of this name and size",
-                        )
+                if name not in self.axes or len(self.axes[name]) != size:
+                    yield Reason(
+                        "a call that does not fit its axes",
+                        f"{call.name}: {name} of {size}",
+                        self._sizes() or "axes",
+                        "pass an axis of this name and size",
                     )
         longest = max(map(len, self.axes.values()), default=0)
         if outside := [step.position for step in self.steps if not 0 <= step.position < longest]:
-            reasons.append(
-                Reason(
-                    "steps outside every axis",
-                    f"positions {', '.join(map(str, outside[:5]))[:80]}",
-                    f"0 to {longest - 1}",
-                    "count from the first token of the text",
-                )
+            yield Reason(
+                "steps outside every axis",
+                f"positions {', '.join(map(str, outside[:5]))[:80]}",
+                f"0 to {longest - 1}",
+                "count from the first token of the text",
             )
-        if reasons:
-            raise Refused("Run", reasons)
+
+    def _sizes(self) -> str:
+        return ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{name} of {len(axis)}" for name, axis in self.axes.items())
         steps = f"; {counted(len(self.steps), 'step')}" if self.steps else ""
-        return f"<Run of {self.model}: {counted(len(self.calls), 'call')}; {axes}{steps}>"
+        return f"<Run of {self.model}: {counted(len(self.calls), 'call')}; {self._sizes()}{steps}>"
 
     def call(self, at: int | str) -> Call:
         """The call with this number or layer name.

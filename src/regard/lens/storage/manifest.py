@@ -5,7 +5,6 @@ arrays of a call by name, and the sizes that must agree; bytes as people write t
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 import re
 import zlib
@@ -20,6 +19,7 @@ from ...common.files.tensors import dtype_name
 from ..runs.axis import Axis, Segment
 from ..runs.call import Call, Overview
 from ..runs.run import Step
+from .rules_json import NODE
 
 # One character per axis; the same character means the same size in all arrays of a call.
 AXES = {
@@ -107,7 +107,7 @@ FIELDS = {
 CALL = {
     **FIELDS,
     "overview": (str, None),  # how the overview was computed; null without an overview
-    "rules": {"nodes": [object], "mask": (int, None), "score": (int, None)},
+    "rules": {"nodes": [NODE], "mask": (int, None), "score": (int, None)},
     "tables": [{"name": str, "call": int, "array": str}],  # each in the file of the first call that read it
     "file": str,
     "arrays": Each({"dtype": str, "shape": [int], "sha256": str}),
@@ -219,7 +219,7 @@ def axis_of(name: str, described: Mapping[str, Any]) -> Axis:
         reasons.append(Reason("not a grid of patches", given, "two integers: rows and columns", FIX))
     try:
         image = None if described["picture"] is None else base64.b64decode(described["picture"], validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         given = f"axis {name!r}: {described['picture'][:40]}"
         reasons.append(Reason("the image is not valid base64", given, "base64", FIX))
     if reasons:

@@ -19,6 +19,7 @@ from ..runs.axis import Axis
 from ..runs.call import Call
 from ..runs.labels import words
 from ..runs.run import Run
+from ..text_or_path import exists
 from . import manifest
 from . import rules_json as rules
 from .manifest import shown
@@ -212,11 +213,10 @@ def _table(numbers: np.ndarray, name: str) -> Table:
 
 def is_run(folder: Path | str) -> bool:
     """Whether this is a folder with a run, complete or interrupted."""
-    try:
-        path = Path(folder).expanduser()
-        return path.is_dir() and (os.path.lexists(path / MANIFEST) or state_of(path) == "broken")
-    except (OSError, ValueError, RuntimeError):  # the name is too long or contains NUL, or ~user does not exist
+    if not exists(str(folder)):
         return False
+    path = Path(folder).expanduser()
+    return path.is_dir() and (os.path.lexists(path / MANIFEST) or state_of(path) == "broken")
 
 
 def state_of(folder: Path) -> str:

@@ -1,5 +1,4 @@
-"""Rules as JSON: expressions as a list of nodes, with their tables as separate arrays. Reading validates the nodes and
-executes nothing.
+"""Rules as JSON: expressions as a list of nodes, with their tables as separate arrays. Reading executes nothing.
 
     {"const": 256} · {"var": "query"} · {"op": "sub", "of": [1, 2]} · {"read": 0, "at": [1]}
 
@@ -12,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.errors import Reason, Refused, did_you_mean, page, refuse
+from ...common.files.strict_json import FIX
 from ...language.expr import Const, Expr, Op, Read, Table, Var, fold_all
 from ...language.operators import OPERATORS
 
-UNCHANGED = "use the file as it was written"
-SHAPES = ({"const"}, {"var"}, {"op", "of"}, {"read", "at"})
+# The forms of a node, as `strict_json.wrong` takes them.
+NODE = ({"const": (bool, int, float)}, {"var": str}, {"op": str, "of": [int]}, {"read": int, "at": [int]})
 
 
 def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]:
@@ -53,7 +53,7 @@ def pack(rules: Mapping[str, Expr | None]) -> tuple[dict[str, Any], list[Table]]
 
 
 def unpack(described: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, Expr | None]:
-    """The rules that `pack` described. Refused, listing every problem: anything that `pack` cannot have written."""
+    """The rules of nodes that have these forms. Refused, listing every problem: what `pack` cannot have written."""
     reasons: list[Reason] = []
     made: list[Expr | None] = []
     for number, node in enumerate(described["nodes"]):
@@ -70,43 +70,34 @@ def unpack(described: Mapping[str, Any], tables: Sequence[Table]) -> dict[str, E
     return {name: None if place is None else made[place] for name, place in roots.items()}
 
 
-def _node(node: Any, made: Sequence[Expr | None], tables: Sequence[Table], at: str) -> Expr | None:
+def _node(node: Mapping[str, Any], made: Sequence[Expr | None], tables: Sequence[Table], at: str) -> Expr | None:
     """The node, or None if one of its operands was invalid."""
-    if not isinstance(node, dict) or set(node) not in SHAPES:
-        raise _refused("not a node of a rule", f"{at}: {str(node)[:80]}", "const, var, op with of, or read with at")
     if "const" in node:
-        if type(node["const"]) not in (bool, int, float):
-            raise _refused("not a constant", f"{at}: {str(node['const'])[:80]}", "a number, true or false")
         return Const(node["const"])
     if "var" in node:
         return Var(node["var"])
-    places = node.get("of", node.get("at"))
-    if not isinstance(places, list):
-        raise _refused("not a list of nodes", f"{at}: {str(places)[:80]}", "indices of earlier nodes")
+    places = node["of"] if "op" in node else node["at"]
     if missing := _earlier(places, made, at):
         raise Refused("rules", missing)
     parts = [made[place] for place in places]
     whole = all(part is not None for part in parts)
     if "op" in node:
-        row = OPERATORS.get(node["op"]) if isinstance(node["op"], str) else None
+        row, given = OPERATORS.get(node["op"]), f"{at}: {node['op'][:80]}"
         if row is None:
-            fix = did_you_mean(str(node["op"])[:80], OPERATORS, page("The language of masks and scores"))
-            raise _refused("an unknown operator", f"{at}: {str(node['op'])[:80]}", "an operator of regard", fix)
+            fix = did_you_mean(node["op"][:80], OPERATORS, page("The language of masks and scores"))
+            raise refuse("rules", "an unknown operator", given, "an operator of regard", fix)
         if len(parts) != len(row.takes):
-            raise _refused("the wrong number of arguments", f"{at}: {row.name} of {len(parts)}", f"{len(row.takes)}")
+            expected = f"{len(row.takes)}"
+            raise refuse("rules", "the wrong number of arguments", f"{given} of {len(parts)}", expected, FIX)
         return Op(row.name, *parts) if whole else None
-    if type(node["read"]) is not int or not 0 <= node["read"] < len(tables):
-        raise _refused("a missing table", f"{at}: table {str(node['read'])[:80]}", f"one of {len(tables)}")
+    if not 0 <= node["read"] < len(tables):
+        raise refuse("rules", "a missing table", f"{at}: table {node['read']}", f"one of {len(tables)}", FIX)
     return Read(tables[node["read"]], *parts) if whole else None
 
 
-def _earlier(places: Sequence[Any], made: Sequence[Any], at: str) -> list[Reason]:
+def _earlier(places: Sequence[int], made: Sequence[Any], at: str) -> list[Reason]:
     return [
-        Reason("a missing node", f"{at}: {str(place)[:80]}", f"an index below {len(made)}", UNCHANGED)
+        Reason("a missing node", f"{at}: {str(place)[:80]}", f"an index below {len(made)}", FIX)
         for place in places
-        if type(place) is not int or not 0 <= place < len(made)
+        if not 0 <= place < len(made)
     ]
-
-
-def _refused(what: str, given: str, expected: str, fix: str = UNCHANGED) -> Refused:
-    return refuse("rules", what, given, expected, fix)

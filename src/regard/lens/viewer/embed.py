@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +20,7 @@ from ..runs.tiles import joined
 
 
 def frame(header: dict, **parts: np.ndarray) -> bytes:
-    """The header and the arrays as bytes.
-
-    >>> unframed(frame({"exact": "exact"}, coarse=np.arange(3, dtype=np.uint8)))[1]["coarse"].tolist()
-    [0, 1, 2]
-    """
+    """The header and the arrays as bytes."""
     described = [{"name": name, "dtype": part.dtype.name, "shape": part.shape} for name, part in parts.items()]
     begin = json.dumps(header | {"parts": described}, allow_nan=False).encode()
     pieces = [len(begin).to_bytes(4, "little"), begin]
@@ -34,19 +29,6 @@ def frame(header: dict, **parts: np.ndarray) -> bytes:
         pieces += [bytes(-size % 4), np.ascontiguousarray(part).tobytes()]
         size += -size % 4 + part.nbytes
     return b"".join(pieces)
-
-
-def unframed(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """(the header, the arrays by name) of a frame."""
-    at = 4 + int.from_bytes(raw[:4], "little")
-    header = json.loads(raw[4:at])
-    found = {}
-    for part in header["parts"]:
-        at += -at % 4
-        count = int(np.prod(part["shape"]))
-        found[part["name"]] = np.frombuffer(raw, part["dtype"], count, at).reshape(part["shape"])
-        at += found[part["name"]].nbytes
-    return header, found
 
 
 WHOLE = 2_500_000  # weights: below this all are stored, with two bytes each before compression

@@ -15,7 +15,7 @@ from ...common.text.units import counted
 from ...common.web import visuals
 from ...common.web.html_page import filled, hashed, json_for_html, stripped
 from ..drawing.ramp import ramp
-from ..runs.codes import FINE_ERROR, packed, percent
+from ..runs.codes import ERROR, packed
 from ..runs.first_view import choose
 from ..runs.labels import visible, words
 from ..runs.run import Run
@@ -85,7 +85,7 @@ def page(
         ],
         "served": served,
         "live": run.text if live else None,
-        "error": percent(FINE_ERROR),
+        "error": ERROR,
         "ramp": {theme: base64.b64encode(ramp(theme).tobytes()).decode() for theme in THEMES},
     }
     parts = {
