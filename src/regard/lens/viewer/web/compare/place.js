@@ -10,7 +10,6 @@ class MergedPlace {
   get hover() { return this.pointed; }
   get view() { return this.shown; }
   get rows() { return this.comparison.axes(this.at).queries[2].length; }
-  get block() { return null; } // blocks are measured on the map
 
   /** Changes the state of the page. A row that only the other run has makes that run the one that the page shows. */
   choose({ view, hover, query, key, pins, run }) {

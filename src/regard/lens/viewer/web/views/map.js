@@ -23,8 +23,7 @@ const map = {
           tool("−", "Zoom out", () => this.plot.zoom(0.5), { id: "zoom-out" }), tool("+", "Zoom in", () => this.plot.zoom(2), { id: "zoom-in" }),
           tool("fit", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
           tool("square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null }), { id: "cells-square" }),
-          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }),
-          tool("sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); return measuring.on || !measuring.block ? draw(new Set(["measured"])) : unmeasure(); }, { id: "measure" }))),
+          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
@@ -32,8 +31,7 @@ const map = {
       element("div", undefined, { className: "map-under" },
         element("canvas", undefined, { id: "minimap", role: "img" }),
         element("div", undefined, { className: "readout" },
-          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
-          element("p", undefined, { id: "map-block" }))),
+          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }))),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
     this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
@@ -51,7 +49,6 @@ const map = {
 
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
-    if (["call", "head", "run"].some((name) => changed.has(name))) Object.assign(measuring, { block: null, anchor: null });
     if (changed.has("filled")) {
       document.documentElement.toggleAttribute("data-filled", state.filled === "map");
       this.plot.outer = null; // its sizes are computed anew
@@ -67,12 +64,11 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
     this.pointer();
   },
 
   tools() {
-    $("measure").setAttribute("aria-pressed", measuring.on);
     $("cells-square").setAttribute("aria-pressed", this.plot.squared);
     $("fill").setAttribute("aria-pressed", state.filled === "map");
   },
@@ -107,7 +103,7 @@ const map = {
       return;
     }
     const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
-    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block."; return; }
+    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms."; return; }
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
@@ -115,13 +111,6 @@ const map = {
       about.push(`${cell.wide > 1 ? "keys: each" : "key:"} ${TRACKS.received.words(mean(tracks.received, cell.j, cell.wide), callNow())}`);
     }
     $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), othersWords(state.run, tracks, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
-  },
-
-  async block(place) {
-    const { block } = measuring;
-    if (!block) { $("map-block").textContent = ""; return; }
-    const found = await blockSum(place.run, block);
-    if (block === measuring.block && !overtaken(place)) $("map-block").textContent = blockWords(block, found);
   },
 
   /** The size of the cells, how they were computed, and a warning about invalid weights anywhere in the matrix. */
