@@ -21,7 +21,7 @@ from .recorded import record
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
-    "following", "chapter",
+    "following",
 )  # fmt: skip
 STYLES = ("course", "learner")
 
