@@ -301,11 +301,13 @@ class Plot {
   }
 }
 
-/** The painter of one run; shows: the number of the run that a click on it chooses. */
-const painterOf = (n, shows = n) => ({
-  n, shows,
-  tracks: () => tracksNow(n),
-  needs: (place) => [{ ...place, n }],
-  codes: (place, fold) => tiles.at({ ...place, n }, fold),
-  bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),
+/** The painter of one head. of(): { n, call, head }, its run by number or name; shows: the number of the run that a click on it chooses. */
+const painterOf = (of, shows) => ({
+  shows,
+  get n() { return of().n; },
+  tracks: () => tracksNow(of().n, of()),
+  needs: (place) => [{ ...place, ...of() }],
+  codes: (place, fold) => tiles.at({ ...place, ...of() }, fold),
+  bitmap(place, fold) { return tiles.bitmap({ ...place, ...of() }, fold, lookNow(this.n, this.tracks())); },
 });
+const headNow = () => ({ call: state.call, head: state.head });

@@ -13,6 +13,7 @@ choosable("view", null, { // {row, column, span}: the first visible row and key,
 
 const map = {
   name: "map",
+  painter: painterOf(() => ({ n: state.run, ...headNow() })),
 
   build() {
     const section = $("map");
@@ -34,17 +35,11 @@ const map = {
           element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }))),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
-    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
+    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter, from: 0, to: 1 }] });
     this.plot.after = (at, detail) => { this.level(at, detail); minimap.draw(this.plot, at); };
     this.plot.aside = (place) => { this.beside = place; this.pointer(); };
     drive(this.plot);
     minimap.build(this.plot);
-  },
-
-  painters: new Map(),
-  painter() {
-    if (!this.painters.has(state.run)) this.painters.set(state.run, painterOf(state.run));
-    return this.painters.get(state.run);
   },
 
   async draw(changed) {
@@ -102,7 +97,7 @@ const map = {
         : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
       return;
     }
-    const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
+    const cell = state.hover && cellAt(this.plot, this.painter, state.hover);
     if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms."; return; }
     const about = [];
     if (tracks) {
@@ -117,12 +112,12 @@ const map = {
   level(at, { level, fold }) {
     const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
     const spot = this.plot.visible(at, level)[0];
-    const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
+    const tile = spot && this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
     const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
     const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
-    const whole = this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
+    const whole = this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
     this.warn(whole?.alarms);
   },
 
