@@ -19,7 +19,6 @@ from tests.support.page_map import DIGITS, Map, share
 def home(home):
     """The map of the page, and its exact weights."""
     view, _, exact = home
-    view.tab.evaluate("unmeasure()")
     return Map(view), exact
 
 
@@ -193,7 +192,9 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     chart, _ = home
     chart.tab.evaluate(
         """() => {
-            tiles.codes.clear(); tiles.bitmaps.clear();
+            for (const cache of [tiles.codes, tiles.bitmaps]) {
+                for (const name of [...cache.held.keys()]) cache.drop(name);
+            }
             source.tile = async () => { throw new Error("no room for tiles"); };
             return choose({ head: 2 }).then(() => null);
         }"""
