@@ -64,17 +64,13 @@ class Map:
         self.view.settled()
         return self.view.text("#map-pointer")
 
-    def drag(self, start, stop, shift=False):
+    def drag(self, start, stop):
         (x0, y0), (x1, y1) = self.at(*start), self.at(*stop)
-        if shift:
-            self.tab.keyboard.down("Shift")
         self.tab.mouse.move(x0, y0)
         self.tab.mouse.down()
         self.tab.mouse.move((x0 + x1) / 2, (y0 + y1) / 2)
         self.tab.mouse.move(x1, y1)
         self.tab.mouse.up()
-        if shift:
-            self.tab.keyboard.up("Shift")
         self.view.settled()
 
     def seen(self) -> dict:

@@ -74,7 +74,7 @@ def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
     assert view.state("query", "lines", "pins", "key") == (8, "row", [10], 2)
     fits(lines(view), p, rows=[8, 10])
     assert "lines=row" in view.tab.evaluate("address()")
-    view.click("#lines-all")
+    view.click("#lines-of-all")
     assert "lines" not in view.tab.evaluate("address()")
 
 

@@ -19,7 +19,6 @@ from tests.support.page_map import DIGITS, Map, share
 def home(home):
     """The map of the page, and its exact weights."""
     view, _, exact = home
-    view.tab.evaluate("unmeasure()")
     return Map(view), exact
 
 
@@ -92,28 +91,6 @@ def test_the_map_is_driven_by_the_keyboard(home):
     assert chart.view.state("view") is None
     chart.view.press("Enter")
     assert chart.view.state("pins") == []  # the pinned row is no further pin of itself
-
-
-def test_a_block_is_summed_by_mouse_and_by_keyboard(home):
-    """The weight of a block is the sum of its exact weights, and each row's share of it the mean of the row sums."""
-    chart, exact = home
-
-    def told(where, block):
-        said, weight = chart.view.text("#map-block"), block.sum()
-        assert said.startswith(f"{where}: weight ")
-        assert float(said.split(": weight ")[1].split(" ")[0]) == pytest.approx(weight, rel=1e-3)
-        assert first_share(said) == pytest.approx(weight / len(block), rel=DIGITS)
-
-    chart.drag((4, 1), (9, 3), shift=True)
-    told("rows 4–9 × keys 1–3", exact[0][0][4:10, 1:4])
-    assert chart.view.state("view") is None  # the map did not move
-    chart.tab.focus("#map .matrix")
-    chart.view.press("Escape")
-    assert chart.view.text("#map-block") == ""
-    chart.view.choose(query=6, key=2)
-    chart.view.press("Shift+ArrowDown", "Shift+ArrowRight", "Shift+ArrowRight")
-    told("rows 6–7 × keys 2–4", exact[0][0][6:8, 2:5])
-    assert chart.view.state("query", "key") == (6, 2)
 
 
 def test_the_wheel_zooms_where_the_pointer_is_and_leaves_the_page_to_be_scrolled(home):
@@ -215,7 +192,9 @@ def test_what_cannot_be_had_is_said_and_asked_for_again(home):
     chart, _ = home
     chart.tab.evaluate(
         """() => {
-            tiles.codes.clear(); tiles.bitmaps.clear();
+            for (const cache of [tiles.codes, tiles.bitmaps]) {
+                for (const name of [...cache.held.keys()]) cache.drop(name);
+            }
             source.tile = async () => { throw new Error("no room for tiles"); };
             return choose({ head: 2 }).then(() => null);
         }"""

@@ -21,7 +21,7 @@ from .chapter_html import Results, again, body, data, question_data
 
 SCRIPTS = (
     "store", "numbertext", "forms", "questions", "claims", "exercises", "running", "notes", "place", "contents",
-    "following", "chapter",
+    "following",
 )  # fmt: skip
 STYLES = ("course", "learner")
 

@@ -32,7 +32,6 @@ VIEWS = (
         "map",
         "main",
         parts=(
-            "plot/others",
             "plot/tiles",
             "plot/axes",
             "plot/cellmarks",
@@ -58,28 +57,18 @@ VIEWS = (
         ),
     ),
     View("beside", "below"),
-    View("lines", "below", parts=("lines/window", "lines/strokes")),
+    View("lines", "below", parts=("lines/window",)),
     View(
         "compare",
         "below",
         hidden=True,
-        parts=("compare/alignment", "compare/merged", "compare/place", "compare/edge", "compare/lists"),
+        parts=("compare/alignment", "compare/merged", "compare/place", "compare/lists"),
     ),
     View("pair", "below"),
     View(
         "walk",
         "below",
-        parts=(
-            "walk/laws",
-            "walk/stages",
-            "walk/terms",
-            "walk/dotproduct",
-            "walk/weighted",
-            "walk/oneelement",
-            "walk/layeroutput",
-            "walk/numbers",
-            "walk/plots",
-        ),
+        parts=("walk/stages", "walk/terms", "walk/matrices", "walk/numbers"),
         visuals=("dot-product", "softmax"),
     ),
 )
@@ -89,7 +78,7 @@ SCRIPTS = (
     *("base", "tokens", "source", "means", "heads", "state", "legend"),
     *(part for view in VIEWS for part in view.parts),
     *(f"views/{view.name}" for view in VIEWS),
-    *("places", "figure", "share", "keys", "main"),
+    *("places", "figure", "share", "keys"),
 )
 VISUALS = tuple(kind for view in VIEWS for kind in view.visuals)
 STYLES = ("page", *(f"views/{view.name}" for view in VIEWS))

@@ -132,7 +132,7 @@ KINDS = {
             "temperature": "the first temperature",
             "range": "lowest and highest score",
         },
-        parts=("formats", "softmax"),
+        parts=("softmax",),
     ),
     "worked-example": Kind(
         {"x": "a row for each token", "W_q": "a matrix", "W_k": "a matrix", "W_v": "a matrix"},

@@ -1,4 +1,4 @@
-// Following: what happens elsewhere, in the learner's editor, a terminal or another tab, is shown as it happens.
+// Following: what happens elsewhere, in the learner's editor, a terminal or another tab, is shown as it happens. At the end the page starts.
 
 const GONE = "The server has ended. Your files and your progress are kept: start regard learn --serve again, and open its new address.";
 
@@ -53,3 +53,26 @@ function setUpFollowing() {
     showAll();
   });
 }
+
+/** Says something at the end of the page, also to screen readers. */
+function tell(error) {
+  const status = document.getElementById("status");
+  status.textContent = error.message ?? error;
+}
+
+if (page.contents) setUpContents();
+else {
+  setUpQuestions();
+  setUpClaims();
+  setUpExercises();
+  setUpVisuals();
+  setUpNotes();
+}
+showAll();
+if (!page.contents) {
+  goToPlace();
+  setUpPlace();
+}
+setUpFollowing();
+if (!page.served && !keeping) tell("This browser keeps nothing: what you answer is forgotten when you leave the page.");
+document.documentElement.dataset.ready = "";

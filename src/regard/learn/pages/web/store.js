@@ -10,22 +10,13 @@ let keeping = !page.served && keeps(); // whether the browser keeps what is stor
 if (page.served) addKnown(page.learner.progress);
 else take(kept());
 
-/** What the browser holds, as far as it has the form of a progress. */
+/** What the browser holds. */
 function kept() {
-  let found = {};
   try {
-    found = JSON.parse(localStorage.getItem(STORED) ?? "{}");
-  } catch { /* storage is forbidden, or holds something else */ }
-  found = { ...EMPTY, ...(found && typeof found === "object" ? found : {}) };
-  const entries = (of, fits) => Object.fromEntries(Object.entries(Object(of)).filter(([, each]) => fits(each)));
-  return {
-    current: Number.isInteger(found.current) ? found.current : null,
-    place: entries(found.place, (each) => typeof each === "string"),
-    answers: entries(found.answers, (each) => typeof each?.given === "string" && Array.isArray(each.again)),
-    exercises: entries(found.exercises, (each) => Number.isInteger(each?.hints)),
-    claims: entries(found.claims, (each) => typeof each === "string"),
-    notes: (Array.isArray(found.notes) ? found.notes : []).filter((each) => typeof each?.text === "string"),
-  };
+    return { ...EMPTY, ...JSON.parse(localStorage.getItem(STORED)) };
+  } catch { // storage is forbidden, or holds something else
+    return EMPTY;
+  }
 }
 
 /** Replaces what is known. */

@@ -113,7 +113,7 @@ const tool = (text, name, act, properties = {}) => button(text, act, { title: na
 /** Buttons of which one is chosen, as radio buttons: `options` by value. */
 class Choice {
   constructor(id, label, options, act) {
-    this.buttons = Object.entries(options).map(([value, title]) => button(title, () => act(value), { value, id: `${id}-${value}`, role: "radio" }));
+    this.buttons = Object.entries(options).map(([value, title]) => button(title, () => act(value), { value, id: `${id}-${value}`, role: "radio", ariaChecked: "false" }));
     this.node = element("span", undefined, { id, className: "choice", role: "radiogroup", ariaLabel: label }, ...this.buttons);
     this.node.addEventListener("keydown", (event) => {
       const by = stepOf(event, { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 });

@@ -1,4 +1,4 @@
-// Keyboard shortcuts: the table of shortcuts, its listener, and the help dialog.
+// Keyboard shortcuts: the table of shortcuts, its listener, and the help dialog. At the end the page starts.
 
 const nextOf = (options, now) => Object.keys(options)[(Object.keys(options).indexOf(now) + 1) % Object.keys(options).length];
 keys.unshift(
@@ -46,3 +46,13 @@ addEventListener("keydown", (event) => {
 });
 $("help").addEventListener("click", help);
 $("theme").addEventListener("click", otherTheme);
+
+for (const screen of screens) screen.build();
+addEventListener("hashchange", () => { if (location.hash !== address()) choose({ view: null, key: null, pins: [], ...readAddress(location.hash) }); });
+dark.addEventListener("change", redraw);
+addEventListener("resize", () => draw(new Set(["size"])));
+Object.assign(state, { ...readAddress(location.hash) });
+choose({}).then(redraw).then(() => {
+  performance.mark("ready");
+  document.documentElement.dataset.ready = "yes";
+});

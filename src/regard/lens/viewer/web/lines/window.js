@@ -1,4 +1,4 @@
-// The rows and keys between which lines are drawn: all of a short text; of a long one, a window around a row.
+// The rows and keys between which lines are drawn: all of a short text; of a long one, a window around a row. And the lines, as an SVG.
 
 const SHOWN = { rows: 40, keys: 48, strongest: 8 }; // the most rows and keys; of the keys, the strongest ones outside the window
 
@@ -55,4 +55,32 @@ function keysOf({ K, queries, keys, start }, rows, sums, chosen) {
   const most = found.size ? Math.max(SHOWN.strongest, SHOWN.keys - found.size) : SHOWN.keys;
   const others = every.filter((j) => !found.has(j) && sums[j] > 0).sort((a, b) => sums[b] - sums[a] || a - b).slice(0, most);
   return [...found, ...others].sort((a, b) => a - b);
+}
+
+const LINE = { high: 24, least: 0.005 }; // pixels from token to token; the smallest weight that has a line
+
+/** The width of a line in pixels, and its opacity. */
+const widthOf = (p) => 0.5 + 4.5 * Math.min(1, p);
+const opacityOf = (p) => Math.sqrt(Math.min(1, p));
+
+/** Draws all lines: one group for each head and row, with data-row, and one line for each weight, with data-key. */
+function strokes(svg, { rows, keys, heads, shift }) {
+  const high = LINE.high * Math.max(rows.length + shift, keys.length);
+  svg.setAttribute("viewBox", `0 0 100 ${high}`);
+  svg.style.height = `${high}px`;
+  svg.classList.toggle("two", heads.length > 1);
+  svg.replaceChildren(...heads.flatMap((of, number) => rows.map((i, r) => {
+    const y = (at) => (at + 0.5) * LINE.high + (heads.length > 1 ? (number ? 2 : -2) : 0); // lines of two heads are next to each other
+    const { p, code, sure } = of.get(i);
+    const group = drawn("g", { "data-row": i, "data-head": number });
+    keys.forEach((j, c) => {
+      const kind = { [NAN]: "nan", [OUT]: "out", [LEAK]: "leak" }[code[j]];
+      if (!kind && !(p[j] >= LINE.least)) return;
+      const made = drawn("line", { x1: 0, y1: y(r + shift), x2: 100, y2: y(c), "data-key": j, "stroke-width": kind ? 2 : widthOf(p[j]), "stroke-opacity": kind ? 1 : opacityOf(p[j]) });
+      if (kind) made.setAttribute("class", kind);
+      if (sure?.[j] === 0) made.setAttribute("stroke-dasharray", "3 3"); // a mean of several weights
+      group.append(made);
+    });
+    return group;
+  })));
 }

@@ -60,7 +60,7 @@ function inkOf(plot, { coarse }, cell, row, j, tracks) {
   return ink(step(code === TINY ? 0 : COARSE[code] * row.factor, state.scale, row), state.scale);
 }
 
-/** Lines through the pinned row and key, dashes for additional rows, the measured block, and the pointer. */
+/** Lines through the pinned row and key, dashes for additional rows, and the pointer. */
 function drawPins(plot, context, at) {
   const { left, top, width, height, palette: tints, place } = plot;
   const X = (key) => left + (key - at.column) * at.kx, Y = (row) => top + (row - at.row) * at.ky;
@@ -85,7 +85,7 @@ function drawPins(plot, context, at) {
     const xs = at.kx >= 5 ? [X(key), X(key + 1)] : [X(key + 0.5)];
     for (const x of xs) { context.moveTo(x, top); context.lineTo(x, bottom); }
   };
-  if (place.hover && !place.block?.live) {
+  if (place.hover) {
     Object.assign(context, { strokeStyle: tints.soft, lineWidth: 1, globalAlpha: 0.55 });
     context.beginPath();
     const [row, column] = [Math.floor(place.hover.row), Math.floor(place.hover.column)];
@@ -102,13 +102,6 @@ function drawPins(plot, context, at) {
     line(tints.accent, 1, () => down(place.key));
     const [x, y, w, h] = [X(place.key), Y(place.query), Math.max(7, at.kx), Math.max(7, at.ky)];
     line(tints.accent, 2, () => context.rect(x + (at.kx - w) / 2, y + (at.ky - h) / 2, w, h));
-  }
-  if (place.block) {
-    const { row, column, rows, columns } = place.block;
-    Object.assign(context, { fillStyle: tints.accent, globalAlpha: 0.14 });
-    context.fillRect(X(column), Y(row), columns * at.kx, rows * at.ky);
-    context.globalAlpha = 1;
-    line(tints.ink, 1, () => context.rect(X(column), Y(row), columns * at.kx, rows * at.ky));
   }
   context.restore();
 }

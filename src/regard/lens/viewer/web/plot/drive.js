@@ -1,7 +1,7 @@
 // Input handling of a plot: mouse, touch and keyboard.
 //
 // Dragging pans. Ctrl and wheel, or two fingers, zoom; the wheel alone zooms only while the plot has the focus, so that a page can
-// be scrolled past it. With Shift, or while measuring, dragging measures a block. Otherwise one finger scrolls the page up and down.
+// be scrolled past it. One finger scrolls the page up and down.
 
 /** Adds the event listeners of a plot. */
 function drive(plot) {
@@ -23,7 +23,7 @@ function drive(plot) {
     canvas.setPointerCapture(event.pointerId);
     canvas.focus({ preventScroll: true });
     const [x, y] = at(event);
-    begun = { x, y, moved: pointers.size > 1, measure: plot.place === pagePlace && (event.shiftKey || measuring.on), from: plot.under(x, y) };
+    begun = { x, y, moved: pointers.size > 1, from: plot.under(x, y) };
   });
 
   canvas.addEventListener("pointermove", (event) => {
@@ -43,22 +43,17 @@ function drive(plot) {
     }
     if (!begun) return;
     const [dx, dy] = [Math.abs(x - begun.x), Math.abs(y - begun.y)];
-    if (!begun.moved && (Math.hypot(dx, dy) < 4 || (event.pointerType === "touch" && dy > dx && !begun.measure))) return; // the page scrolls
+    if (!begun.moved && (Math.hypot(dx, dy) < 4 || (event.pointerType === "touch" && dy > dx))) return; // the page scrolls
     begun.moved = true;
-    if (begun.measure) {
-      const to = plot.under(clamp(x, plot.left, plot.left + plot.width - 1), clamp(y, plot.top, plot.top + plot.height - 1));
-      if (begun.from && to) measureBlock(plot, begun.from, to, true);
-    } else plot.pan(x - px, y - py);
+    plot.pan(x - px, y - py);
   });
 
   const up = (event) => {
     if (!pointers.delete(event.pointerId) || !begun || pointers.size) return;
-    const { moved, measure: measured, from, x, y } = begun;
+    const { moved, from, x, y } = begun;
     begun = null;
-    if (event.type === "pointercancel") return;
-    if (moved) {
-      if (measured && measuring.block) measureBlock(plot, null, null, false);
-    } else if (from) clicked(plot, from, event, x);
+    if (event.type === "pointercancel" || moved) return;
+    if (from) clicked(plot, from, event, x);
     else if (plot.beside(x, y)) labelled(plot, plot.beside(x, y));
   };
   canvas.addEventListener("pointerup", up);
@@ -92,7 +87,7 @@ function drive(plot) {
 function keyed(plot, { key, shiftKey }) {
   const move = ARROWS[key];
   const { place } = plot;
-  if (move && shiftKey) return place === pagePlace ? () => growBlock(plot, ...move) : undefined;
+  if (move && shiftKey) return undefined;
   const view = plot.view();
   const page = Math.max(1, Math.floor(plot.height / view.ky) - 1);
   const to = (query, column) => () => place.choose({ query: clamp(query, 0, Math.max(0, place.rows - 1)), key: clamp(column, 0, plot.call.K - 1) });
@@ -102,7 +97,7 @@ function keyed(plot, { key, shiftKey }) {
     PageUp: to(place.query - page, column), PageDown: to(place.query + page, column), Home: to(place.query, 0), End: to(place.query, plot.call.K - 1),
     "+": () => plot.zoom(2), "=": () => plot.zoom(2), "-": () => plot.zoom(0.5), 0: () => place.choose({ view: null }),
     Enter: () => place.choose({ pins: toggled(place.pins, place.query) }),
-    Escape: () => (measuring.block ? unmeasure() : place.key !== null ? place.choose({ key: null }) : plot.canvas.blur()),
+    Escape: () => (place.key !== null ? place.choose({ key: null }) : plot.canvas.blur()),
   }[key];
 }
 
@@ -112,7 +107,6 @@ function clicked(plot, { row, column }, event, x) {
   const [query, key] = [Math.floor(row), Math.floor(column)];
   if (event.shiftKey) return query === plot.place.query ? undefined : plot.place.choose({ pins: toggled(plot.place.pins, query) });
   const n = plot.partAt(x)?.painter.shows; // in a comparison, a click also chooses the run that the other screens show
-  unmeasure();
   return plot.place.choose({ query, key, ...(n === undefined || n === state.run ? {} : { run: n }) });
 }
 

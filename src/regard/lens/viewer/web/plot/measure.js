@@ -1,74 +1,7 @@
-// Weights as text: of one cell, and the sum over a measured block.
-
-const measuring = { on: false, block: null, result: null, anchor: null };
-
-/** The block between two corners. Large blocks are extended to the edges of cells of their level. */
-function blockBetween({ Q, K }, from, to) {
-  const range = (a, b) => [Math.floor(Math.min(a, b)), Math.floor(Math.max(a, b)) + 1];
-  const [[r0, r1], [c0, c1]] = [range(from.row, to.row), range(from.column, to.column)];
-  const level = levelFor(Math.max(r1 - r0, c1 - c0) / TILE);
-  const size = 2 ** level;
-  const snap = (first, last, most) => [Math.floor(first / size) * size, Math.min(most, Math.ceil(last / size) * size)];
-  const [[row, bottom], [column, right]] = [snap(r0, r1, Math.min(Q, rowsNow())), snap(c0, c1, K)];
-  return { row, column, rows: bottom - row, columns: right - column, level };
-}
-
-/** Measures the block between two corners; live: while it is being dragged. */
-function measureBlock(plot, from, to, live) {
-  measuring.block = { ...(from ? blockBetween(plot.call, from, to) : measuring.block), live };
-  return draw(new Set(["measured"]));
-}
-
-function unmeasure() {
-  if (!measuring.block) return undefined;
-  Object.assign(measuring, { block: null, anchor: null });
-  return draw(new Set(["measured"]));
-}
-
-/** Extends a block from the pinned cell, by keyboard. */
-function growBlock(plot, down, right) {
-  const pinned = { row: state.query, column: state.key ?? Math.min(state.query, plot.call.K - 1) };
-  if (!measuring.block || !measuring.anchor) Object.assign(measuring, { anchor: pinned, corner: { ...pinned } });
-  measuring.corner.row = clamp(measuring.corner.row + down, 0, rowsNow() - 1);
-  measuring.corner.column = clamp(measuring.corner.column + right, 0, plot.call.K - 1);
-  return measureBlock(plot, measuring.anchor, measuring.corner, false);
-}
-
-/** The sum of the weights of a block in run n, and counts of its invalid weights. */
-async function blockSum(n, { row, column, rows, columns, level }) {
-  const { Q } = runs[n].calls[state.call];
-  const cell = 2 ** level, size = TILE * cell;
-  const found = { sum: 0, leak: 0, nan: 0, out: 0, fine: true, exact: "exact" };
-  for (let r = Math.floor(row / size); r * size < row + rows; r++) {
-    for (let c = Math.floor(column / size); c * size < column + columns; c++) {
-      const tile = await tiles.load({ n, call: state.call, head: state.head, pool: "share", level, row: r, column: c });
-      if (tile.exact !== "exact") found.exact = tile.exact;
-      found.fine &&= Boolean(tile.fine);
-      const stop = (first, count, most) => Math.min(most, Math.ceil((first + count) / cell));
-      for (let i = Math.max(r * TILE, Math.floor(row / cell)); i < stop(row, rows, r * TILE + tile.rows); i++) {
-        for (let j = Math.max(c * TILE, Math.floor(column / cell)); j < stop(column, columns, c * TILE + tile.columns); j++) {
-          const at = (i - r * TILE) * tile.columns + j - c * TILE;
-          const p = weight(tile.coarse[at], tile.fine?.[at]);
-          if (tile.coarse[at] === LEAK) found.leak++;
-          else if (tile.coarse[at] === NAN) found.nan++;
-          else if (tile.coarse[at] === OUT) found.out++;
-          if (!Number.isNaN(p)) found.sum += p * Math.min(cell, Q - i * cell);
-        }
-      }
-    }
-  }
-  return found;
-}
+// Weights as text, next to the mean weight that the other rows have on the same key: of a key to which every row attends, this is as much.
 
 const spanWords = (first, count) => (count === 1 ? first.toLocaleString("en") : `${first.toLocaleString("en")}–${(first + count - 1).toLocaleString("en")}`);
 const counted = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
-
-/** The sum of a block as text. */
-function blockWords({ row, column, rows, columns, level }, { sum, leak, nan, out, fine, exact }) {
-  const wrong = [[leak, "forbidden by the mask"], [nan, "not a number"], [out, "out of range"]].filter(([count]) => count).map(([count, what]) => `, ${counted(count, level ? "cell" : "weight")} ${what}`).join("");
-  const mean = sum / rows;
-  return `${rows === 1 ? "row" : "rows"} ${spanWords(row, rows)} × ${columns === 1 ? "key" : "keys"} ${spanWords(column, columns)}: weight ${Number(sum.toPrecision(4))} in all, ${mean > 1 ? Number(mean.toPrecision(4)) : percent(mean)} of each row on average${wrong}; ${exact}${fine ? "" : ", to within 3 %"}`;
-}
 
 /** The cell of a plot at a position: its place and value; null until it is loaded. */
 function cellAt(plot, painter, { row, column }) {
@@ -108,4 +41,36 @@ function cellWords(n, { i, j, high, wide, code, fine }) {
   const { queries, keys } = runs[n].calls[state.call];
   const { axes } = runs[n];
   return [...ofCell(axes[queries], i, high, "rows"), " → ", ...ofCell(axes[keys], j, wide, "keys"), ": ", element("b", words(code, fine), { className: code === LEAK || code === NAN || code === OUT ? "alarm" : "" })];
+}
+
+/** The mean weight of the other rows on these keys in sum. p: the mean of `high` rows, whose keys it sums. NaN if no other row may attend. */
+function othersOf(tracks, p, places, high = 1) {
+  if (!tracks?.received || !tracks.readers) return NaN;
+  let sum = -high * p, count = 0;
+  for (const j of places) [sum, count] = [sum + tracks.received[j], count + tracks.readers[j]];
+  return meanOf(sum, count / places.length - high);
+}
+const meanOf = (sum, count) => (count >= 0.5 ? Math.max(0, sum) / count : NaN);
+
+const sumsOfKeys = new WeakMap();
+/** The cumulative sums over the keys of what they receive, and of how many rows may attend to them. */
+function sumsOver(tracks) {
+  if (!sumsOfKeys.has(tracks)) {
+    sumsOfKeys.set(tracks, [tracks.received, tracks.readers].map((values) => {
+      const sums = new Float64Array(values.length + 1);
+      values.forEach((value, j) => { sums[j + 1] = sums[j] + (value || 0); }); // NaN counts as 0
+      return sums;
+    }));
+  }
+  return sumsOfKeys.get(tracks);
+}
+
+/** The same for a cell of `high` rows and `wide` keys from j on, pooled as chosen; of the largest weight, the mean of all rows on one key. */
+function othersOfCell(tracks, p, j, high, wide, pool) {
+  if (!tracks?.received || !tracks.readers) return NaN;
+  if (wide === 1 && high === 1) return meanOf(tracks.received[j] - p, tracks.readers[j] - 1);
+  const stop = Math.min(tracks.received.length, j + wide);
+  const [received, readers] = sumsOver(tracks).map((sums) => sums[stop] - sums[j]);
+  if (pool === "largest") return meanOf(received, readers);
+  return meanOf(received - high * p, readers / (stop - j) - high);
 }

@@ -10,7 +10,6 @@ const pagePlace = {
   get hover() { return state.hover; },
   get view() { return state.view; },
   get rows() { return rowsNow(); },
-  get block() { return measuring.block; },
   choose: (change) => choose(change),
 };
 
@@ -149,7 +148,7 @@ class Plot {
   draw(changed) {
     if (!this.shown) { tiles.want(this.name, []); return Promise.resolve(); }
     if (changed.has("theme")) this.palette = null;
-    if ([...changed].every((name) => name === "hover" || name === "measured")) { this.later("over"); return Promise.resolve(); }
+    if ([...changed].every((name) => name === "hover")) { this.later("over"); return Promise.resolve(); }
     return new Promise((done, failed) => {
       this.waiting.push({ done, failed });
       if (changed.size === 1 && changed.has("view")) this.later(); // while the map is moved, one drawing per frame is enough
@@ -168,7 +167,6 @@ class Plot {
     Object.assign(this, { frame: null, dirty: all });
     if (!this.shown) return this.settle(true);
     this.measure();
-    this.canvas.classList.toggle("measuring", measuring.on && this.place === pagePlace); // then a finger does not scroll the page
     this.palette ??= Object.fromEntries(["paper", "raised", "ink", "soft", "line", "accent", "nan", "out", "leak", "on-nan", "on-out", "on-leak"].map((name) => [name, css(`--${name}`)]));
     if (all) this.settle(this.paint());
     return this.overlay();
@@ -294,7 +292,7 @@ class Plot {
     }
   }
 
-  /** Draws the pins, the measured block and the pointer. */
+  /** Draws the pins and the pointer. */
   overlay() {
     const context = this.over.getContext("2d");
     context.setTransform(this.dpr, 0, 0, this.dpr, 0, 0);
@@ -303,11 +301,13 @@ class Plot {
   }
 }
 
-/** The painter of one run; shows: the number of the run that a click on it chooses. */
-const painterOf = (n, shows = n) => ({
-  n, shows,
-  tracks: () => tracksNow(n),
-  needs: (place) => [{ ...place, n }],
-  codes: (place, fold) => tiles.at({ ...place, n }, fold),
-  bitmap: (place, fold) => tiles.bitmap({ ...place, n }, fold, lookNow(n, tracksNow(n))),
+/** The painter of one head. of(): { n, call, head }, its run by number or name; shows: the number of the run that a click on it chooses. */
+const painterOf = (of, shows) => ({
+  shows,
+  get n() { return of().n; },
+  tracks: () => tracksNow(of().n, of()),
+  needs: (place) => [{ ...place, ...of() }],
+  codes: (place, fold) => tiles.at({ ...place, ...of() }, fold),
+  bitmap(place, fold) { return tiles.bitmap({ ...place, ...of() }, fold, lookNow(this.n, this.tracks())); },
 });
+const headNow = () => ({ call: state.call, head: state.head });

@@ -16,21 +16,11 @@ function secondNow() {
   return isMean(state.second.head) ? (noMeans(state.run) ? null : state.second) : state.second.head < call.heads ? state.second : null;
 }
 
-/** The painter of one head of the shown run, whichever head is chosen; at(): its call and head. */
-const painterOfHead = (at) => ({
-  get n() { return state.run; },
-  tracks: () => tracksNow(state.run, at()),
-  needs: (place) => [{ ...place, ...at(), n: state.run }],
-  codes: (place, fold) => tiles.at({ ...place, ...at(), n: state.run }, fold),
-  bitmap(place, fold) { return tiles.bitmap({ ...place, ...at(), n: state.run }, fold, lookNow(state.run, this.tracks())); },
-});
-
 const beside = {
   name: "beside", turn: 0,
 
   build() {
-    const of = [() => ({ call: state.call, head: state.head }), () => secondNow() ?? { call: state.call, head: state.head }];
-    this.painters = of.map(painterOfHead);
+    this.painters = [headNow, () => secondNow() ?? headNow()].map((at) => painterOf(() => ({ n: state.run, ...at() })));
     this.lists = [
       new HeadList("beside-first", { pick: choose }),
       new HeadList("beside-second", { none: "none", fits: (call) => alikeCalls(call, callNow()), pick: (second) => choose({ second }) })];

@@ -79,7 +79,7 @@ const comparison = {
       made.place = made.plain ? pagePlace : new MergedPlace(made);
       const lone = made.plain ? null : (kind, from, to) => made.lone({ call: state.call, head: state.head }, kind, from, to);
       const pair = made.names.slice(0, 2);
-      made.painters = { side: pair.map((name, side) => painterOf(name, sides[side])), ...Object.fromEntries(Object.keys(LAWS).map((law) => [law, differencePainter(law, pair, lone)])) };
+      made.painters = { side: pair.map((name, side) => painterOf(() => ({ n: name, ...headNow() }), sides[side])), ...Object.fromEntries(Object.keys(LAWS).map((law) => [law, differencePainter(law, pair, lone)])) };
       return made;
     });
   },

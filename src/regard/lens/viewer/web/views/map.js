@@ -13,6 +13,7 @@ choosable("view", null, { // {row, column, span}: the first visible row and key,
 
 const map = {
   name: "map",
+  painter: painterOf(() => ({ n: state.run, ...headNow() })),
 
   build() {
     const section = $("map");
@@ -23,8 +24,7 @@ const map = {
           tool("−", "Zoom out", () => this.plot.zoom(0.5), { id: "zoom-out" }), tool("+", "Zoom in", () => this.plot.zoom(2), { id: "zoom-in" }),
           tool("fit", "Show the whole matrix", () => choose({ view: null }), { id: "zoom-whole" }),
           tool("square cells", "Square cells", () => choose({ cells: this.plot.squared ? "fitted" : "square", view: null }), { id: "cells-square" }),
-          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }),
-          tool("sum a block", "Drag over a block to sum its weights", () => { measuring.on = !measuring.on; this.tools(); return measuring.on || !measuring.block ? draw(new Set(["measured"])) : unmeasure(); }, { id: "measure" }))),
+          tool("fill the window", "Show the map alone, as large as the window", () => choose({ filled: state.filled ? null : "map" }), { id: "fill" }))),
       element("p", undefined, { id: "map-means", className: "note", hidden: true }),
       element("p", undefined, { id: "map-alarm", className: "alarm", hidden: true, role: "alert" }),
       element("div", undefined, { id: "map-plot" }),
@@ -32,26 +32,18 @@ const map = {
       element("div", undefined, { className: "map-under" },
         element("canvas", undefined, { id: "minimap", role: "img" }),
         element("div", undefined, { className: "readout" },
-          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }),
-          element("p", undefined, { id: "map-block" }))),
+          element("p", undefined, { id: "map-pinned" }), element("p", undefined, { id: "map-level", className: "note" }))),
       element("div", undefined, { className: "unseen", id: "map-table" }),
     );
-    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter(), from: 0, to: 1 }] });
+    this.plot = new Plot($("map-plot"), { name: "map", margins: "tracks", parts: () => [{ painter: this.painter, from: 0, to: 1 }] });
     this.plot.after = (at, detail) => { this.level(at, detail); minimap.draw(this.plot, at); };
     this.plot.aside = (place) => { this.beside = place; this.pointer(); };
     drive(this.plot);
     minimap.build(this.plot);
   },
 
-  painters: new Map(),
-  painter() {
-    if (!this.painters.has(state.run)) this.painters.set(state.run, painterOf(state.run));
-    return this.painters.get(state.run);
-  },
-
   async draw(changed) {
     if (["query", "key"].some((name) => changed.has(name)) && !changed.has("view")) this.plot.follow();
-    if (["call", "head", "run"].some((name) => changed.has(name))) Object.assign(measuring, { block: null, anchor: null });
     if (changed.has("filled")) {
       document.documentElement.toggleAttribute("data-filled", state.filled === "map");
       this.plot.outer = null; // its sizes are computed anew
@@ -67,12 +59,11 @@ const map = {
     const moved = ["run", "call", "head", "query", "key"].some((name) => changed.has(name));
     const place = { run: state.run, call: state.call, head: state.head, query: state.query, key: state.key };
     const tracks = tracksNow(state.run) ? null : tracksOf(state.run).then(() => this.plot.later());
-    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place), changed.has("measured") || moved ? this.block(place) : null]);
+    await Promise.all([drawn, tracks, (moved || changed.has("hideSpecial")) && this.pinned(place)]);
     this.pointer();
   },
 
   tools() {
-    $("measure").setAttribute("aria-pressed", measuring.on);
     $("cells-square").setAttribute("aria-pressed", this.plot.squared);
     $("fill").setAttribute("aria-pressed", state.filled === "map");
   },
@@ -106,8 +97,8 @@ const map = {
         : [...named(keyAxis(), column), ` ${TRACKS.received.words(tracks.received[column], callNow())}`]));
       return;
     }
-    const cell = state.hover && cellAt(this.plot, this.painter(), state.hover);
-    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms. Shift + drag sums a block."; return; }
+    const cell = state.hover && cellAt(this.plot, this.painter, state.hover);
+    if (!cell) { $("map-pointer").textContent = "Drag to move, Ctrl + wheel to zoom; after a click the wheel alone zooms."; return; }
     const about = [];
     if (tracks) {
       const mean = (values, first, count) => { let sum = 0; for (let at = first; at < first + count; at++) sum += values[at]; return sum / count; };
@@ -117,23 +108,16 @@ const map = {
     $("map-pointer").replaceChildren(...cellWords(state.run, cell), leftWords(state.run, cell), othersWords(state.run, tracks, cell), movesWords(tracks, cell), ...about.map((text) => ` · ${text}`));
   },
 
-  async block(place) {
-    const { block } = measuring;
-    if (!block) { $("map-block").textContent = ""; return; }
-    const found = await blockSum(place.run, block);
-    if (block === measuring.block && !overtaken(place)) $("map-block").textContent = blockWords(block, found);
-  },
-
   /** The size of the cells, how they were computed, and a warning about invalid weights anywhere in the matrix. */
   level(at, { level, fold }) {
     const [high, wide] = [Math.min(callNow().Q, 2 ** (level + fold[0])), Math.min(callNow().K, 2 ** (level + fold[1]))];
     const spot = this.plot.visible(at, level)[0];
-    const tile = spot && this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
+    const tile = spot && this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level, ...spot }, fold);
     const made = high * wide > 1 ? `each cell is ${high.toLocaleString("en")} × ${wide.toLocaleString("en")} pairs, ${POOLS[state.pool]}` : isMean(state.head) ? `each cell is the mean of ${countOf(state.run, state.call, state.head).toLocaleString("en")} weights` : "each cell is one weight";
     const without = hiding(state.run) ? `; special tokens are left out and the other weights renormalized${high * wide > 1 ? ", by the mean of the rows of a cell" : ""}: not the model’s own numbers` : "";
     const shown = `${made}; ${tile ? tile.exact : "computing …"}${without}`;
     if ($("map-level").textContent !== shown) $("map-level").textContent = shown;
-    const whole = this.painter().codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
+    const whole = this.painter.codes({ call: state.call, head: state.head, pool: state.pool, level: topLevel(callNow()), row: 0, column: 0 }, [0, 0]);
     this.warn(whole?.alarms);
   },
 

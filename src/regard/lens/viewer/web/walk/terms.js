@@ -1,4 +1,4 @@
-// Parts of the step-by-step view: a choice with its numbers, names of keys, and subscripts.
+// Parts of the step-by-step view: choices and names, what the laws say, q·k element by element, the mean as a sum, and plots.
 
 /** The text with a_b and a_{b,c} as subscripts. */
 function subscripts(text) {
@@ -29,4 +29,97 @@ const total = (values) => values.reduce((sum, value) => sum + value, 0);
 function running(values) {
   let sum = 0;
   return values.map((value) => (sum += value));
+}
+
+const LAWS_OF_STEPS = { // the number of a law: its name, and what it says
+  1: ["Scale, score, mask, softmax", "The logit is s = scale · q·k, with scale = 1/√D by default. The score expression then replaces the logit. The mask then decides which keys a row attends to. The weights are the softmax over the allowed keys, and the output is the weighted mean of the values."],
+  2: ["True means \"may attend\"", "In some other libraries, true in a boolean mask means \"may not attend\"."],
+  3: ["A query is a position on the key axis", "Row i of the queries has position query_start + i. By default the queries are the last Q of the K keys, so query_start = K − Q."],
+  5: ["Fully masked rows", "The output of a fully masked row is 0, its lse is −∞ (without sinks), and its gradients are 0."],
+  6: ["Masked keys and values cannot leak", "A key or value that a row does not attend to has no effect on that row, not even if it is NaN or infinite."],
+  7: ["lse is the natural logarithm of the denominator", "Parts of the keys can be attended to separately and merged by their lse."],
+  8: ["Sinks", "A sink is an additional logit in the denominator, one or more per head. It takes weight, contributes no value, and is differentiable."],
+  10: ["Precision", "Sums are accumulated in float32, and in float64 for float64 input."],
+  12: ["Infinite scores", "A score of −∞ removes the key exactly as the mask does. A score of +∞ or NaN that a row attends to appears in its output."],
+};
+const lawWords = (number) => `Law ${number}: ${LAWS_OF_STEPS[number].join(". ")}`;
+
+/** The numbers in words: "law 1", "laws 2, 3 and 6". */
+const lawsNamed = (numbers) => (numbers.length === 1 ? `law ${numbers[0]}` : `laws ${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`);
+
+/** The text of the laws, folded. */
+function lawsOf(numbers) {
+  const lines = numbers.map((number) => element("p", lawWords(number)));
+  return element("details", undefined, { className: "note walk-laws" }, element("summary", `What ${lawsNamed(numbers)} ${numbers.length === 1 ? "says" : "say"}`), ...lines);
+}
+
+/** The same numbers as a table, with a row for each element. */
+function asTable(rows) {
+  const cells = (kind, values) => values.map((value) => element(kind, null, {}, ...subscripts(value)));
+  const head = element("tr", null, {}, ...cells("th", ["d", ...rows.map(([title]) => title)]));
+  const body = rows[0][1].map((_, d) => element("tr", null, {}, ...cells("td", [`${d}`, ...rows.map(([, values]) => decimal(values[d]))])));
+  const table = element("table", null, {}, element("thead", null, {}, head), element("tbody", null, {}, ...body));
+  const box = element("details", null, { className: "walk-table", open: walk.tabled }, element("summary", "as a table"), table);
+  box.addEventListener("toggle", () => { walk.tabled = box.open; });
+  return box;
+}
+
+/** The products of the elements of q and k for the chosen key, their running sum, and the score. */
+function dotProduct(w) {
+  if (!w.q || !w.k) return [];
+  const at = w.keys.indexOf(walk.keyOf(w));
+  const products = w.q.map((value, d) => value * w.k[at][d]);
+  const sums = running(products);
+  const rows = [["q_d", w.q], ["k_d", w.k[at]], ["q_d k_d", products], ["sum so far", sums]];
+  const called = (row, d) => ["q", "k", "q × k", "sum of the first products"][row] + (row < 3 ? `, element ${d}` : `, up to element ${d}`);
+  const whole = sums.at(-1);
+  const score = whole * w.scale;
+  const said = element("p", null, { className: "walk-result", id: "walk-dot-result" }, "Sum of all ", `${w.D} products: q·k = ${decimal(whole)}. Times the scale: ${decimal(whole)} × ${decimal(w.scale)} = ${decimal(score)}.`);
+  const parts = [element("h3", "Element by element"), keyChoice("walk-dot-key", w), lines("q·k by element", rows, called), asTable(rows), said];
+  if (w.exact && Math.abs(score - w.scaled[at]) > 5e-5 * Math.max(1, Math.abs(w.scaled[at]))) {
+    parts.push(element("p", `From q and k as this page stores them; the score that follows from the weight is ${decimal(w.scaled[at])}.`, { className: "note" }));
+  }
+  return parts;
+}
+
+const TERMS = 4; // that are written out
+
+/** The largest terms of Σ p v, with the tokens that they come from. */
+function weighted(w) {
+  if (!w.v || !w.sum) return [];
+  const falling = w.keys.map((_, at) => at).filter((at) => w.p[at] > 0).sort((a, b) => w.p[b] - w.p[a]);
+  if (!falling.length) return [];
+  const terms = falling.slice(0, TERMS).flatMap((at, place) => [place ? " + " : "", `${decimal(w.p[at], 3)} × v(`, element("bdi", wordOf(keyAxis(), w.keys[at], 24)), `, ${placeWord(keyAxis())} ${w.keys[at].toLocaleString("en")})`]);
+  const more = w.K > Math.min(TERMS, falling.length) ? " + …" : "";
+  return [element("p", null, { className: "walk-result", id: "walk-terms" }, "out = ", ...terms, more)];
+}
+
+const MOST_SCORES = 32; // that are shown as sliders
+
+/** A visual that is drawn when it is opened; the view remembers whether it was. */
+function pictured(kind, title, data) {
+  const figure = element("div", null, { className: "visual" });
+  const box = element("details", null, { className: "walk-plot", open: walk.plots[kind] ?? false }, element("summary", title), figure);
+  const fill = () => { if (box.open && !figure.childElementCount) visuals[kind](figure, data); };
+  box.addEventListener("toggle", () => { walk.plots[kind] = box.open; fill(); });
+  fill();
+  return box;
+}
+
+/** q and the key that is followed, in the plane that both span: their lengths and their angle are exact. */
+function arrows(w) {
+  if (!w.q || !w.k) return [];
+  const [a, b] = [Array.from(w.q), Array.from(w.k[w.keys.indexOf(walk.keyOf(w))])];
+  if (![...a, ...b].every(Number.isFinite)) return [];
+  return [pictured("dot-product", "As arrows in the plane of q and k", { a, b, names: ["q", "k"] })];
+}
+
+/** The scores of the row, which can be moved, and their softmax: for rows of which every score is known and finite. */
+function warmed(w, call) {
+  if (!w.scores || w.keys.length < w.K || call.formula.sinks) return [];
+  const at = w.keys.map((_, place) => place).filter((place) => w.allowed[place]);
+  const scores = at.map((place) => w.scores[place]);
+  if (scores.length < 2 || scores.length > MOST_SCORES || !scores.every(Number.isFinite)) return [];
+  const range = [Math.floor(Math.min(...scores)) - 5, Math.ceil(Math.max(...scores)) + 5];
+  return [pictured("softmax", "With another temperature, or other scores", { scores, range, labels: at.map((place) => clip(wordOf(keyAxis(), w.keys[place]), 12)) })];
 }
