@@ -75,14 +75,11 @@ def conform(
             typer.echo(line, err=True)
         return
     report = conformance.conform(function, adapter=declared, level=level, seed=seed, seconds=seconds)
+    writers = {"--junit": conformance.junit, "--markdown": conformance.markdown, "--badge": conformance.badge}
     if as_json:
         emit_json(report.to_json())
-    elif junit:
-        emit(conformance.junit(report).rstrip())
-    elif markdown:
-        emit(conformance.markdown(report).rstrip())
-    elif badge:
-        emit(conformance.badge(report).rstrip())
+    elif formats:
+        emit(writers[formats[0]](report).rstrip())
     else:
         _show(report)
     if not report.right:
