@@ -17,7 +17,7 @@ BUDGET = {
         "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 24_100,
         "api": 22_100,
-        "cli": 18_400,
+        "cli": 18_300,
         "common": 15_100,
         "sandbox": 3_100,  # of conformance before
         "top": 600,

@@ -136,9 +136,9 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     _check_new(folder, paths, "the scripts exist", "name another folder, or move these away")
     for chapter, own in zip(chapters, paths):
         head = f"Chapter {chapter.number}, {chapter.title}\n\n"
-        asked = {question.name: question.ask for question in chapter.questions}
+        questions = {each.name: each.ask for each in chapter.questions}
         texts = {
-            own / f"{part.name}.py": f"{_comment(head + asked.get(part.name, ''))}\n{part.code.strip()}\n\n"
+            own / f"{part.name}.py": f"{_comment(head + questions.get(part.name, ''))}\n{part.code.strip()}\n\n"
             + _output(chapter, part)
             for part in scripts(chapter)
         }
