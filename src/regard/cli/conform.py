@@ -120,33 +120,33 @@ def _show(report: Report) -> None:
 
     console = Console()
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
-    console.line(f"{report.adapter.name or report.target}: {reached}", "bold")
-    console.line(_meaning(report), "bold")
-    console.line(report.measured, "dim")
+    console.say(f"{report.adapter.name or report.target}: {reached}", "bold")
+    console.say(_meaning(report), "bold")
+    console.say(report.measured, "dim")
     counts = report.counts
     listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=STATUSES.index))
-    console.line(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim")
+    console.say(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim")
     if report.stopped:
-        console.line(report.stopped, "yellow")
+        console.say(report.stopped, "yellow")
     if not report.isolated:
-        console.line("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
+        console.say("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
     for finding in report.findings:
         _show_finding(console, finding)
     rows = [(each.case.id, each.words) for each in report.results if each.status in ("refused", "expected")]
     if rows:
         console.print()
-        console.line("not judged", "dim bold")
+        console.say("not judged", "dim bold")
         console.print(named_lines(rows, "dim"))
     if report.noticed:
         console.print()
-        console.line("noticed", "dim bold")
+        console.say("noticed", "dim bold")
         for line in report.noticed:
             console.print(Padding(Text(words(line), "dim"), (0, 0, 0, 2)))
     absent = [each.words for each in report.results if each.status == "absent"]
     roles = [role for role in ROLES if any(f" for {role}" in said for said in absent)]
     if roles:
         console.print()
-        console.line(f"no arguments for {', '.join(roles)}", "dim")
+        console.say(f"no arguments for {', '.join(roles)}", "dim")
 
 
 # What a function does that reached a level, by its number.
@@ -195,4 +195,4 @@ def _show_finding(console: Console, finding: Finding) -> None:
     if finding.counterexample:
         console.print()
         for line in finding.counterexample.rstrip().splitlines():
-            console.line(line, soft_wrap=True)
+            console.say(line, soft_wrap=True)

@@ -205,7 +205,7 @@ def look(
     summary(console, run, choice)
     console.print()
     for line in trained_facts(run.facts):
-        console.line(line, "dim", soft_wrap=True)
+        console.say(line, "dim", soft_wrap=True)
     _print_findings(console, report)
 
     def say(message: str) -> None:
@@ -255,7 +255,7 @@ def _print_findings(console: Console, report: Audit) -> None:
             console.print()
     notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.line(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
+        console.say(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
 
 
 def _write_page(

@@ -29,7 +29,7 @@ class Console(rich_console.Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, **options)
 
-    def line(self, text: str, style: str = "", **options: Any) -> None:
+    def say(self, text: str, style: str = "", **options: Any) -> None:
         """Prints a text in a style; signs that would act on the terminal are shown."""
         from rich.text import Text
 
