@@ -132,7 +132,7 @@ def test_scripts_name_the_question_and_the_outcome(tmp_path, capsys):
     """A question is at the top, what came out of a claim at the end; each script prints what stands below it."""
     read = chapter(tmp_path, PARTS)
     paths = list(write_scripts(tmp_path / "s", [read]))
-    assert [path.stem for path in paths] == [name for name, _, _ in scripts(read)] == ["mean", "one-is-two"]
+    assert [path.stem for path in paths] == [each.name for each in scripts(read)] == ["mean", "one-is-two"]
     mean, claim = (path.read_text() for path in paths)
     assert mean.startswith("# Chapter 3, Scores\n#\n# The mean of 1 and 3?\n")
     assert claim.endswith("# It prints:\n# no\n#\n# So the claim fails.\n")

@@ -9,7 +9,7 @@ BUDGET = {
         "conformance": 52_300,
         "lens": 70_400,
         "torch": 47_900,
-        "learn": 39_100,
+        "learn": 39_000,
         "parallel": 36_600,
         "laws": 36_000,  # of conformance before; the search of audits and of the course, and fitted numbers
         "audits": 31_500,
@@ -17,7 +17,7 @@ BUDGET = {
         "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
         "models": 24_100,
         "api": 22_100,
-        "cli": 20_500,  # audit, look and cost take FILE.py:CLASS (arguments.py)
+        "cli": 18_300,
         "common": 15_100,
         "sandbox": 3_100,  # of conformance before
         "top": 600,

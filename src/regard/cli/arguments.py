@@ -95,6 +95,15 @@ def decoded(command: str, raw: bytes, source: str) -> str:
         ) from error
 
 
+# Of the commands that train. None is what the user leaves to the command, so that a resumed run can tell what changes.
+Vocabulary = Annotated[int | None, option("Vocabulary size for bpe.", "2048")]
+Heads = Annotated[int | None, option("Number of attention heads.", "4")]
+LearningRate = Annotated[float | None, option("Maximum learning rate.", "0.001")]
+Precision = Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")]
+Seed = Annotated[int | None, option("Random seed.", "0")]
+Device = Annotated[str | None, option("Device: cpu or cuda.", "cpu")]
+
+
 def is_own(name: str | None) -> bool:
     """Whether the name of a model is one in a Python file.
 

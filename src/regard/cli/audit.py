@@ -77,7 +77,7 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
     console = Console()
     counts = Counter(finding.severity for finding in report.findings)
     summary = ", ".join(counted(counts[name], name) for name in COLORS if counts[name])
-    console.print(Text(f"{escaped(report.model)}: {summary or 'healthy'}", "bold"))
+    console.say(f"{report.model}: {summary or 'healthy'}", "bold")
     for (severity, check, cause, fix), findings in _grouped(report, notes).items():
         console.print()
         console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
@@ -95,10 +95,10 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
             console.print(Text.assemble((f"{title}: ", "dim bold"), (escaped(listed), "dim")))
         elif rows:
             console.print()
-            console.print(Text(title, "dim bold"))
+            console.say(title, "dim bold")
             console.print(named_lines(rows, "dim"))
     if not verbose:
-        console.print(Text("--verbose says what was measured, and why a check did not apply", "dim"))
+        console.say("--verbose says what was measured, and why a check did not apply", "dim")
 
 
 def _grouped(report: Audit, notes: bool) -> dict[tuple[str, str, str, str], list[Finding]]:

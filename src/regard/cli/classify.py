@@ -10,7 +10,7 @@ import typer
 from ..common.errors import refuse
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import flag, option, typed_text
+from .arguments import Device, Heads, LearningRate, Precision, Seed, Vocabulary, flag, option, typed_text
 from .terminal import bar, interruptible
 
 
@@ -29,18 +29,18 @@ def classify(
     out: Annotated[Path | None, option("Folder for the trained classifier.", "classifier")] = None,
     model: Annotated[Path | None, option("Predict with the classifier in this folder.", "train one")] = None,
     tokenizer: Annotated[str | None, option("Tokenizer: bytes, or bpe (byte pair encoding).", "bpe")] = None,
-    vocabulary: Annotated[int | None, option("Vocabulary size for bpe.", "2048")] = None,
+    vocabulary: Vocabulary = None,
     layers: Annotated[int | None, option("Number of blocks.", "2")] = None,
     width: Annotated[int | None, option("Model width (d_model).", "128")] = None,
-    heads: Annotated[int | None, option("Number of attention heads.", "4")] = None,
+    heads: Heads = None,
     context: Annotated[int | None, option("Maximum tokens per text; the rest is ignored.", "256")] = None,
     dropout: Annotated[float | None, option("Dropout probability.", "0.1")] = None,
     steps: Annotated[int | None, option("Number of optimizer steps.", "10 epochs, at least 200 steps")] = None,
     batch: Annotated[int | None, option("Texts per step.", "32")] = None,
-    learning_rate: Annotated[float | None, option("Maximum learning rate.", "0.001")] = None,
-    precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
-    seed: Annotated[int | None, option("Random seed.", "0")] = None,
-    device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
+    learning_rate: LearningRate = None,
+    precision: Precision = None,
+    seed: Seed = None,
+    device: Device = None,
     as_json: Annotated[bool, flag("--json", "Print the metrics or the predictions as JSON.")] = False,
 ) -> None:
     """Train a text classifier on a table, or predict with one.

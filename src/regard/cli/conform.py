@@ -10,9 +10,8 @@ import typer
 from .arguments import flag, option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..conformance import Finding, Report
+    from .terminal import Console
 
 STATUSES = ("pass", "fail", "unexpected-pass", "expected", "refused", "absent")
 ENDS = {"convention": "cyan", "law": "bold red", "unexpected-pass": "yellow"}
@@ -76,14 +75,11 @@ def conform(
             typer.echo(line, err=True)
         return
     report = conformance.conform(function, adapter=declared, level=level, seed=seed, seconds=seconds)
+    writers = {"--junit": conformance.junit, "--markdown": conformance.markdown, "--badge": conformance.badge}
     if as_json:
         emit_json(report.to_json())
-    elif junit:
-        emit(conformance.junit(report).rstrip())
-    elif markdown:
-        emit(conformance.markdown(report).rstrip())
-    elif badge:
-        emit(conformance.badge(report).rstrip())
+    elif formats:
+        emit(writers[formats[0]](report).rstrip())
     else:
         _show(report)
     if not report.right:
@@ -123,37 +119,34 @@ def _show(report: Report) -> None:
     from .terminal import Console, named_lines
 
     console = Console()
-    name = report.adapter.name or report.target
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
-    console.print(Text(f"{words(name)}: {reached}", "bold"))
-    console.print(Text(words(_meaning(report)), "bold"))
-    console.print(Text(words(report.measured), "dim"))
+    console.say(f"{report.adapter.name or report.target}: {reached}", "bold")
+    console.say(_meaning(report), "bold")
+    console.say(report.measured, "dim")
     counts = report.counts
     listed = ", ".join(f"{counts[status]} {status}" for status in sorted(counts, key=STATUSES.index))
-    console.print(Text(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim"))
+    console.say(f"{len(report.results)} cases in {report.seconds:.1f} s: {listed}", "dim")
     if report.stopped:
-        console.print(Text(report.stopped, "yellow"))
+        console.say(report.stopped, "yellow")
     if not report.isolated:
-        console.print(
-            Text("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
-        )
+        console.say("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
     for finding in report.findings:
         _show_finding(console, finding)
     rows = [(each.case.id, each.words) for each in report.results if each.status in ("refused", "expected")]
     if rows:
         console.print()
-        console.print(Text("not judged", "dim bold"))
+        console.say("not judged", "dim bold")
         console.print(named_lines(rows, "dim"))
     if report.noticed:
         console.print()
-        console.print(Text("noticed", "dim bold"))
+        console.say("noticed", "dim bold")
         for line in report.noticed:
             console.print(Padding(Text(words(line), "dim"), (0, 0, 0, 2)))
     absent = [each.words for each in report.results if each.status == "absent"]
     roles = [role for role in ROLES if any(f" for {role}" in said for said in absent)]
     if roles:
         console.print()
-        console.print(Text(f"no arguments for {', '.join(roles)}", "dim"))
+        console.say(f"no arguments for {', '.join(roles)}", "dim")
 
 
 # What a function does that reached a level, by its number.
@@ -187,7 +180,6 @@ def _meaning(report: Report) -> str:
 def _show_finding(console: Console, finding: Finding) -> None:
     from rich.text import Text
 
-    from ..lens.runs.labels import words
     from .terminal import named_lines
 
     console.print()
@@ -203,4 +195,4 @@ def _show_finding(console: Console, finding: Finding) -> None:
     if finding.counterexample:
         console.print()
         for line in finding.counterexample.rstrip().splitlines():
-            console.print(Text(words(line)), soft_wrap=True)
+            console.say(line, soft_wrap=True)

@@ -23,10 +23,9 @@ from .look_texts import check_unused, detect, several
 from .measure_text import EXAMPLE, parse_measures
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..audits import Audit
     from ..lens import Run
+    from .terminal import Console
 
 PAGE = Path("attention.html")
 LIMIT = "2GB"
@@ -193,12 +192,9 @@ def look(
                 measures=measures or None,
             )
     second = None if other is None else other.run_for(run, limit or LIMIT)
-    from rich.text import Text
-
     from ..audits import audit
     from ..lens.drawing.terminal import summary
     from ..lens.runs.first_view import choose
-    from ..lens.runs.labels import words as visible_words
     from ..lens.trained import trained_facts
 
     report = audit(run)
@@ -209,7 +205,7 @@ def look(
     summary(console, run, choice)
     console.print()
     for line in trained_facts(run.facts):
-        console.print(Text(visible_words(line), "dim"), soft_wrap=True)
+        console.say(line, "dim", soft_wrap=True)
     _print_findings(console, report)
 
     def say(message: str) -> None:
@@ -259,7 +255,7 @@ def _print_findings(console: Console, report: Audit) -> None:
             console.print()
     notes = sum(finding.severity == "note" for finding in report.findings)
     if notes:
-        console.print(Text(f"The page lists {counted(notes, 'note')} of the audit.", "dim"))
+        console.say(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
 
 
 def _write_page(

@@ -32,7 +32,14 @@ def several(words: Sequence[str], lines: bool, as_json: bool) -> Several | None:
     """
     if words and is_run(words[0]):
         if lines or as_json:
-            raise _needs_model(words[0], "--lines" if lines else "--json")
+            option = "--lines" if lines else "--json"
+            raise refuse(
+                "look",
+                f"{option} has no effect on a recorded run",
+                f"{option} and the recorded run {words[0]}",
+                "a model and texts",
+                f"omit {option}",
+            )
         return None
     model, rest = _split(words)
     if lines:
@@ -150,13 +157,3 @@ def _lines(word: str | None) -> list[tuple[str, str]]:
     lines = read_text("look", word).split("\n")
     name = "line " if word in (None, "-") else f"{word}:"
     return [(f"{name}{number}", line.rstrip("\r")) for number, line in enumerate(lines, 1) if line.strip()]
-
-
-def _needs_model(run: str, option: str) -> Refused:
-    return refuse(
-        "look",
-        f"{option} has no effect on a recorded run",
-        f"{option} and the recorded run {run}",
-        "a model and texts",
-        f"omit {option}",
-    )

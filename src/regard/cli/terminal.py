@@ -29,6 +29,14 @@ class Console(rich_console.Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, **options)
 
+    def say(self, text: str, style: str = "", **options: Any) -> None:
+        """Prints a text in a style; signs that would act on the terminal are shown."""
+        from rich.text import Text
+
+        from ..lens.runs.labels import words
+
+        self.print(Text(words(text), style), **options)
+
     def on_broken_pipe(self) -> None:
         """Called by rich when the other end of the pipe is closed."""
         self.quiet = True

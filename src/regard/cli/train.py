@@ -13,7 +13,7 @@ import typer
 from ..common.errors import Reason, Refused
 from ..common.optional import needs
 from ..common.text.units import counted
-from .arguments import flag, option
+from .arguments import Device, Heads, LearningRate, Precision, Seed, Vocabulary, flag, option
 from .terminal import bar, interruptible
 
 if TYPE_CHECKING:
@@ -102,28 +102,28 @@ def train(
     out: Annotated[Path, option("Folder of the run.")] = Path("run"),
     resume: Annotated[bool, flag("--resume", "Resume the run in the folder.")] = False,
     tokenizer: Annotated[str | None, option("Tokenizer: bytes, or bpe (byte pair encoding).", "bytes")] = None,
-    vocabulary: Annotated[int | None, option("Vocabulary size for bpe.", "2048")] = None,
+    vocabulary: Vocabulary = None,
     style: Annotated[
         str | None,
         option("Architecture: llama (rotary, RMSNorm, SwiGLU) or gpt (learned positions, LayerNorm, GELU).", "llama"),
     ] = None,
     layers: Annotated[int | None, option("Number of blocks.", "4")] = None,
     width: Annotated[int | None, option("Model width (d_model).", "256")] = None,
-    heads: Annotated[int | None, option("Number of attention heads.", "4")] = None,
+    heads: Heads = None,
     kv_heads: Annotated[int | None, option("Number of key/value heads.", "same as --heads")] = None,
     context: Annotated[int | None, option("Context length, in tokens.", "256")] = None,
     window: Annotated[int | None, option("Sliding window of the attention, in tokens.", "unlimited")] = None,
     batch: Annotated[int | None, option("Sequences per batch.", "16")] = None,
     accumulate: Annotated[int | None, option("Batches per step (gradient accumulation).", "1")] = None,
     steps: Annotated[int | None, option("Number of optimizer steps.", "1000")] = None,
-    learning_rate: Annotated[float | None, option("Maximum learning rate.", "0.001")] = None,
+    learning_rate: LearningRate = None,
     warmup: Annotated[int | None, option("Warmup steps of the learning rate.", "100")] = None,
     weight_decay: Annotated[float | None, option("Weight decay of matrices.", "0.1")] = None,
     clip: Annotated[float | None, option("Maximum gradient norm.", "1.0")] = None,
     dropout: Annotated[float | None, option("Dropout probability.", "0.0")] = None,
-    seed: Annotated[int | None, option("Random seed.", "0")] = None,
-    precision: Annotated[str | None, option("Precision: float32, or bfloat16 (mixed precision).", "float32")] = None,
-    device: Annotated[str | None, option("Device: cpu or cuda.", "cpu")] = None,
+    seed: Seed = None,
+    precision: Precision = None,
+    device: Device = None,
     eval_every: Annotated[int | None, option("Steps between evaluations and checkpoints.", "100")] = None,
     ranks: Annotated[
         int | None, option("Processes on this machine that train together, through torchrun.", "1")

@@ -71,7 +71,7 @@ def _folded(title: str, text: str) -> str:
 
 
 def _head(chapter: Chapter) -> Iterator[Cell]:
-    needed = {each.needs for each in chapter.exercises} | {block.needs for *_, block in scripts(chapter)}
+    needed = {each.needs for each in chapter.exercises} | {block.needs for block in scripts(chapter)}
     install = next((NEEDS[name][1] for name in ("demo", "torch") if name in needed), "pip install regard")
     yield _markdown(
         f"# Chapter {chapter.number}: {chapter.title}\n\n"
@@ -136,9 +136,11 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     _check_new(folder, paths, "the scripts exist", "name another folder, or move these away")
     for chapter, own in zip(chapters, paths):
         head = f"Chapter {chapter.number}, {chapter.title}\n\n"
+        questions = {each.name: each.ask for each in chapter.questions}
         texts = {
-            own / f"{name}.py": f"{_comment(head + says)}\n{part.code.strip()}\n\n{_output(chapter, name, part)}"
-            for name, says, part in scripts(chapter)
+            own / f"{part.name}.py": f"{_comment(head + questions.get(part.name, ''))}\n{part.code.strip()}\n\n"
+            + _output(chapter, part)
+            for part in scripts(chapter)
         }
         with writing(folder):
             own.mkdir(parents=True, exist_ok=True)
@@ -147,20 +149,17 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
         yield from texts
 
 
-def scripts(chapter: Chapter) -> Iterator[tuple[str, str, Reveal | Claim]]:
-    """The name of each script, what it answers or shows, and its part."""
-    questions = {each.name: each for each in chapter.questions}
-    for block in runnable(chapter):
-        if not isinstance(block, Visual):
-            yield block.name, questions[block.name].ask if block.name in questions else "", block
+def scripts(chapter: Chapter) -> Iterator[Reveal | Claim]:
+    """What each script holds: the code of a question, of a result of its own, or of a claim."""
+    return (block for block in runnable(chapter) if not isinstance(block, Visual))
 
 
-def _output(chapter: Chapter, name: str, part: Reveal | Claim) -> str:
+def _output(chapter: Chapter, part: Reveal | Claim) -> str:
     """What a script prints, as comments at its end."""
     try:
         found = run(part)
     except Exception as error:  # a teacher's own code may raise anything
-        given = f"{name} in {chapter.path.name}: {said(error)}"
+        given = f"{part.name} in {chapter.path.name}: {said(error)}"
         fix = f"python -m regard.learn.proof {chapter.path}"
         raise refuse("learn", "the code of a chapter fails", given, "code that runs", fix) from error
     if found.missing:

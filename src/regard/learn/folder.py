@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -46,11 +47,11 @@ def until_cell_ends(code: str, exercise: str) -> str:
 
     Later exercises may define a function of the same name, or import the one of this exercise.
     """
-    lines = code.splitlines(keepends=True)
-    cells = [number for number, line in enumerate(lines) if line.startswith(CELL)]
-    own = next((number for number in cells if lines[number].removeprefix(CELL).strip() == exercise), None)
-    following = (number for number in cells if own is not None and number > own)
-    return "".join(lines[: next(following, None)])
+    cells = re.split(f"^(?={CELL})", code, flags=re.MULTILINE)
+    for number, cell in enumerate(cells, 1):
+        if cell.startswith(CELL) and cell.splitlines()[0].removeprefix(CELL).strip() == exercise:
+            return "".join(cells[:number])
+    return code
 
 
 def _new(path: Path, text: str) -> Path:

@@ -5,7 +5,6 @@ python -m regard.learn.proof [CHAPTER.md …]
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -147,8 +146,7 @@ def main() -> None:
     failed = False
     read = [read_chapter(path) for path in [*map(Path, sys.argv[1:])] or sorted(CHAPTERS.glob("*.md"))]
     parts = [(chapter, part) for chapter in read for part in chapter.parts]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for (chapter, part), found in zip(parts, pool.map(_proved, *zip(*parts))):
             if missing := installed(getattr(part, "needs", "")):
                 print(f"skip   {chapter.path.stem}  {part.name}: {missing}", flush=True)

@@ -42,6 +42,7 @@ class Checker:
         self.chapter, self.exercise, self.folder = chapter, exercise, folder
         self.child: Child | None = None
         self.cases: int | None = None  # None until the process has read the chapter
+        self.before = 0  # bytes that the process had printed before the file
 
     def __enter__(self) -> Checker:
         return self
@@ -77,29 +78,29 @@ class Checker:
         if self.child is None or not self.child.end.alive:
             self.close()
             self.child, self.cases = Child("regard.learn.checking.worker", self.folder, MEMORY), None
-        conversation = _Conversation(self.child)
+        self.before = self.child.printed
         if self.cases is None:
-            self.cases = self._opened(conversation)
+            self.cases = self._opened(self.child)
         for seconds, where, *step in self._steps(path, self.cases):
-            reply = conversation.reply(seconds, where, "step", *step)
+            reply = self._reply(self.child, seconds, where, "step", *step)
             if reply is None:
                 continue
             problem = Problem.from_json(reply)
             if problem.kind in ("raises", "shape", "law", "value"):
                 with contextlib.suppress(_Stopped):  # code that does not return in another case has its problem already
-                    explained = conversation.reply(3 * self._step, self.exercise.function, "explain")
+                    explained = self._reply(self.child, 3 * self._step, self.exercise.function, "explain")
                     problem = Problem.from_json(explained)
             raise _Stopped(problem)
-        printed: str = conversation.reply(STEP, "the check", "printed")
+        printed: str = self._reply(self.child, STEP, "the check", "printed")
         return printed
 
-    def _opened(self, conversation: _Conversation) -> int:
+    def _opened(self, child: Child) -> int:
         """How many cases there are. The code of the chapter runs, which may be a teacher's own and fail."""
         opening = "open", str(self.chapter.path.resolve()), self.exercise.name
         try:
-            count: int = conversation.reply(OPENING, "the check", *opening)
+            count: int = self._reply(child, OPENING, "the check", *opening)
         except _Stopped as stopped:
-            why = last_lines(conversation.child.tail, 1) or stopped.problem.what
+            why = last_lines(child.tail, 1) or stopped.problem.what
             what = f"the chapter's own cases or solution fail: {why}; run python -m regard.learn.proof"
             raise _Stopped(Problem("chapter", f"{what} {self.chapter.path}")) from None
         return count
@@ -120,36 +121,28 @@ class Checker:
         for number in range(cases):
             yield step, self.exercise.function, "case", number
 
-
-class _Conversation:
-    """Requests to a process in which a file is checked, and its replies."""
-
-    def __init__(self, child: Child):
-        self.child, self.before = child, child.printed
-
-    def reply(self, seconds: float, where: str, *request: Any) -> Any:
+    def _reply(self, child: Child, seconds: float, where: str, *request: Any) -> Any:
         """What the process replies to a request. Raises _Stopped if it does not."""
         try:
-            reply = json.loads(self.child.exchange(json.dumps(request).encode(), seconds, REPLY))
+            reply = json.loads(child.exchange(json.dumps(request).encode(), seconds, REPLY))
         except Lost as lost:
-            raise _Stopped(self._lost(lost, seconds, where)) from None
+            what = f"{where} ended the process: {lost}"
+            if lost.status == "timeout":
+                flood = self._flood(child)
+                why = f"it prints {flood}" if flood else "does a loop never end?"
+                what = f"{where} did not return in {seconds:g} s: {why}"
+            raise _Stopped(Problem("runs", what, printed=child.tail.decode("utf-8", "replace"))) from None
         except ValueError:
-            self.child.end()
+            child.end()
             raise _Stopped(Problem("runs", "the code writes to the connection with regard")) from None
-        if self._flooded():
-            self.child.end()
-            raise _Stopped(Problem("runs", f"the code prints too much: {self._flooded()}"))
+        if flood := self._flood(child):
+            child.end()
+            raise _Stopped(Problem("runs", f"the code prints too much: {flood}"))
         return reply
 
-    def _lost(self, lost: Lost, seconds: float, where: str) -> Problem:
-        printed = self.child.tail.decode("utf-8", "replace")
-        if lost.status == "timeout":
-            why = f"it prints {self._flooded()}" if self._flooded() else "does a loop never end?"
-            return Problem("runs", f"{where} did not return in {seconds:g} s: {why}", printed=printed)
-        return Problem("runs", f"{where} ended the process: {lost}", printed=printed)
-
-    def _flooded(self) -> str:
-        count = self.child.printed - self.before
+    def _flood(self, child: Child) -> str:
+        """How much the code of this file has printed, if that is too much."""
+        count = child.printed - self.before
         return f"{count / 2**20:.0f} MiB" if count > FLOOD else ""
 
 

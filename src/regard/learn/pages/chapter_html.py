@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Infinities and NaN are texts in JSON."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, list):
         return [_plain(each) for each in value]
