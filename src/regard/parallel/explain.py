@@ -103,24 +103,19 @@ class Explanation:
 
     def __str__(self) -> str:
         place = self.place
-        shown = [
-            ["rank", "tokens", "rows", "pairs", "pages", "received", "sent", "peers", "memory", "time"],
-            *(
-                [
-                    f"{rank}",
-                    f"{self.tokens[rank]:,}",
-                    f"{self.rows[rank]:,}",
-                    f"{self.pairs[rank]:,}",
-                    f"{self.pages[rank]:,}",
-                    unit(int(self.bytes_in[rank]), "B"),
-                    unit(int(self.bytes_out[rank]), "B"),
-                    f"{self.peers[rank]}",
-                    unit(int(self.memory[rank]), "B"),
-                    seconds(float(self.seconds[rank])),
-                ]
-                for rank in _listed(self)
-            ),
-        ]
+        columns = (
+            ("tokens", self.tokens, _count),
+            ("rows", self.rows, _count),
+            ("pairs", self.pairs, _count),
+            ("pages", self.pages, _count),
+            ("received", self.bytes_in, _size),
+            ("sent", self.bytes_out, _size),
+            ("peers", self.peers, str),
+            ("memory", self.memory, _size),
+            ("time", self.seconds, seconds),
+        )
+        shown = [["rank", *(name for name, _, _ in columns)]]
+        shown += [[f"{rank}", *(form(numbers[rank].item()) for _, numbers, form in columns)] for rank in _listed(self)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in shown]
         if place.ranks > LISTED:
@@ -128,6 +123,14 @@ class Explanation:
         share = f", {self.bytes_in.mean() / place.ring_bytes:.1%} of a ring" if place.ring_bytes else ""
         mean = f"balance {self.balance:.2f} · received {unit(float(self.bytes_in.mean()), 'B')} on average{share}"
         return "\n".join([str(place), "", *table, "", mean])
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _size(number: int) -> str:
+    return unit(number, "B")
 
 
 COLUMNS = ("tokens", "rows", "pairs", "pages", "bytes_in", "bytes_out", "peers", "seconds", "memory")

@@ -188,8 +188,8 @@ def division(transport: Transport, tokens: int, query_heads: int, key_heads: int
     mine = held[transport.rank].stop - held[transport.rank].start
 
     def move(name: str, total: int, own: list[range]) -> Redistribution:
-        take = [(slice(each.start, each.stop), slice(None)) for each in own]
-        put = [(slice(None), each) for each in held]
+        take = [[(slice(each.start, each.stop), slice(None))] for each in own]
+        put = [[(slice(None), each)] for each in held]
         shape = (total, mine), (len(own[transport.rank]), tokens)
         return Redistribution(transport, name, take, put, shape, overlaps=sum(map(len, own)) > total)
 

@@ -19,14 +19,9 @@ from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arrays import four_axes
 from ..exchange.agreement import agreed
 from ..exchange.redistribute import Redistribution, redistribute
-from ..exchange.transport import Transport, room
+from ..exchange.transport import Transport
 from ..placement import Placement
 from ..work import PAGE
-
-
-def sparse(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros that take no memory until they are written to."""
-    return room(int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class Rows:
@@ -183,6 +178,6 @@ def _move(transport: Transport, place: Placement, heads: int) -> Redistribution:
     rank, every = transport.rank, slice(None)
     before = chunked(place.sizes.tokens, place.ranks)
     after = [place.positions(each) for each in range(place.ranks)]
-    take = [(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True))) for each in after]
-    put = [(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True))) for each in before]
+    take = [[(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True)))] for each in after]
+    put = [[(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True)))] for each in before]
     return Redistribution(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))

@@ -25,7 +25,7 @@ from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport, swap_arrays
 from ..placement import Placement
 from ..work import stripe_of
-from .forward import Here, each_stripe, lent, returned
+from .forward import Here, each_stripe
 from .pages import Rows, shards
 from .prepare import compiled_only, terms
 from .routes import Call, routes_of
@@ -143,7 +143,7 @@ def _prepared(
 def _answers(found: Prepared) -> dict[str, Any]:
     """Every measure by name: (B, H, n, …) for the tokens held here."""
     here, request, dims = found.here, found.request, found.here.call.whole.dims
-    q = lent(here, "queries", found.q)
+    q = here.lent("queries", found.q)
     nothing = np.broadcast_to(np.zeros((), q.dtype), (*found.k.shape[:3], 1))
     blank = here.call.part(slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
     empty = dispatch.measured(Request(blank, request.measures))
@@ -169,7 +169,7 @@ def _answers(found: Prepared) -> dict[str, Any]:
 
     def at_home(name: str, value: np.ndarray) -> np.ndarray:
         B, H, rows, *rest = value.shape
-        moved = returned(here, name, value.reshape(B, H, rows, int(np.prod(rest))))
+        moved = here.returned(name, value.reshape(B, H, rows, int(np.prod(rest))))
         return moved.reshape(*moved.shape[:3], *rest)
 
     answers = {name: _each(functools.partial(at_home, name), part) for name, part in parts.items()}
