@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...common.arrays import device_of, elsewhere, read_array
+from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arrays import four_axes
 from ..exchange.agreement import agreed
@@ -55,14 +55,6 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
     result before its depth.
     """
     check_place(where, transport, place)
-    if any(elsewhere(each) for each in tensors):
-        raise refuse(
-            where,
-            "only the CPU computes over several ranks",
-            ", ".join(device_of(each) for each in tensors),
-            "tensors in CPU memory",
-            "move them: tensor.cpu()",
-        )
     found = [read_array(each, name) for each, name in zip(tensors, "qkv", strict=False)]
     check_tokens(where, found, len(place.positions(transport.rank)), f"place.positions({transport.rank})")
     q = found[0]

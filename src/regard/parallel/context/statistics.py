@@ -24,9 +24,9 @@ from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport, swap_arrays
 from ..placement import Placement
-from ..work import stripe_of
+from ..work import positions_of, stripe_of
 from .forward import Here, each_stripe
-from .pages import Rows, shards
+from .pages import shards
 from .prepare import compiled_only, terms
 from .routes import Call, routes_of
 
@@ -190,14 +190,9 @@ def _in_heads(request: Request, rows: slice) -> tuple[Measure, ...]:
 def _at_owners(here: Here, columns: np.ndarray) -> np.ndarray:
     """What each key received from the rows of all ranks, (B, H, n), for the tokens held here; in the order of ranks."""
     owner, (B, H, tokens) = here.routes.owner, columns.shape
-    everything = Rows(np.arange(len(owner)), tokens)
-    outgoing = [
-        [columns[..., at] for at, _ in everything.runs(np.flatnonzero(owner == other))]
-        for other in range(here.routes.ranks)
-    ]
+    pages = [np.flatnonzero(owner == other) for other in range(here.routes.ranks)]
+    outgoing = [[columns[..., positions_of(each, tokens)]] for each in pages]
     total = np.zeros((B, H, len(here.held)))
-    own = [total[..., at] for at, _ in here.held.runs(here.held.numbers)]
-    for arrays in swap_arrays(here.transport, "what keys receive", outgoing, [own] * here.routes.ranks)():
-        for part, array in zip(own, arrays, strict=True):
-            part += array
+    for (part,) in swap_arrays(here.transport, "what keys receive", outgoing, [[total]] * here.routes.ranks)():
+        total += part
     return total
