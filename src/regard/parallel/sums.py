@@ -16,7 +16,6 @@ from .exchange.transport import Transport, swap_arrays
 if TYPE_CHECKING:
     import torch
 
-WHERE = "parallel.sum_over_ranks"
 FIX = "pass the same tensors on every rank, such as [each.grad for each in model.parameters()]"
 
 
@@ -45,7 +44,7 @@ def sum_over_ranks(tensors: Iterable[torch.Tensor], *, group: Any = None, timeou
         >>> # in each of several processes, after loss.backward():
         >>> # rp.sum_over_ranks([each.grad for each in model.parameters()])
     """
-    add(processes(group, timeout), list(tensors), WHERE)
+    add(processes(group, timeout), list(tensors), "parallel.sum_over_ranks")
 
 
 def add(transport: Transport, tensors: list[torch.Tensor], step: str) -> None:

@@ -15,8 +15,9 @@ from ...engines import dispatch
 from ...engines.dispatch import Saved
 from ..exchange.redistribute import Redistribution
 from ..exchange.transport import Transport, sparse, swap_arrays, write
+from ..placement import Placement
 from .pages import Rows
-from .routes import Call, Routes
+from .routes import Call, Routes, routes_of
 
 
 class Here(NamedTuple):
@@ -29,8 +30,8 @@ class Here(NamedTuple):
     computed: Rows
 
     @classmethod
-    def of(cls, call: Call, routes: Routes, transport: Transport) -> Here:
-        tokens = call.whole.dims["Q"]
+    def of(cls, call: Call, place: Placement, transport: Transport, *, gradients: bool) -> Here:
+        tokens, routes = call.whole.dims["Q"], routes_of(call, place, gradients)
         held, computed = (Rows(np.flatnonzero(of == transport.rank), tokens) for of in (routes.owner, routes.worker))
         return cls(call, routes, transport, held, computed)
 
