@@ -184,11 +184,8 @@ class KVCache:
             before = state.lengths[chosen]
             first = first.copy()
             first[chosen] = np.clip((before - self.window + 1) // PAGE, first[chosen], columns(before))
-        self._state = appended(self._with(first), new, None, None)[0]
-
-    def _with(self, first: np.ndarray) -> State:
-        """The state with other first columns that are not released."""
-        return self._state._replace(pages=dataclasses.replace(self._state.pages, first=first))
+        pages = dataclasses.replace(state.pages, first=first)
+        self._state = appended(state._replace(pages=pages), new, None, None)[0]
 
     def truncate(self, lengths: ArrayLike) -> None:
         """Removes the last rows of sequences, as after speculative decoding.

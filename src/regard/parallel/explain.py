@@ -21,7 +21,22 @@ from .work import stripe_of, sums
 LISTED = 16  # ranks that are listed one by one; of more, the busiest
 BUSIEST = 8
 BAR = 40  # characters of the longest bar
+SHOWN = 512  # columns of the upper part of the image: each shows the middle page of its part of the sequence
+ENDINGS = ("pdf", "png", "svg")
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def ending_of(path: Path) -> str:
+    """The form of an image, by the end of its name: png, svg or pdf. Raises Refused for others.
+
+    >>> ending_of(Path("ranks.PNG"))
+    'png'
+    """
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in ENDINGS:
+        expected = "a name that ends in .png, .svg or .pdf"
+        raise refuse("plot", "the form is unknown", f"{path}", expected, "add an ending")
+    return ending
 
 
 @printable
@@ -85,8 +100,7 @@ class Explanation:
         if width < 1:
             raise refuse("explain", "no width", f"{width}", "1 or more", "omit width=")
         place = self.place
-        columns = min(width, place.sizes.pages)
-        middle = (2 * np.arange(columns) + 1) * place.sizes.pages // (2 * columns)
+        middle = _middles(place, width)
         shown = {"holds": place.owner[middle], "computes": place.worker[middle]}
         lines = [f"{name:<9}{''.join(DIGITS[rank % len(DIGITS)] for rank in ranks)}" for name, ranks in shown.items()]
         most = max(int(self.pairs.max()), 1)
@@ -94,33 +108,67 @@ class Explanation:
         bars = [f"{rank:>7}  {'█' * round(BAR * int(self.pairs[rank]) / most)}" for rank in listed]
         return "\n".join([*lines, "", "   rank  pairs", *bars])
 
+    @requires_extra("Explanation.plot", "train")
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Writes an image (PNG, SVG or PDF): who holds and computes each part, and each rank's pairs and bytes.
 
         path: the file; an existing one is replaced. Needs matplotlib: `pip install 'regard[train]'`.
         """
-        plot(self.place, (self.pairs, self.bytes_in, self.bytes_out), path)
+        from matplotlib.figure import Figure  # without pyplot: no window and no global state
+
+        target = Path(path)
+        ending = ending_of(target)
+        place = self.place
+        middle = _middles(place, SHOWN)
+        figure = Figure(figsize=(9, 5.2), layout="constrained")
+        above, pairs, sent = figure.subplots(3, height_ratios=(1, 2, 2))
+        above.imshow(
+            np.stack([place.owner[middle], place.worker[middle]]),
+            aspect="auto",
+            interpolation="nearest",
+            cmap="viridis",
+            extent=(0, place.sizes.tokens, 2, 0),
+        )
+        above.set_yticks([0.5, 1.5], ["holds", "computes"])
+        above.set_xlabel(f"token; the color is the rank, 0 (dark) to {place.ranks - 1} (light)")
+        ranks = np.arange(place.ranks)
+        pairs.bar(ranks, self.pairs, width=0.9, color="#1f5a96")
+        pairs.axhline(self.pairs.mean(), color="#c8501e", linewidth=1.2)
+        pairs.set_ylabel("pairs; line: the mean")
+        for side, (name, values) in enumerate((("received", self.bytes_in), ("sent", self.bytes_out))):
+            sent.bar(
+                ranks + 0.45 * side - 0.225, values / 1e6, width=0.45, label=name, color=("#1f5a96", "#9bb7d4")[side]
+            )
+        sent.set_ylabel("MB of a forward pass")
+        sent.set_xlabel("rank")
+        sent.legend(frameon=False)
+        for axes in (pairs, sent):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_xlim(-0.6, place.ranks - 0.4)
+        figure.suptitle(
+            f"{place.chosen.name}: {place.sizes.tokens:,} tokens over {place.ranks} ranks, "
+            f"balance {place.chosen.balance:.2f}\n{place.mask[:100]}",
+            fontsize=10,
+        )
+        metadata = {"Software" if ending == "png" else "Creator": FIGURE}
+        with replacing("plot", "path", target) as draft:
+            figure.savefig(draft, format=ending, dpi=130, metadata=metadata)
 
     def __str__(self) -> str:
         place = self.place
-        shown = [
-            ["rank", "tokens", "rows", "pairs", "pages", "received", "sent", "peers", "memory", "time"],
-            *(
-                [
-                    f"{rank}",
-                    f"{self.tokens[rank]:,}",
-                    f"{self.rows[rank]:,}",
-                    f"{self.pairs[rank]:,}",
-                    f"{self.pages[rank]:,}",
-                    unit(int(self.bytes_in[rank]), "B"),
-                    unit(int(self.bytes_out[rank]), "B"),
-                    f"{self.peers[rank]}",
-                    unit(int(self.memory[rank]), "B"),
-                    seconds(float(self.seconds[rank])),
-                ]
-                for rank in _listed(self)
-            ),
-        ]
+        columns = (
+            ("tokens", self.tokens, _count),
+            ("rows", self.rows, _count),
+            ("pairs", self.pairs, _count),
+            ("pages", self.pages, _count),
+            ("received", self.bytes_in, _size),
+            ("sent", self.bytes_out, _size),
+            ("peers", self.peers, str),
+            ("memory", self.memory, _size),
+            ("time", self.seconds, seconds),
+        )
+        shown = [["rank", *(name for name, _, _ in columns)]]
+        shown += [[f"{rank}", *(form(numbers[rank].item()) for _, numbers, form in columns)] for rank in _listed(self)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in shown]
         if place.ranks > LISTED:
@@ -128,6 +176,20 @@ class Explanation:
         share = f", {self.bytes_in.mean() / place.ring_bytes:.1%} of a ring" if place.ring_bytes else ""
         mean = f"balance {self.balance:.2f} · received {unit(float(self.bytes_in.mean()), 'B')} on average{share}"
         return "\n".join([str(place), "", *table, "", mean])
+
+
+def _middles(place: Placement, most: int) -> np.ndarray:
+    """The middle pages of parts of equal length, at most so many."""
+    count = min(most, place.sizes.pages)
+    return (2 * np.arange(count) + 1) * place.sizes.pages // (2 * count)
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _size(number: int) -> str:
+    return unit(number, "B")
 
 
 COLUMNS = ("tokens", "rows", "pairs", "pages", "bytes_in", "bytes_out", "peers", "seconds", "memory")
@@ -218,62 +280,3 @@ def _listed(found: Explanation) -> list[int]:
     """The ranks that are shown: all, or those with the most time."""
     ranks = found.place.ranks
     return [*range(ranks)] if ranks <= LISTED else np.argsort(-found.seconds, kind="stable")[:BUSIEST].tolist()
-
-
-SHOWN = 512  # of the upper part: each shows the middle page of its part of the sequence
-ENDINGS = ("pdf", "png", "svg")
-
-
-def ending_of(path: Path) -> str:
-    """The form of an image, by the end of its name: png, svg or pdf. Raises Refused for others.
-
-    >>> ending_of(Path("ranks.PNG"))
-    'png'
-    """
-    ending = path.suffix.lower().lstrip(".")
-    if ending not in ENDINGS:
-        expected = "a name that ends in .png, .svg or .pdf"
-        raise refuse("plot", "the form is unknown", f"{path}", expected, "add an ending")
-    return ending
-
-
-@requires_extra("Explanation.plot", "train")
-def plot(place: Placement, numbers: tuple[np.ndarray, ...], path: str | os.PathLike[str]) -> None:
-    """Writes the image; its form is that of the name. numbers: of each rank, pairs, bytes received and bytes sent."""
-    from matplotlib.figure import Figure  # without pyplot: no window and no global state
-
-    target = Path(path)
-    ending = ending_of(target)
-    (count, received, away), shown = numbers, f"{place.chosen.name}: {place.sizes.tokens:,} tokens"
-    columns = min(SHOWN, place.sizes.pages)
-    middle = (2 * np.arange(columns) + 1) * place.sizes.pages // (2 * columns)
-    figure = Figure(figsize=(9, 5.2), layout="constrained")
-    above, pairs, sent = figure.subplots(3, height_ratios=(1, 2, 2))
-    above.imshow(
-        np.stack([place.owner[middle], place.worker[middle]]),
-        aspect="auto",
-        interpolation="nearest",
-        cmap="viridis",
-        extent=(0, place.sizes.tokens, 2, 0),
-    )
-    above.set_yticks([0.5, 1.5], ["holds", "computes"])
-    above.set_xlabel(f"token; the color is the rank, 0 (dark) to {place.ranks - 1} (light)")
-    ranks = np.arange(place.ranks)
-    pairs.bar(ranks, count, width=0.9, color="#1f5a96")
-    pairs.axhline(count.mean(), color="#c8501e", linewidth=1.2)
-    pairs.set_ylabel("pairs; line: the mean")
-    for side, (name, values) in enumerate((("received", received), ("sent", away))):
-        sent.bar(ranks + 0.45 * side - 0.225, values / 1e6, width=0.45, label=name, color=("#1f5a96", "#9bb7d4")[side])
-    sent.set_ylabel("MB of a forward pass")
-    sent.set_xlabel("rank")
-    sent.legend(frameon=False)
-    for axes in (pairs, sent):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlim(-0.6, place.ranks - 0.4)
-    figure.suptitle(
-        f"{shown} over {place.ranks} ranks, balance {place.chosen.balance:.2f}\n{place.mask[:100]}",
-        fontsize=10,
-    )
-    metadata = {"Software" if ending == "png" else "Creator": FIGURE}
-    with replacing("plot", "path", target) as draft:
-        figure.savefig(draft, format=ending, dpi=130, metadata=metadata)

@@ -173,7 +173,11 @@ def _held_by_several(layer: Any) -> Iterator[tuple[torch.nn.Module, list[str], t
     yield layer, [name for name in layer._parameters if name != "sinks"], layer.ranks.everyone
 
 
-DIVIDED = {Attention: DividedAttention, DifferentialAttention: DividedDifferentialAttention}
+DIVIDED: dict[type, type] = {
+    Attention: DividedAttention,
+    DifferentialAttention: DividedDifferentialAttention,
+    MultiHeadAttention: DividedMultiHeadAttention,
+}
 
 
 class HeadParallel(ParallelStyle):
@@ -231,18 +235,20 @@ def divided(module: torch.nn.Module, transport: Transport, source: int | None) -
     if source is not None:
         _send(module, transport, source)
     if transport.ranks > 1:
-        divide(module, part, Ranks(transport))
+        ranks: Any = Ranks(transport)
+        divide(module, part, ranks)
+        module.part, module.ranks, module.__class__ = part, ranks, DIVIDED[type(module)]
     return module
 
 
 def _known(module: torch.nn.Module) -> tuple[Callable[..., None], int, int]:
     """How a layer is divided, and its numbers of query heads and key heads."""
-    if type(module) in DIVIDED:
-        plain = all(type(each) is torch.nn.Linear for each in (module.q, module.k, module.v, module.o))
-        found: Any = _projections, module.heads, module.kv_heads
-    elif type(module) is MultiHeadAttention:
+    if type(module) is MultiHeadAttention:
         plain = isinstance(module.out_proj, torch.nn.Linear) and not isinstance(module.out_proj, SummedLinear)
-        found = _multi_head, module.num_heads, module.num_heads
+        found: Any = _multi_head, module.num_heads, module.num_heads
+    elif type(module) in DIVIDED:
+        plain = all(type(each) is torch.nn.Linear for each in (module.q, module.k, module.v, module.o))
+        found = _projections, module.heads, module.kv_heads
     else:
         raise refuse(
             WHERE,
@@ -286,22 +292,21 @@ def _projections(layer: Any, part: Heads, ranks: Ranks) -> None:
     if isinstance(layer, Attention):
         layer.sinks = _some(layer.sinks, list(part.query), 0)
     layer.heads, layer.kv_heads, layer.head_start = len(part.query), len(part.key), part.query.start
-    layer.part, layer.ranks, layer.__class__ = part, ranks, DIVIDED[type(layer)]
 
 
 def _multi_head(layer: Any, part: Heads, ranks: Ranks) -> None:
     """Leaves the heads of this rank in a `MultiHeadAttention`."""
     rows = _rows(part.query, layer.head_dim)
     packed = [third * layer.embed_dim + row for third in range(3) for row in rows]
-    layer.in_proj_weight, layer.in_proj_bias = (
-        _some(each, packed, 0) for each in (layer.in_proj_weight, layer.in_proj_bias)
-    )
-    for name in ("q_proj_weight", "k_proj_weight", "v_proj_weight"):
-        setattr(layer, name, _some(getattr(layer, name), rows, 0))
-    layer.bias_k, layer.bias_v = (_some(each, rows, -1) for each in (layer.bias_k, layer.bias_v))
+    for names, indices, axis in (
+        (("in_proj_weight", "in_proj_bias"), packed, 0),
+        (("q_proj_weight", "k_proj_weight", "v_proj_weight"), rows, 0),
+        (("bias_k", "bias_v"), rows, -1),
+    ):
+        for name in names:
+            setattr(layer, name, _some(getattr(layer, name), indices, axis))
     _columns(layer.out_proj, rows, ranks)
     layer.attend = functools.partial(attention, head_start=part.query.start)
-    layer.part, layer.ranks, layer.__class__ = part, ranks, DividedMultiHeadAttention
 
 
 def _columns(projection: Any, columns: Sequence[int], ranks: Ranks) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsIndex
-
-import numpy as np
 
 from ..common.errors import Reason, Refused
 from ..common.text.terminal_text import printable
@@ -174,23 +171,16 @@ class Division(NamedTuple):
     keys: Redistribution
 
 
-def parts(positions: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """The positions that each of the ranks that divide the heads holds: consecutive parts, the longer ones first."""
-    return np.array_split(positions, ranks)
-
-
 def division(transport: Transport, tokens: int, query_heads: int, key_heads: int) -> Division:
     """How ranks divide the heads of some tokens, of which each holds a part; refused: heads that do not divide."""
     ranks = transport.ranks
     shares = [heads(rank, ranks=ranks, heads=query_heads, key_heads=key_heads) for rank in range(ranks)]
-    edges = [0, *itertools.accumulate(len(each) for each in parts(np.arange(tokens), ranks))]
-    held = [slice(first, last) for first, last in itertools.pairwise(edges)]
-    mine = held[transport.rank].stop - held[transport.rank].start
+    tokens_of = [_share(rank, ranks, tokens) for rank in range(ranks)]
 
     def move(name: str, total: int, own: list[range]) -> Redistribution:
-        take = [(slice(each.start, each.stop), slice(None)) for each in own]
-        put = [(slice(None), each) for each in held]
-        shape = (total, mine), (len(own[transport.rank]), tokens)
+        take = [[(slice(each.start, each.stop), slice(None))] for each in own]
+        put = [[(slice(None), slice(each.start, each.stop))] for each in tokens_of]
+        shape = (total, len(tokens_of[transport.rank])), (len(own[transport.rank]), tokens)
         return Redistribution(transport, name, take, put, shape, overlaps=sum(map(len, own)) > total)
 
     return Division(

@@ -21,7 +21,7 @@ from ..common.text.terminal_text import printable
 from ..common.text.units import seconds, unit
 from ..language.checks.numbers import LIMIT, whole
 from .traffic import Candidate
-from .work import PAGE, Sizes
+from .work import Sizes, positions_of
 
 FORM = {"dtype": str, "length": int, "deflated": str}
 
@@ -139,9 +139,8 @@ class Placement:
         """
         count = whole(parts, "place", "parts")
         number = _rank(part, count)
-        starts = np.flatnonzero(self.owner == _rank(rank, self.ranks)) * PAGE
-        found = (starts[:, None] + np.arange(PAGE)).ravel()
-        return np.array_split(found[found < self.sizes.tokens], count)[number]
+        pages = np.flatnonzero(self.owner == _rank(rank, self.ranks))
+        return np.array_split(positions_of(pages, self.sizes.tokens), count)[number]
 
     def shard(
         self,

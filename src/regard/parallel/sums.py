@@ -16,7 +16,6 @@ from .exchange.transport import Transport, swap_arrays
 if TYPE_CHECKING:
     import torch
 
-WHERE = "parallel.sum_over_ranks"
 FIX = "pass the same tensors on every rank, such as [each.grad for each in model.parameters()]"
 
 
@@ -45,44 +44,37 @@ def sum_over_ranks(tensors: Iterable[torch.Tensor], *, group: Any = None, timeou
         >>> # in each of several processes, after loss.backward():
         >>> # rp.sum_over_ranks([each.grad for each in model.parameters()])
     """
-    add(processes(group, timeout), list(tensors), WHERE)
+    add(processes(group, timeout), list(tensors), "parallel.sum_over_ranks")
 
 
 def add(transport: Transport, tensors: list[torch.Tensor], step: str) -> None:
     """The same over any transport. step: what is summed, in words, for errors."""
     import torch
 
-    agreed(transport, step, lambda: _checked(step, tensors))
+    def checked() -> tuple[None, dict[str, str]]:
+        for each in tensors:
+            if not isinstance(each, torch.Tensor) or not each.is_floating_point() or each.device.type != "cpu":
+                given = f"{each.dtype} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
+                raise refuse(step, "this cannot be summed", given, "floating-point tensors on the CPU", FIX)
+        shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
+        return None, {"the tensors": ", ".join(f"{dtype} {shape}" for shape, dtype in shapes)}
+
+    def added(flat: torch.Tensor) -> torch.Tensor:
+        """The sum of a tensor of one axis: each rank adds one part of it."""
+        ranks, numbers = transport.ranks, read_array(flat, step)
+        parts = np.split(numbers, [len(flat) * rank // ranks for rank in range(1, ranks)])
+        own = parts[transport.rank]
+        total = torch.zeros(len(own), dtype=torch.float64)
+        for (part,) in swap_arrays(transport, f"{step}: parts", [[each] for each in parts], [[own]] * ranks)():
+            total += as_tensor(part)
+        mine = read_array(total.to(flat.dtype), step)
+        sums = swap_arrays(transport, f"{step}: sums", [[mine]] * ranks, [[each] for each in parts])()
+        return torch.cat([as_tensor(part) for (part,) in sums])
+
+    agreed(transport, step, checked)
     with torch.no_grad():
         for dtype in dict.fromkeys(each.dtype for each in tensors):
             alike = [each for each in tensors if each.dtype == dtype]
-            found = _added(transport, step, torch.cat([each.detach().reshape(-1) for each in alike]))
+            found = added(torch.cat([each.detach().reshape(-1) for each in alike]))
             for each, part in zip(alike, found.split([each.numel() for each in alike]), strict=True):
                 each.copy_(part.view(each.shape))
-
-
-def _checked(step: str, tensors: list[torch.Tensor]) -> tuple[None, dict[str, str]]:
-    """Refuses what cannot be summed; the rest has to be equal on all ranks."""
-    import torch
-
-    for each in tensors:
-        if not isinstance(each, torch.Tensor) or not each.is_floating_point() or each.device.type != "cpu":
-            given = f"{each.dtype} on {each.device}" if isinstance(each, torch.Tensor) else type(each).__name__
-            raise refuse(step, "this cannot be summed", given, "floating-point tensors on the CPU", FIX)
-    shapes = [(list(each.shape), str(each.dtype).removeprefix("torch.")) for each in tensors]
-    return None, {"the tensors": ", ".join(f"{dtype} {shape}" for shape, dtype in shapes)}
-
-
-def _added(transport: Transport, step: str, flat: torch.Tensor) -> torch.Tensor:
-    """The sum of a tensor of one axis: each rank adds one part of it."""
-    import torch
-
-    ranks, numbers = transport.ranks, read_array(flat, step)
-    parts = np.split(numbers, [len(flat) * rank // ranks for rank in range(1, ranks)])
-    own = parts[transport.rank]
-    total = torch.zeros(len(own), dtype=torch.float64)
-    for (part,) in swap_arrays(transport, f"{step}: parts", [[each] for each in parts], [[own]] * ranks)():
-        total += as_tensor(part)
-    mine = read_array(total.to(flat.dtype), step)
-    sums = swap_arrays(transport, f"{step}: sums", [[mine]] * ranks, [[each] for each in parts])()
-    return torch.cat([as_tensor(part) for (part,) in sums])

@@ -113,6 +113,12 @@ class Work:
         return cls(sizes, sums(block, area, sizes.pages), block, first // PAGE, -(-last // PAGE))
 
 
+def positions_of(pages: np.ndarray, tokens: int) -> np.ndarray:
+    """The positions of the tokens of some pages, in order (int64)."""
+    found = (pages.astype(np.int64)[:, None] * PAGE + np.arange(PAGE)).ravel()
+    return found[found < tokens]
+
+
 def stripe_of(key_heads: int) -> int:
     """Key heads that travel at a time by default: a quarter of them."""
     return max(1, -(-key_heads // 4))

@@ -16,7 +16,7 @@ from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
 from ..exchange.redistribute import redistribute
 from ..exchange.transport import Alone, Transport
-from ..heads import Division, division, parts
+from ..heads import Division, division
 from ..placement import Placement
 from .forward import attend
 from .pages import check_place, check_tokens, given_dtensors, local_of, whole_of
@@ -235,7 +235,7 @@ def over_heads(
 
             sinks = entered(sinks, Ranks(others), "sinks")
         sinks = sinks[own.start : own.stop]
-    start = own.start if arguments.head_start is None else operator.index(arguments.head_start) + own.start
+    start = operator.index(arguments.head_start or 0) + own.start
     arguments = arguments._replace(sinks=sinks, head_start=start)
     out, lse = over(transport, local, place, arguments, stripe, learns=False)
     out, lse = (redistribute(divided.queries, each, back=True) for each in (out, lse[..., None]))
@@ -247,12 +247,13 @@ def _divided(
 ) -> tuple[Division, dict[str, str]]:
     """How the heads are divided; refused: tensors that are not this rank's part of the tokens."""
     check_place(WHERE, transport, place)
-    positions = place.positions(transport.rank)
-    tokens = len(parts(positions, others.ranks)[others.rank])
-    check_tokens(WHERE, tensors, tokens, f"place.positions({transport.rank}, part={others.rank}, parts={others.ranks})")
+    mine = place.positions(transport.rank, part=others.rank, parts=others.ranks)
+    check_tokens(
+        WHERE, tensors, len(mine), f"place.positions({transport.rank}, part={others.rank}, parts={others.ranks})"
+    )
     H, G = tensors[0].shape[-3], tensors[1].shape[-3]
     terms = {"the placement": place.digest, "the heads": f"{H} over {G}", "the rank of the rows": f"{transport.rank}"}
-    return division(others, len(positions), H, G), terms
+    return division(others, len(place.positions(transport.rank)), H, G), terms
 
 
 def over(

@@ -13,10 +13,9 @@ import numpy as np
 
 from ...engines import dispatch
 from ...language.expr import Table
-from ..exchange.transport import swap_arrays
+from ..exchange.transport import sparse, swap_arrays
 from ..work import PAGE
-from .forward import Here, Kept, each_stripe, lent, returned
-from .pages import sparse
+from .forward import Here, Kept, each_stripe
 from .routes import Pages, Segment, add_pages, merged
 
 
@@ -42,9 +41,9 @@ def pull_back(
 ) -> Found:
     """The gradients of Σ out · dout + Σ lse · dlse, summed over the rows of all ranks."""
     whole = here.call.whole
-    dout = lent(here, "gradients of outputs", dout)
+    dout = here.lent("gradients of outputs", dout)
     if dlse is not None:
-        dlse = lent(here, "gradients of lse", dlse[..., None])[..., 0]
+        dlse = here.lent("gradients of lse", dlse[..., None])[..., 0]
     dq = np.empty((*dout.shape[:3], whole.dims["D"]), whole.dtype)
     dk, dv = (np.empty((*each.shape[:2], len(here.held), each.shape[3]), whole.dtype) for each in (k, v))
     small: list[list[list[np.ndarray]]] = []  # gradients of tables and sinks, by stripe and span
@@ -72,7 +71,7 @@ def pull_back(
 
     each_stripe(here, k, v, pull_back_stripe)
     tables, sinks = _everywhere(here, small, wanted)
-    return Found(returned(here, "gradients of queries", dq), dk, dv, tables, sinks)
+    return Found(here.returned("gradients of queries", dq), dk, dv, tables, sinks)
 
 
 def _pages(array: np.ndarray, pages: np.ndarray) -> np.ndarray:

@@ -13,9 +13,11 @@ import numpy as np
 
 from ...engines import dispatch
 from ...engines.dispatch import Saved
-from ..exchange.transport import Transport, swap_arrays, write
-from .pages import Rows, sparse
-from .routes import Call, Routes
+from ..exchange.redistribute import Redistribution
+from ..exchange.transport import Transport, sparse, swap_arrays, write
+from ..placement import Placement
+from .pages import Rows
+from .routes import Call, Routes, routes_of
 
 
 class Here(NamedTuple):
@@ -28,10 +30,29 @@ class Here(NamedTuple):
     computed: Rows
 
     @classmethod
-    def of(cls, call: Call, routes: Routes, transport: Transport) -> Here:
-        tokens = call.whole.dims["Q"]
+    def of(cls, call: Call, place: Placement, transport: Transport, *, gradients: bool) -> Here:
+        tokens, routes = call.whole.dims["Q"], routes_of(call, place, gradients)
         held, computed = (Rows(np.flatnonzero(of == transport.rank), tokens) for of in (routes.owner, routes.worker))
         return cls(call, routes, transport, held, computed)
+
+    def lent(self, step: str, rows: np.ndarray) -> np.ndarray:
+        """Rows (B, H, n, d) of the tokens held here -> of the rows computed here."""
+        return self._loans().exchange(step, rows) if self.routes.moved else rows
+
+    def returned(self, step: str, rows: np.ndarray) -> np.ndarray:
+        """Rows (B, H, m, d) of the rows computed here -> of the tokens held here."""
+        return self._loans().exchange(step, rows, back=True) if self.routes.moved else rows
+
+    def _loans(self) -> Redistribution:
+        rank, ranks, heads, every = (
+            self.transport.rank,
+            range(self.routes.ranks),
+            self.call.whole.dims["H"],
+            slice(None),
+        )
+        take = [[(every, at) for at, _ in self.held.runs(self.routes.lent(rank, other))] for other in ranks]
+        put = [[(every, at) for at, _ in self.computed.runs(self.routes.lent(other, rank))] for other in ranks]
+        return Redistribution(self.transport, "rows", take, put, ((heads, len(self.held)), (heads, len(self.computed))))
 
     @property
     def visited(self) -> list[np.ndarray]:
@@ -59,7 +80,7 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     """(out (B, H, n, E), lse (B, H, n), what the backward pass needs) of the n tokens that this rank holds."""
     whole = here.call.whole
     B, H, E = (whole.dims[name] for name in "BHE")
-    q = lent(here, "queries", q)
+    q = here.lent("queries", q)
     out = np.empty((B, H, len(here.computed), E), whole.dtype)
     lse = np.empty((B, H, len(here.computed), 1), whole.real)
     results: list[list[Saved]] = []
@@ -79,7 +100,7 @@ def attend(here: Here, q: np.ndarray, k: np.ndarray, v: np.ndarray, keep: bool) 
     each_stripe(here, k, v, attend_stripe)
     if not keep:
         q = np.empty(0, whole.dtype)  # which frees the rows of others before their results travel
-    return returned(here, "outputs", out), returned(here, "lse", lse)[..., 0], Kept(q, results)
+    return here.returned("outputs", out), here.returned("lse", lse)[..., 0], Kept(q, results)
 
 
 def each_stripe(
@@ -119,26 +140,3 @@ def _sent(here: Here, heads: slice, k: np.ndarray, v: np.ndarray) -> Callable[[]
         return keys, values
 
     return placed
-
-
-def lent(here: Here, step: str, rows: np.ndarray) -> np.ndarray:
-    """Rows (B, h, n, d) of the tokens held here -> of the rows computed here."""
-    return _moved(here, step, rows, here.held, here.computed, here.routes.lent)
-
-
-def returned(here: Here, step: str, rows: np.ndarray) -> np.ndarray:
-    """Rows (B, h, m, d) of the rows computed here -> of the tokens held here."""
-    return _moved(here, step, rows, here.computed, here.held, lambda worker, owner: here.routes.lent(owner, worker))
-
-
-def _moved(here: Here, step: str, rows: np.ndarray, source: Rows, target: Rows, between: Callable) -> np.ndarray:
-    """Rows as the ranks have them before -> as they have them after; between(from, to): the pages that go."""
-    if not here.routes.moved:
-        return rows
-    rank, ranks, (B, h, _, d) = here.transport.rank, range(here.routes.ranks), rows.shape
-    found = sparse((B, h, len(target), d), rows.dtype)
-    outgoing = [[rows[:, :, at] for at, _ in source.runs(between(rank, other))] for other in ranks]
-    incoming = [[found[:, :, at] for at, _ in target.runs(between(other, rank))] for other in ranks]
-    for into, arrays in zip(incoming, swap_arrays(here.transport, step, outgoing, incoming)(), strict=True):
-        write(into, arrays)
-    return found

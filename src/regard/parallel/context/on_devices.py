@@ -6,21 +6,21 @@ holds, and keeps keys and values of the length of the whole sequence. Results ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.autograd.function import once_differentiable
 
 from ...api.attention import attention_with_lse
 from ...common.errors import Reason, Refused
 from ...language.checks.arguments import Arguments
 from ...language.problem import Problem
+from ..exchange.tensors import linear
 from ..placement import Placement
 from ..traffic import routes
-from ..work import Sizes, Work
+from ..work import Work, positions_of
+from .routes import Call
 
 
 class Prepared(NamedTuple):
@@ -43,24 +43,16 @@ def checked(
     q, k, v = (np.broadcast_to(np.zeros((), np.float32), shape) for shape in shapes)
     whole: Problem = Problem.of(q, k, v, **arguments._asdict(), where=where, gradients=True, device=device)
     _check(where, whole, arguments)
-    dims = whole.dims
-    sizes = Sizes(tokens, dims["H"], dims["G"], dims["D"], dims["E"], "float32")
-    owner = place.owner.astype(np.int64)
-    offsets, pages = routes(Work.seen(sizes, whole), owner, owner, place.ranks)
+    owner, ranks = place.owner.astype(np.int64), range(place.ranks)
+    offsets, pages = routes(Work.seen(Call(whole, 1).sizes, whole), owner, owner, place.ranks)
 
     def between(source: int, target: int) -> np.ndarray:
         pair = target * place.ranks + source
-        found = (pages[offsets[pair] : offsets[pair + 1], None].astype(np.int64) * 128 + np.arange(128)).ravel()
-        return found[found < tokens]
+        return positions_of(pages[offsets[pair] : offsets[pair + 1]], tokens)
 
-    ranks = range(place.ranks)
-    prepared = Prepared(
-        whole,
-        place.positions(rank),
-        [between(rank, other) for other in ranks],
-        [between(other, rank) for other in ranks],
-    )
-    kept = {name: size for name, size in dims.items() if name not in "QK"}
+    sent, received = [between(rank, other) for other in ranks], [between(other, rank) for other in ranks]
+    prepared = Prepared(whole, place.positions(rank), sent, received)
+    kept = {name: size for name, size in whole.dims.items() if name not in "QK"}
     terms = {"the placement": place.digest, "the shapes": f"{kept}", "the mask": f"{whole.mask}"}
     return prepared, terms | {"the score": f"{whole.score}", "the dtype": f"{tensors[0].dtype}", "the rest": f"{whole}"}
 
@@ -96,7 +88,7 @@ def attend(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(out, lse) of the rows that this rank holds; autograd brings gradients of keys and values to their owners."""
     q, k, v = tensors
-    keys, values = (_Gathered.apply(prepared, group, each) for each in (k, v))
+    keys, values = (_gathered(prepared, group, each) for each in (k, v))
     rules = arguments._replace(mask=prepared.whole.mask, score=prepared.whole.score, batch_start=None, head_start=None)
     outs, begin = [], 0
     for run in np.split(prepared.positions, np.flatnonzero(np.diff(prepared.positions) > 1) + 1):
@@ -107,44 +99,35 @@ def attend(
     return torch.cat([out for out, _ in outs], -2), torch.cat([lse for _, lse in outs], -1)
 
 
-class _Gathered(torch.autograd.Function):
-    """Keys or values of this rank -> of all tokens that its rows visit, at their positions; others are zero."""
+def _gathered(prepared: Prepared, group: Any, own: torch.Tensor) -> torch.Tensor:
+    """Keys or values of this rank -> of all tokens that its rows visit, at their positions; others are zero.
 
-    @staticmethod
-    def forward(ctx: Any, prepared: Prepared, group: Any, own: torch.Tensor) -> torch.Tensor:
-        ctx.prepared, ctx.group = prepared, group
-        local = [np.searchsorted(prepared.positions, each) for each in prepared.sent]
-        found = own.new_zeros(*own.shape[:-2], prepared.whole.dims["K"], own.shape[-1])
-        found[..., _index(prepared.positions, own), :] = own
-        parts = [own[..., _index(each, own), :] for each in local]
-        for positions, part in zip(prepared.received, _swapped(parts, prepared.received, group), strict=True):
-            found[..., _index(positions, own), :] = part
+    Gradients return to the ranks that hold the tokens, and are added there in the order of the ranks.
+    """
+    here = prepared.positions
+    going, coming = ([len(each) for each in side] for side in (prepared.sent, prepared.received))
+    local = np.searchsorted(here, np.concatenate(prepared.sent))
+    at_own, at_sent, at_received = (
+        torch.from_numpy(each).to(own.device) for each in (here, local, np.concatenate(prepared.received))
+    )
+
+    def exchanged(rows: torch.Tensor, going: list[int], coming: list[int]) -> torch.Tensor:
+        found = rows.new_empty(sum(coming), *rows.shape[1:])
+        dist.all_to_all_single(found, rows.contiguous(), coming, going, group=group)
         return found
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor):
-        prepared = ctx.prepared
-        wide = torch.promote_types(gradient.dtype, torch.float32)
-        total = gradient[..., _index(prepared.positions, gradient), :].to(wide)
-        parts = [gradient[..., _index(each, gradient), :] for each in prepared.received]
-        for positions, part in zip(prepared.sent, _swapped(parts, prepared.sent, ctx.group), strict=True):
-            at = _index(np.searchsorted(prepared.positions, positions), gradient)
-            total[..., at, :] += part.to(wide)
-        return None, None, total.to(gradient.dtype)
+    def forward(own: torch.Tensor) -> torch.Tensor:
+        found, rows = own.new_zeros(*own.shape[:-2], prepared.whole.dims["K"], own.shape[-1]), own.movedim(-2, 0)
+        into = found.movedim(-2, 0)
+        into[at_own], into[at_received] = rows, exchanged(rows[at_sent], going, coming)
+        return found
 
+    def backward(gradient: torch.Tensor) -> torch.Tensor:
+        rows = gradient.movedim(-2, 0)
+        total = rows[at_own].to(torch.promote_types(rows.dtype, torch.float32))
+        parts = exchanged(rows[at_received], coming, going).split(going)
+        for at, part in zip(at_sent.split(going), parts, strict=True):
+            total[at] += part.to(total.dtype)
+        return total.movedim(0, -2).to(gradient.dtype)
 
-def _index(numbers: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(numbers)).to(like.device)
-
-
-def _swapped(parts: Sequence[torch.Tensor], coming: Sequence[np.ndarray], group: Any) -> list[torch.Tensor]:
-    """What each rank sends to this one: (…, its tokens, depth)."""
-    *lead, _, depth = parts[0].shape
-    sizes = [int(np.prod(lead)) * len(each) * depth for each in coming]
-    sent = torch.cat([each.reshape(-1) for each in parts])
-    found = sent.new_empty(sum(sizes))
-    dist.all_to_all_single(found, sent, sizes, [each.numel() for each in parts], group=group)
-    return [
-        part.reshape(*lead, -1, depth) if part.numel() else part.reshape(*lead, 0, depth) for part in found.split(sizes)
-    ]
+    return linear(own, forward, backward)

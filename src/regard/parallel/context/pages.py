@@ -14,19 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...common.arrays import device_of, elsewhere, read_array
+from ...common.arrays import read_array
 from ...common.errors import Reason, Refused, refuse
 from ...language.checks.arrays import four_axes
 from ..exchange.agreement import agreed
 from ..exchange.redistribute import Redistribution, redistribute
-from ..exchange.transport import Transport, room
+from ..exchange.transport import Transport
 from ..placement import Placement
 from ..work import PAGE
-
-
-def sparse(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Zeros that take no memory until they are written to."""
-    return room(int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 class Rows:
@@ -60,14 +55,6 @@ def shards(where: str, transport: Transport, place: Any, tensors: tuple[Any, ...
     result before its depth.
     """
     check_place(where, transport, place)
-    if any(elsewhere(each) for each in tensors):
-        raise refuse(
-            where,
-            "only the CPU computes over several ranks",
-            ", ".join(device_of(each) for each in tensors),
-            "tensors in CPU memory",
-            "move them: tensor.cpu()",
-        )
     found = [read_array(each, name) for each, name in zip(tensors, "qkv", strict=False)]
     check_tokens(where, found, len(place.positions(transport.rank)), f"place.positions({transport.rank})")
     q = found[0]
@@ -183,6 +170,6 @@ def _move(transport: Transport, place: Placement, heads: int) -> Redistribution:
     rank, every = transport.rank, slice(None)
     before = chunked(place.sizes.tokens, place.ranks)
     after = [place.positions(each) for each in range(place.ranks)]
-    take = [(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True))) for each in after]
-    put = [(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True))) for each in before]
+    take = [[(every, np.flatnonzero(np.isin(before[rank], each, assume_unique=True)))] for each in after]
+    put = [[(every, np.flatnonzero(np.isin(after[rank], each, assume_unique=True)))] for each in before]
     return Redistribution(transport, "tokens", take, put, ((heads, len(before[rank])), (heads, len(after[rank]))))

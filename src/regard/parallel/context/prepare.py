@@ -19,7 +19,7 @@ from ..placement import Placement
 from ..work import stripe_of
 from .forward import Here
 from .pages import shards
-from .routes import Call, routes_of
+from .routes import Call
 
 SAMPLE = 1 << 16  # numbers of a table that are compared between ranks
 
@@ -61,12 +61,13 @@ def prepared(
             "tables without gradients",
             "divide the rows only: omit heads_group",
         )
-    gradients = _recording() and bool(
+    recording = "torch" in sys.modules and sys.modules["torch"].is_grad_enabled()  # torch is not imported for this
+    gradients = recording and bool(
         wanted or any(getattr(each, "requires_grad", False) for each in (*tensors, arguments.sinks))
     )
     wanted = wanted if gradients else []
     call = Call(whole, _stripe(where, stripe, whole.dims["G"], wanted))
-    here = Here.of(call, routes_of(call, place, gradients), transport)
+    here = Here.of(call, place, transport, gradients=gradients)
     return Prepared(here, arrays, lead, wanted, gradients), terms(call, place, wanted, gradients)
 
 
@@ -100,11 +101,6 @@ def _stripe(where: str, given: SupportsIndex | None, key_heads: int, wanted: lis
             "omit stripe",
         )
     return stripe
-
-
-def _recording() -> bool:
-    """Whether torch's autograd records calls; torch is not imported for this."""
-    return "torch" in sys.modules and sys.modules["torch"].is_grad_enabled()
 
 
 def _numbers(whole: Problem) -> str:

@@ -202,13 +202,13 @@ def _found(call: Call, place: Placement, gradients: bool) -> Routes:
     offsets, pages = routes(work, owner, worker, ranks, own=True)
     visited: list[list[np.ndarray]] = [[] for _ in range(ranks)]
     if gradients:
+        numbered = [(rank, span) for rank, each in enumerate(spans) for span in each]
         place_of = np.empty(len(owner), np.int64)  # the number of the span of each page, over all ranks
-        rank_of = [rank for rank, each in enumerate(spans) for _ in each]
-        for number, (first, last) in enumerate(span for each in spans for span in each):
+        for number, (_, (first, last)) in enumerate(numbered):
             place_of[first:last] = number
-        for start, marks in needed(work, place_of, len(rank_of)):
-            for number, row in enumerate(marks, start):
-                visited[rank_of[number]].append(np.flatnonzero(row))
+        for start, marks in needed(work, place_of, len(numbered)):
+            for (rank, _), row in zip(numbered[start:], marks, strict=False):
+                visited[rank].append(np.flatnonzero(row))
     return Routes(owner, worker, offsets, pages, spans, visited, work)
 
 

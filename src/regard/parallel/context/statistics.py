@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -24,23 +24,13 @@ from ..exchange.agreement import agreed
 from ..exchange.processes import SECONDS, processes
 from ..exchange.transport import Transport, swap_arrays
 from ..placement import Placement
-from ..work import stripe_of
-from .forward import Here, each_stripe, lent, returned
-from .pages import Rows, shards
+from ..work import positions_of, stripe_of
+from .forward import Here, each_stripe
+from .pages import shards
 from .prepare import compiled_only, terms
-from .routes import Call, routes_of
+from .routes import Call
 
 WHERE = "parallel.attention_stats"
-
-
-class Prepared(NamedTuple):
-    """here: what this rank does. q, k: as (B, heads, tokens, depth). lead: the axes of a result. request: over all."""
-
-    here: Here
-    q: np.ndarray
-    k: np.ndarray
-    lead: tuple[int, ...]
-    request: Request
 
 
 @outside_programs
@@ -101,14 +91,14 @@ def attention_stats(
     """
     arguments = Arguments(mask, score, scale, None, sinks, batch_start=batch_start, head_start=head_start)
     transport = processes(group, timeout)
-    found = agreed(transport, WHERE, lambda: _prepared(transport, q, k, of, place, arguments))
-    real = found.here.call.whole.real
+    here, arrays, lead, request = agreed(transport, WHERE, lambda: _prepared(transport, (q, k), of, place, arguments))
+    real = here.call.whole.real
 
     def shaped(value: np.ndarray) -> Any:
         value = value.astype(real) if value.dtype.kind == "f" else value
-        return like(q, np.ascontiguousarray(value.reshape(*found.lead, *value.shape[3:])))
+        return like(q, np.ascontiguousarray(value.reshape(*lead, *value.shape[3:])))
 
-    return Statistics({name: _each(shaped, value) for name, value in _answers(found).items()})
+    return Statistics({name: _each(shaped, value) for name, value in _answers(here, arrays, request).items()})
 
 
 def _each(change: Callable[..., Any], *values: Any) -> Any:
@@ -119,9 +109,10 @@ def _each(change: Callable[..., Any], *values: Any) -> Any:
 
 
 def _prepared(
-    transport: Transport, q: Any, k: Any, of: Any, place: Placement, arguments: Arguments
-) -> tuple[Prepared, dict[str, str]]:
-    (q4, k4), wide, lead = shards(WHERE, transport, place, (q, k))
+    transport: Transport, tensors: tuple[Any, Any], of: Any, place: Placement, arguments: Arguments
+) -> tuple[tuple[Here, tuple[np.ndarray, ...], tuple[int, ...], Request], dict[str, str]]:
+    """What this rank does, q and k as (B, heads, tokens, depth), the axes of a result, and the measures over all."""
+    arrays, wide, lead = shards(WHERE, transport, place, tensors)
     given = arguments._asdict()
     del given["dropout"], given["seed"]
     request = checked_request(wide[0], wide[1], of, where=WHERE, **given)
@@ -135,16 +126,16 @@ def _prepared(
         )
     compiled_only(WHERE, request.problem)
     call = Call(request.problem, stripe_of(request.problem.dims["G"]))
-    here = Here.of(call, routes_of(call, place, False), transport)
+    here = Here.of(call, place, transport, gradients=False)
     names = "; ".join(f"{measure.name} ({measure.kind})" for measure in request.measures)
-    return Prepared(here, q4, k4, lead, request), terms(call, place, [], False) | {"the measures": names}
+    return (here, arrays, lead, request), terms(call, place, [], False) | {"the measures": names}
 
 
-def _answers(found: Prepared) -> dict[str, Any]:
+def _answers(here: Here, arrays: tuple[np.ndarray, ...], request: Request) -> dict[str, Any]:
     """Every measure by name: (B, H, n, …) for the tokens held here."""
-    here, request, dims = found.here, found.request, found.here.call.whole.dims
-    q = lent(here, "queries", found.q)
-    nothing = np.broadcast_to(np.zeros((), q.dtype), (*found.k.shape[:3], 1))
+    dims, (q, k) = here.call.whole.dims, arrays
+    q = here.lent("queries", q)
+    nothing = np.broadcast_to(np.zeros((), q.dtype), (*k.shape[:3], 1))
     blank = here.call.part(slice(0, dims["G"]), q[:, :, :0], here.call.whole.k, here.call.whole.v, 0)
     empty = dispatch.measured(Request(blank, request.measures))
     received = [measure.name for measure in request.of_kind("received")]
@@ -165,11 +156,11 @@ def _answers(found: Prepared) -> dict[str, Any]:
             for name, part in parts.items():
                 _each(np.copyto, _each(operator.itemgetter((slice(None), rows, span)), part), results[name])
 
-    each_stripe(here, found.k, nothing, measure_stripe)
+    each_stripe(here, k, nothing, measure_stripe)
 
     def at_home(name: str, value: np.ndarray) -> np.ndarray:
         B, H, rows, *rest = value.shape
-        moved = returned(here, name, value.reshape(B, H, rows, int(np.prod(rest))))
+        moved = here.returned(name, value.reshape(B, H, rows, int(np.prod(rest))))
         return moved.reshape(*moved.shape[:3], *rest)
 
     answers = {name: _each(functools.partial(at_home, name), part) for name, part in parts.items()}
@@ -190,14 +181,9 @@ def _in_heads(request: Request, rows: slice) -> tuple[Measure, ...]:
 def _at_owners(here: Here, columns: np.ndarray) -> np.ndarray:
     """What each key received from the rows of all ranks, (B, H, n), for the tokens held here; in the order of ranks."""
     owner, (B, H, tokens) = here.routes.owner, columns.shape
-    everything = Rows(np.arange(len(owner)), tokens)
-    outgoing = [
-        [columns[..., at] for at, _ in everything.runs(np.flatnonzero(owner == other))]
-        for other in range(here.routes.ranks)
-    ]
+    pages = [np.flatnonzero(owner == other) for other in range(here.routes.ranks)]
+    outgoing = [[columns[..., positions_of(each, tokens)]] for each in pages]
     total = np.zeros((B, H, len(here.held)))
-    own = [total[..., at] for at, _ in here.held.runs(here.held.numbers)]
-    for arrays in swap_arrays(here.transport, "what keys receive", outgoing, [own] * here.routes.ranks)():
-        for part, array in zip(own, arrays, strict=True):
-            part += array
+    for (part,) in swap_arrays(here.transport, "what keys receive", outgoing, [[total]] * here.routes.ranks)():
+        total += part
     return total

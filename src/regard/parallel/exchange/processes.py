@@ -30,7 +30,7 @@ class Processes:
     def __init__(self, group: Any, seconds: float):
         import torch.distributed as dist
 
-        self.ranks, self.rank, self.seconds = dist.get_world_size(group), dist.get_rank(group), seconds
+        self.ranks, self.rank = dist.get_world_size(group), dist.get_rank(group)
         members = dist.get_process_group_ranks(group)
         self._group = dist.new_group(
             members, timeout=timedelta(seconds=seconds), backend="gloo", use_local_synchronization=True

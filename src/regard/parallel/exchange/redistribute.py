@@ -12,49 +12,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...common.arrays import as_tensor, is_tensor, read_array
-from .transport import Transport, swap_arrays
+from .transport import Transport, sparse, swap_arrays
 
 
 class Redistribution(NamedTuple):
     """For arrays (B, heads, tokens, depth): take[t] is what rank t gets of this rank's array, put[s] where what comes
-    from rank s goes in the result; each (heads, tokens), a slice or an array of indices. shape: (heads, tokens) before
-    and after. overlaps: whether a part goes to several ranks.
+    from rank s goes in the result; each has places (heads, tokens), slices or arrays of indices. name: what goes, in
+    words. shape: (heads, tokens) before and after. overlaps: whether a part goes to several ranks.
     """
 
     transport: Transport
-    step: str
-    take: Sequence[tuple[slice, Any]]
-    put: Sequence[tuple[slice, Any]]
+    name: str
+    take: Sequence[Sequence[tuple[slice, Any]]]
+    put: Sequence[Sequence[tuple[slice, Any]]]
     shape: tuple[tuple[int, int], tuple[int, int]]
     overlaps: bool = False
 
-    def forward(self, array: np.ndarray) -> np.ndarray:
-        """The array after the move."""
-        return self._exchanged(self.step, array, self.take, self.put, self.shape[1], add=False)
-
-    def backward(self, array: np.ndarray) -> np.ndarray:
-        """The gradient before the move, of that after it."""
-        step = f"gradient of {self.step}"
-        if not self.overlaps:
-            return self._exchanged(step, array, self.put, self.take, self.shape[0], add=False)
-        wide: Any = np.result_type(array.dtype, np.float32)
-        return self._exchanged(step, array.astype(wide), self.put, self.take, self.shape[0], add=True).astype(
-            array.dtype
-        )
-
-    def _exchanged(
-        self, step: str, array: np.ndarray, take: Sequence, put: Sequence, shape: tuple[int, int], *, add: bool
-    ) -> np.ndarray:
-        found = np.zeros((len(array), *shape, array.shape[3]), array.dtype)
-        places = [(slice(None), *each) for each in put]
-        outgoing = [[array[(slice(None), *each)]] for each in take]
-        received = swap_arrays(self.transport, step, outgoing, [[found[place]] for place in places])()
-        for place, (part,) in zip(places, received, strict=True):
-            if add:
-                found[place] += part
-            else:
-                found[place] = part
-        return found
+    def exchange(self, step: str, array: np.ndarray, *, back: bool = False) -> np.ndarray:
+        """The array after the redistribution; or before it (`back`), where several parts are added in the order of the
+        ranks. step: in words, for errors.
+        """
+        take, put, shape = (self.put, self.take, self.shape[0]) if back else (self.take, self.put, self.shape[1])
+        add = back and self.overlaps
+        wide: Any = np.result_type(array.dtype, np.float32) if add else array.dtype
+        found = sparse((len(array), *shape, array.shape[3]), np.dtype(wide))
+        targets = [[(slice(None), *place) for place in places] for places in put]
+        outgoing = [[array[(slice(None), *place)].astype(wide, copy=False) for place in places] for places in take]
+        like = [[found[place] for place in places] for places in targets]
+        for places, arrays in zip(targets, swap_arrays(self.transport, step, outgoing, like)(), strict=True):
+            for place, part in zip(places, arrays, strict=True):
+                found[place] = found[place] + part if add else part
+        return found.astype(array.dtype, copy=False)
 
 
 def redistribute(move: Redistribution, value: Any, *, back: bool = False) -> Any:
@@ -71,6 +59,6 @@ def redistribute(move: Redistribution, value: Any, *, back: bool = False) -> Any
 def _moved(move: Redistribution, value: Any, back: bool) -> Any:
     array = read_array(value, "parallel")
     flat = array.reshape(int(np.prod(array.shape[:-3])), *array.shape[-3:])
-    found = move.backward(flat) if back else move.forward(flat)
+    found = move.exchange(f"gradient of {move.name}" if back else move.name, flat, back=back)
     found = found.reshape(*array.shape[:-3], *found.shape[1:])
     return as_tensor(found) if is_tensor(value) else found

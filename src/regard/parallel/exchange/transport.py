@@ -91,6 +91,11 @@ def room(size: int) -> np.ndarray:
     return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.uint8)[:size]
 
 
+def sparse(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Zeros that take no memory until they are written to."""
+    return room(int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+
+
 class Lost(RuntimeError):
     """An exchange between ranks failed; the process group cannot be used afterwards.
 
