@@ -14,7 +14,7 @@ BUDGET = {
         "laws": 36_000,  # of conformance before; the search of audits and of the course, and fitted numbers
         "audits": 31_500,
         "language": 30_300,
-        "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
+        "ledger": 29_400,  # a cost with the inputs of the caller (inputs.py)
         "models": 24_100,
         "api": 22_100,
         "cli": 20_500,  # audit, look and cost take FILE.py:CLASS (arguments.py)

@@ -15,15 +15,15 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.text.keywords import known_keywords
 from ..common.text.units import unit
 from ..language.expr import Expr
+from .build import Subject, subject
 from .counting.attempts import ran
 from .counting.lines import attention_work, lines
 from .counting.modules import is_experts
 from .counting.operations import Product, tensors
 from .counting.passes import Pass
+from .inputs import by_name, reads_tokens, unread
 from .machine import Machine
 from .memory import Format, held_in, kept, memory, quantization
-from .model.build import Subject, subject
-from .model.inputs import by_name, reads_tokens, unread
 from .result import Columns, Line, Memory, ModelCost, Time, total
 from .stand_ins.attention import AttentionCall
 

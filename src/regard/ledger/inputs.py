@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from ...common.errors import refuse
+from ..common.errors import refuse
 
 if TYPE_CHECKING:
     from .build import Subject
