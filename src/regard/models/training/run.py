@@ -43,7 +43,7 @@ class Run:
     Args:
         folder: the folder of the run.
         settings: the settings.
-        files: the paths of the texts.
+        documents: the texts.
         tokens: the training tokens, the held-out tokens, and the number of bytes per held-out token.
         model: the model.
         vocabulary: the vocabulary.
@@ -54,7 +54,7 @@ class Run:
         self,
         folder: Path,
         settings: TextSettings,
-        files: Sequence[str],
+        documents: Sequence[text.Document],
         tokens: tuple[torch.Tensor, torch.Tensor, float],
         model: Any,
         vocabulary: Vocabulary,
@@ -63,7 +63,8 @@ class Run:
     ):
         recipe = settings.recipe
         ranks.check(settings)
-        self.folder, self.settings, self.files, self.vocabulary = folder, settings, list(files), vocabulary
+        self.folder, self.settings, self.vocabulary = folder, settings, vocabulary
+        self.files = [str(Path(document.name).resolve()) for document in documents]
         self.learned, self.held, self.bytes_per_token = tokens
         self.ranks, self.model = ranks, model.to(recipe.device)
         ranks.divide(self.model, settings)
@@ -246,8 +247,7 @@ def _begun(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     learn, held = text.split(documents, settings.recipe.seed)
     vocabulary = settings.make_vocabulary(document.text for document in learn)
     model = settings.model(vocabulary)
-    files = [str(Path(document.name).resolve()) for document in documents]
-    return Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
+    return Run(folder, settings, documents, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
 
 
 def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
@@ -308,8 +308,7 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
     documents = text.read(places or about["files"])
     saved = checkpoint.build(tensors, described, path, "train")
     tokens = _tokens(*text.split(documents, settings.recipe.seed), saved.vocabulary, settings)
-    files = [str(Path(document.name).resolve()) for document in documents]
-    run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary, ranks=ranks)
+    run = Run(folder, settings, documents, tokens, saved.model, saved.vocabulary, ranks=ranks)
     if run._fingerprint() != about["texts"]:
         raise refuse(
             "train",
