@@ -49,8 +49,7 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
     }
     main = getattr(model, "main_input_name", "input_ids")
     first = main if isinstance(main, str) else main[0]
-    forms: list[dict[str, Any]] = [*_forms(sizes)]
-    forms.sort(key=lambda form: first not in form)  # stable: the model's main input first
+    forms = sorted(_forms(sizes), key=lambda form: first not in form)  # stable: the model's main input first
     seen: list[dict[str, Any]] = []
     masks = {each: sizes.ids() for each in required if "mask" in each}
     if len(required) - len(masks) == 1 and sizes.configs == [None]:
