@@ -83,7 +83,27 @@ class Run:
         """Performs the remaining steps; evaluates and saves a checkpoint every `eval_every` steps and at the end."""
         with ExitStack() as claims:
             self.ranks.once("the folder", lambda: self._claim(claims))
-            yield from self._steps()
+            recipe = self.settings.recipe
+            before = time.monotonic()
+            for step in self.training:
+                now = time.monotonic()
+                line = {
+                    "step": step.number,
+                    "loss": step.loss,
+                    "rate": step.rate,
+                    "norm": step.norm,
+                    "seconds": now - before,
+                }
+                before = now
+                if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
+                    held = self.evaluate()
+                    line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
+                    before = time.monotonic()
+                self.metrics.append(line)
+                self.ranks.once("the log", partial(self._log, line))
+                if "held_out" in line:
+                    self.save()
+                yield line
 
     def _claim(self, claims: ExitStack) -> None:
         """Locks the folder until `claims` ends; refuses a run that another process has continued."""
@@ -97,29 +117,6 @@ class Run:
                 "the newest checkpoint",
                 "start again with --resume",
             )
-
-    def _steps(self) -> Iterator[dict[str, Any]]:
-        recipe = self.settings.recipe
-        before = time.monotonic()
-        for step in self.training:
-            now = time.monotonic()
-            line = {
-                "step": step.number,
-                "loss": step.loss,
-                "rate": step.rate,
-                "norm": step.norm,
-                "seconds": now - before,
-            }
-            before = now
-            if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
-                held = self.evaluate()
-                line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
-                before = time.monotonic()
-            self.metrics.append(line)
-            self.ranks.once("the log", partial(self._log, line))
-            if "held_out" in line:
-                self.save()
-            yield line
 
     @property
     def done(self) -> int:
