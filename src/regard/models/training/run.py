@@ -195,13 +195,11 @@ class Run:
         """Restores the state of the checkpoint and removes later lines of the log; their steps are repeated."""
         self.training.restore(tensors, about["done"])
         self.saved = self.done
-        log, size = self.folder / LOG, 0
+        log = self.folder / LOG
+        lines = log.read_bytes().splitlines(keepends=True) if log.is_file() else []
         try:
-            for line in log.read_bytes().splitlines(keepends=True) if log.is_file() else []:
-                if not line.endswith(b"}\n") or json.loads(line)["step"] > self.done:  # a kill can truncate a line
-                    break
-                self.metrics.append(json.loads(line))
-                size += len(line)
+            complete = [json.loads(line) for line in lines if line.endswith(b"}\n")]  # a kill can truncate the last one
+            self.metrics = [line for line in complete if line["step"] <= self.done]
         except (ValueError, KeyError, TypeError) as error:
             raise refuse(
                 "train",
@@ -212,7 +210,7 @@ class Run:
             ) from error
         if self.ranks.first and log.is_file():
             with self._writing("log"):
-                os.truncate(log, size)
+                os.truncate(log, sum(map(len, lines[: len(self.metrics)])))
 
 
 def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
