@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.common.errors import Refused, first_line, refuse
+from regard.ledger.build import subject
 from regard.ledger.cost import priced
-from regard.ledger.model.build import subject
-from regard.ledger.model.inputs import reads_tokens
+from regard.ledger.inputs import reads_tokens
 from regard.ledger.result import ModelCost
 from regard.torch.hf.tiny_models import config_class, mappings, tiny_config
 

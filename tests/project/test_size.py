@@ -14,8 +14,8 @@ BUDGET = {
         "laws": 36_000,  # of conformance before; the search of audits and of the course, and fitted numbers
         "audits": 31_500,
         "language": 30_300,
-        "ledger": 29_400,  # a cost with the inputs of the caller (model/inputs.py)
-        "models": 24_100,
+        "ledger": 27_200,
+        "models": 22_900,
         "api": 22_100,
         "cli": 18_300,
         "common": 15_100,

@@ -189,7 +189,7 @@ def _candidates(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
     """Random tensors in the shapes that the arguments and the first layers of a model suggest."""
     import torch
 
-    from ..ledger.model.inputs import candidates
+    from ..ledger.inputs import candidates
 
     tables = [each for each in model.modules() if isinstance(each, torch.nn.Embedding)]
     generator = torch.Generator().manual_seed(0)

@@ -1,7 +1,7 @@
 """Ledger: parameters, operations, bytes and time of whole models.
 
 cost          the public entry point, and the least time; result: what it returns, and as text
-model         builds a model without data from a configuration, and what it is called with
+build         builds a model without data from a configuration; inputs: what it is called with
 counting      runs it once: what ran, the formula of each kind of module, pairs of a mask, and the sums of both
 stand_ins     what runs in place of attention, experts and recurrences
 memory        bytes; machine: what a machine can do at most

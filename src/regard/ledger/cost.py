@@ -15,15 +15,15 @@ from ..common.errors import Reason, Refused, refuse
 from ..common.text.keywords import known_keywords
 from ..common.text.units import unit
 from ..language.expr import Expr
+from .build import Subject, subject
 from .counting.attempts import ran
 from .counting.lines import attention_work, lines
 from .counting.modules import is_experts
 from .counting.operations import Product, tensors
 from .counting.passes import Pass
+from .inputs import by_name, reads_tokens, unread
 from .machine import Machine
 from .memory import Format, held_in, kept, memory, quantization
-from .model.build import Subject, subject
-from .model.inputs import by_name, reads_tokens, unread
 from .result import Columns, Line, Memory, ModelCost, Time, total
 from .stand_ins.attention import AttentionCall
 
@@ -91,12 +91,8 @@ def built(model: Any, dtype: str | torch.dtype | None = None, inputs: Any = None
     return made if inputs is None else replace(made, inputs=by_name(made.model, inputs))
 
 
-def _masked(path: str, call: AttentionCall, mask: Expr) -> AttentionCall:
-    """The call with another rule, unless its keys are those of another sequence."""
-    return replace(call, rule=mask, tensor=False, cached=kept(call)) if _takes_mask(path, call) else call
-
-
 def _takes_mask(path: str, call: AttentionCall) -> bool:
+    """Whether a rule can take the place of the call's: its keys are not those of another sequence."""
     return call.rows + call.start == call.keys and not CROSS.search(path)
 
 
@@ -185,7 +181,10 @@ def passed(
                 "a model all of whose attention is recognized as calls",
                 "leave out mask=, or count a model that uses transformers' interface",
             )
-        found.attention = [(path, _masked(path, call, mask)) for path, call in found.attention]
+        found.attention = [
+            (path, replace(call, rule=mask, tensor=False, cached=kept(call)) if _takes_mask(path, call) else call)
+            for path, call in found.attention
+        ]
     return made, found, given
 
 

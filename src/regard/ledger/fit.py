@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from ..common.errors import Refused, refuse
 from ..common.text.terminal_text import printable
 from ..common.text.units import unit
+from .build import Subject
 from .cost import longest, priced
-from .model.build import Subject
-from .model.inputs import reads_tokens
+from .inputs import reads_tokens
 
 MOST = 1 << 30  # tokens or sequences
 UNITS = {"": 1, "B": 1, **{f"{prefix}{name}": base**power for power, prefix in enumerate("kMGTP", 1)

@@ -19,10 +19,10 @@ from torch import nn
 from ..common.errors import Refused, first_line, refuse
 from ..engines.hardware import memory_bytes
 from ..torch.hf.readiness import quiet
+from .build import Subject
 from .counting.attempts import ran
 from .counting.passes import CACHES, cache_of, held, loss_of, next_step, saving
-from .model.build import Subject
-from .model.inputs import with_values
+from .inputs import with_values
 from .result import ModelCost
 from .stand_ins.experts import set_on
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from ..common.files.tensors import header_of, opened
+from .build import Subject
 from .counting.modules import is_experts, matrices
 from .counting.pairs import band
 from .counting.passes import Pass
-from .model.build import Subject
 from .result import Columns, Memory
 from .stand_ins.attention import AttentionCall
 

@@ -20,6 +20,7 @@ from ..torch.layers.attention import Attention
 from ..torch.positions import ALiBi, Learned, Position, Rotary, Sinusoidal
 from .config import BlockConfig, TextConfig
 
+Output: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # logits, or logits and their loss
 Mask: TypeAlias = Expr | np.ndarray | torch.Tensor
 Memory: TypeAlias = torch.Tensor | tuple[torch.Tensor, torch.Tensor]  # rows, or their keys and values
 
@@ -385,3 +386,10 @@ def initialise(made: Stack) -> Stack:
         with torch.no_grad():
             last.weight /= math.sqrt(len(parts))
     return made
+
+
+def with_loss(logits: torch.Tensor, targets: torch.Tensor | None) -> Output:
+    """The logits (…, classes); with targets (…), also their mean cross-entropy in nats, without those that are -100."""
+    if targets is None:
+        return logits
+    return logits, nn.functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten())

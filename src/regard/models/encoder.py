@@ -154,7 +154,7 @@ class SequenceClassifier(nn.Module):
 
     def forward(
         self, tokens: torch.Tensor, targets: torch.Tensor | None = None, *, lengths: ArrayLike | None = None
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    ) -> blocks.Output:
         """Classifies a batch of padded texts.
 
         Args:
@@ -177,11 +177,9 @@ class SequenceClassifier(nn.Module):
             count = torch.as_tensor(np.asarray(lengths), device=rows.device)[:, None]
             real = torch.arange(rows.shape[1], device=rows.device) < count
             pooled = rows.masked_fill(~real[..., None], 0).sum(1) / count
-        return self._logits(pooled, targets)
+        return blocks.with_loss(self.head(pooled), targets)
 
-    def packed(
-        self, tokens: torch.Tensor, lengths: ArrayLike, targets: torch.Tensor | None = None
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    def packed(self, tokens: torch.Tensor, lengths: ArrayLike, targets: torch.Tensor | None = None) -> blocks.Output:
         """Classifies packed texts: concatenated without padding and masked from each other.
 
         Args:
@@ -222,10 +220,4 @@ class SequenceClassifier(nn.Module):
         else:
             summed = rows.new_zeros(len(counts), rows.shape[1]).index_add(0, text, rows)
             pooled = summed / torch.as_tensor(counts, device=rows.device)[:, None]
-        return self._logits(pooled, targets)
-
-    def _logits(
-        self, pooled: torch.Tensor, targets: torch.Tensor | None
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-        logits = self.head(pooled)
-        return logits if targets is None else (logits, nn.functional.cross_entropy(logits.float(), targets))
+        return blocks.with_loss(self.head(pooled), targets)

@@ -16,6 +16,7 @@ from ..common.errors import Reason, Refused
 from ..common.public import ArrayLike
 from ..common.text.keywords import known_arguments
 from ..language.masks import lengths as padding
+from . import blocks
 from .config import Config, TextConfig
 from .encoder import Encoder
 from .language_model import LanguageModel
@@ -91,7 +92,7 @@ class EncoderDecoder(nn.Module):
         targets: torch.Tensor | None = None,
         *,
         lengths: ArrayLike | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    ) -> blocks.Output:
         """Computes the logits of the next token at every position of the target text.
 
         Args:

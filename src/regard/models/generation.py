@@ -367,7 +367,7 @@ def stream(
     if not greedy:
         first = int(torch.randint(1 << 62, ())) if first is None else first
         generators = [torch.Generator().manual_seed((first + number) % (1 << 64)) for number in range(len(texts))]
-    return _decode(model, texts, most, sampling, ends, generators, cache)
+    return _decode(model, texts, most, sampling, ends, generators, cache=cache)
 
 
 def _decode(
@@ -377,6 +377,7 @@ def _decode(
     sampling: Sampling,
     ends: Stops,
     generators: list[torch.Generator],
+    *,
     cache: list[Any] | None,
 ) -> Iterator[tuple[int, int]]:
     """The decoding loop: chooses a token for each active sequence, drops finished ones, and calls the model."""

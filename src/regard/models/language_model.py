@@ -52,9 +52,7 @@ class LanguageModel(nn.Module):
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=0.02)
 
-    def forward(
-        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, **where: Any
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, **where: Any) -> blocks.Output:
         """Computes the logits of the next token at every position.
 
         Args:
@@ -68,10 +66,7 @@ class LanguageModel(nn.Module):
         Raises:
             Refused: tokens or a cache that do not fit the model, listing every problem.
         """
-        logits = self.head(self.hidden(tokens, **where))
-        if targets is None:
-            return logits
-        return logits, nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=-100)
+        return blocks.with_loss(self.head(self.hidden(tokens, **where)), targets)
 
     def hidden(
         self,

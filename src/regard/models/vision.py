@@ -110,9 +110,7 @@ class VisionTransformer(nn.Module):
         for layer in (self.embed, self.head):
             nn.init.zeros_(layer.bias)
 
-    def forward(
-        self, images: torch.Tensor, targets: torch.Tensor | None = None
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, images: torch.Tensor, targets: torch.Tensor | None = None) -> blocks.Output:
         """Classifies a batch of images.
 
         Args:
@@ -125,8 +123,7 @@ class VisionTransformer(nn.Module):
         Raises:
             Refused: images of another size than that of the configuration.
         """
-        logits = self.head(self.rows(images)[:, 0])
-        return logits if targets is None else (logits, nn.functional.cross_entropy(logits.float(), targets))
+        return blocks.with_loss(self.head(self.rows(images)[:, 0]), targets)
 
     def rows(self, images: torch.Tensor) -> torch.Tensor:
         """Encodes images, for example as the memory of a `LanguageModel`.

@@ -19,8 +19,8 @@ from torch import nn
 
 from ...common.errors import Refused, first_line, refuse
 from ...torch.hf.tiny_models import tiny_config
-from ..model.build import Subject
-from ..model.inputs import candidates, with_values, without_data
+from ..build import Subject
+from ..inputs import candidates, with_values, without_data
 from ..stand_ins.attention import NAME
 from ..stand_ins.experts import replace_routed
 from .passes import Pass, run

@@ -53,7 +53,7 @@ def parameters(module: nn.Module) -> int:
 
 def flops(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
     """The operations of one forward call of a module itself, without those of its parts."""
-    result = _first(out)
+    result, given = _first(out), _first((args, kwargs))
     match module:
         case nn.Embedding() | nn.LayerNorm() | nn.GroupNorm():
             return 0
@@ -64,25 +64,22 @@ def flops(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         case _ if isinstance(module, CONVOLUTIONS):
             return 2 * _numbers(result) * (module.in_channels // module.groups) * math.prod(module.kernel_size)
         case _ if isinstance(module, TRANSPOSED):
-            given = _first((args, list(kwargs.values())))
             return 2 * _numbers(given) * (module.out_channels // module.groups) * math.prod(module.kernel_size)
         case nn.MultiheadAttention():  # its output layer is read, not called
             widths = (module.embed_dim, module.kdim, module.vdim)
             names = ("query", "key", "value")
-            given = [*args[:3], *(kwargs[name] for name in names[len(args) :])]
+            three = [*args[:3], *(kwargs[name] for name in names[len(args) :])]
             return sum(
                 2 * module.embed_dim * width * each.numel() // each.shape[-1]
-                for width, each in zip(widths, given, strict=True)
+                for width, each in zip(widths, three, strict=True)
             )
         case _ if is_experts(module):
-            given = _first((args, list(kwargs.values())))
             chosen = chosen_experts(module, args, kwargs)
             rows = _numbers(given) // given.shape[-1] if given is not None else 0
             return 2 * rows * chosen * sum(math.prod(each.shape[1:]) for each in matrices(module) if each.ndim == 3)
-    given = _first((args, list(kwargs.values())))
     if given is None or not given.ndim:
         return 0
-    rows = _numbers(given) // max(given.shape[-1], 1)
+    rows = given.numel() // max(given.shape[-1], 1)
     return 2 * rows * sum(each.numel() for each in matrices(module))
 
 

@@ -21,7 +21,7 @@ from ...language.problem import Problem
 LONGEST = 1 << 20  # rows and keys up to which a plan is made
 FEW = 1 << 18  # pairs that are tried one by one
 TILE = 64
-FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,14 @@ class Band:
         """Pairs of rows at the positions start … start + rows − 1 with keys at 0 … keys − 1."""
         if not self.chunk:
             return self._within(rows, keys, start)
-        first, last = start // self.chunk, (start + rows - 1) // self.chunk
-        if not rows:
-            return 0
-        whole = range(first + 1, min(last, keys // self.chunk))  # these chunks have all their rows and keys
-        edges = {first, last, *range(max(first, whole.stop), last + 1)}
-        parts = edges if len(whole) else range(first, min(last, keys // self.chunk) + 1)
-        total = len(whole) * Band(self.low, self.high)._within(self.chunk, self.chunk, 0)
-        for number in parts:
-            begin, end = number * self.chunk, (number + 1) * self.chunk
-            top, bottom = max(begin, start), min(end, start + rows)
-            width = min(end, keys) - begin
+        inside, size = Band(self.low, self.high), self.chunk
+        first, last, end = start // size, (start + rows - 1) // size, keys // size
+        total = max(min(last, end) - first - 1, 0) * inside._within(size, size, 0)  # these have all their rows and keys
+        for begin in {first * size, last * size, end * size}:
+            top, bottom = max(begin, start), min(begin + size, start + rows)
+            width = min(size, keys - begin)
             if bottom > top and width > 0:
-                total += Band(self.low, self.high)._within(bottom - top, width, top - begin)
+                total += inside._within(bottom - top, width, top - begin)
         return total
 
     def _within(self, rows: int, keys: int, start: int) -> int:
@@ -95,7 +90,7 @@ def _compared(rule: Op) -> Band | None:
         chunks = dict(filter(None, map(_chunk, rule.args)))
         if chunks.keys() == {"key", "query"} and chunks["key"] == chunks["query"]:
             return Band(chunk=chunks["key"])
-    if rule.name not in FLIPPED and rule.name != "eq":
+    if rule.name not in FLIPPED:
         return None
     left, right = rule.args
     if isinstance(left, Op) and left.name == "abs" and isinstance(right, Const) and rule.name in ("lt", "le"):
@@ -109,17 +104,14 @@ def _compared(rule: Op) -> Band | None:
     key, query, number = (a - b for a, b in zip(one, other, strict=True))  # key·k + query·q + number … 0
     if (key, query) not in ((1, -1), (-1, 1)):
         return None
-    name = rule.name
-    if key == -1:
-        number, name = -number, FLIPPED.get(name, name)
-    limit = -number  # key − query (name) limit
+    limit = -key * number  # key − query (name) limit
     return {
         "le": Band(high=limit),
         "lt": Band(high=limit - 1),
         "ge": Band(low=limit),
         "gt": Band(low=limit + 1),
         "eq": Band(limit, limit),
-    }[name]
+    }[rule.name if key == 1 else FLIPPED[rule.name]]
 
 
 def _chunk(part: Expr) -> tuple[str, int] | None:

@@ -86,6 +86,7 @@ def _answer(
     key: torch.Tensor,
     value: torch.Tensor,
     rule: Expr | None,
+    *,
     start: int = 0,
     tensor: bool = False,
     window: int | None = None,
@@ -124,7 +125,8 @@ def _attend(
         tensor = True
     elif query.shape[2] > 1 and (getattr(module, "is_causal", False) if is_causal is None else is_causal):
         rule = causal()  # as everywhere in transformers: a causal module without a mask
-    return _answer(query, key, value, rule, start, tensor, sliding_window, module).transpose(1, 2), None
+    out = _answer(query, key, value, rule, start=start, tensor=tensor, window=sliding_window, module=module)
+    return out.transpose(1, 2), None
 
 
 class _Streaming(torch.autograd.Function):
@@ -212,4 +214,5 @@ def _own(q: Any, k: Any, v: Any, arguments: Any) -> tuple[torch.Tensor, torch.Te
     """regard's function on tensors without data."""
     given = arguments.query_start
     start = k.shape[-2] - q.shape[-2] if given is None else int(np.ravel(np.asarray(given))[0])
-    return _answer(q, k, v, as_mask(arguments.mask), start), q.new_zeros(q.shape[:-1], dtype=torch.float32)
+    out = _answer(q, k, v, as_mask(arguments.mask), start=start)
+    return out, q.new_zeros(q.shape[:-1], dtype=torch.float32)

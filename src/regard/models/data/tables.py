@@ -170,9 +170,9 @@ def _records(raw: str, path: Path, text: str | None, label: str | None) -> Itera
     if not records:
         return
     width = len(records[0][1])
-    uneven = [line for line, fields in records if len(fields) != width]
+    uneven = [(line, fields) for line, fields in records if len(fields) != width]
     if uneven:
-        line, fields = next((line, fields) for line, fields in records if len(fields) != width)
+        line, fields = uneven[0]
         raise refuse(
             "classify",
             "rows of different widths",
@@ -278,15 +278,19 @@ def _choose(
             "add a label column, or check the separator",
         )
     if text is None:
-        length = {name: sum(len(fields.get(name, "")) for _, fields in rows) for name in names if name != label}
-        common = [name for name in length if name.lower() in TEXTS]
-        text = common[0] if common else max(length, key=lambda name: length[name])
+        others = [name for name in names if name != label]
+        length = {name: sum(len(fields.get(name, "")) for _, fields in rows) for name in others}
+        text = _common(others, TEXTS) or max(others, key=length.__getitem__)
     if labelled and label is None:
-        distinct = {name: len({fields.get(name, "") for _, fields in rows}) for name in names if name != text}
-        common = [name for name in distinct if name.lower() in LABELS]
-        several = [name for name in distinct if distinct[name] > 1] or list(distinct)
-        label = common[0] if common else min(several, key=lambda name: distinct[name])
+        others = [name for name in names if name != text]
+        distinct = {name: len({fields.get(name, "") for _, fields in rows}) for name in others}
+        several = [name for name in others if distinct[name] > 1] or others
+        label = _common(others, LABELS) or min(several, key=distinct.__getitem__)
     return text, label
+
+
+def _common(names: list[str], known: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name.lower() in known), None)
 
 
 def _listed(lines: list[int]) -> str:

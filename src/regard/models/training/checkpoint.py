@@ -237,12 +237,12 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 @torch.no_grad()
 def _restore(model: nn.Module, tensors: dict[str, torch.Tensor], path: Path, where: str) -> None:
     """Copies the weights of a file into a model; a refusal lists every name and shape that does not match."""
-    own = {f"model.{name}": tensor for name, tensor in tensors_of(model)}
-    stored = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
-    wrong = [f"{name.removeprefix('model.')} is missing" for name in own.keys() - stored.keys()]
-    wrong += [f"{name.removeprefix('model.')} is not a weight of the model" for name in stored.keys() - own.keys()]
+    own = dict(tensors_of(model))
+    stored = {name.removeprefix("model."): tensor for name, tensor in tensors.items() if name.startswith("model.")}
+    wrong = [f"{name} is missing" for name in own.keys() - stored.keys()]
+    wrong += [f"{name} is not a weight of the model" for name in stored.keys() - own.keys()]
     wrong += [
-        f"{name.removeprefix('model.')} has shape {tuple(stored[name].shape)}, expected {tuple(tensor.shape)}"
+        f"{name} has shape {tuple(stored[name].shape)}, expected {tuple(tensor.shape)}"
         for name, tensor in own.items()
         if name in stored and stored[name].shape != tensor.shape
     ]

@@ -97,16 +97,6 @@ class _Dropout(nn.Module):
         return x * self.division.own(factors)
 
 
-def divided(model: nn.Module, division: Division) -> None:
-    """Lets the attention and dropout of a model compute this rank's part of each batch, in place."""
-    for module in list(model.modules()):
-        if isinstance(module, Attention):
-            module.attend = division.attention
-        for name, child in list(module.named_children()):
-            if isinstance(child, nn.Dropout):
-                setattr(module, name, _Dropout(child.p, division))
-
-
 T = TypeVar("T")
 
 
@@ -224,7 +214,12 @@ class Ranks(Alone):
                 dtype=settings.recipe.precision,
             )
             self.division = Tokens(self.transport, found)
-        divided(model, self.division)
+        for module in list(model.modules()):
+            if isinstance(module, Attention):
+                module.attend = self.division.attention
+            for name, child in list(module.named_children()):
+                if isinstance(child, nn.Dropout):
+                    setattr(module, name, _Dropout(child.p, self.division))
 
     def agreed(self, step: str, make: Callable[[], T], terms: Callable[[T], dict[str, str]] = lambda made: {}) -> T:
         def prepare() -> tuple[T, dict[str, str]]:

@@ -43,7 +43,7 @@ class Run:
     Args:
         folder: the folder of the run.
         settings: the settings.
-        files: the paths of the texts.
+        documents: the texts.
         tokens: the training tokens, the held-out tokens, and the number of bytes per held-out token.
         model: the model.
         vocabulary: the vocabulary.
@@ -54,7 +54,7 @@ class Run:
         self,
         folder: Path,
         settings: TextSettings,
-        files: Sequence[str],
+        documents: Sequence[text.Document],
         tokens: tuple[torch.Tensor, torch.Tensor, float],
         model: Any,
         vocabulary: Vocabulary,
@@ -63,7 +63,8 @@ class Run:
     ):
         recipe = settings.recipe
         ranks.check(settings)
-        self.folder, self.settings, self.files, self.vocabulary = folder, settings, list(files), vocabulary
+        self.folder, self.settings, self.vocabulary = folder, settings, vocabulary
+        self.files = [str(Path(document.name).resolve()) for document in documents]
         self.learned, self.held, self.bytes_per_token = tokens
         self.ranks, self.model = ranks, model.to(recipe.device)
         ranks.divide(self.model, settings)
@@ -82,7 +83,27 @@ class Run:
         """Performs the remaining steps; evaluates and saves a checkpoint every `eval_every` steps and at the end."""
         with ExitStack() as claims:
             self.ranks.once("the folder", lambda: self._claim(claims))
-            yield from self._steps()
+            recipe = self.settings.recipe
+            before = time.monotonic()
+            for step in self.training:
+                now = time.monotonic()
+                line = {
+                    "step": step.number,
+                    "loss": step.loss,
+                    "rate": step.rate,
+                    "norm": step.norm,
+                    "seconds": now - before,
+                }
+                before = now
+                if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
+                    held = self.evaluate()
+                    line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
+                    before = time.monotonic()
+                self.metrics.append(line)
+                self.ranks.once("the log", partial(self._log, line))
+                if "held_out" in line:
+                    self.save()
+                yield line
 
     def _claim(self, claims: ExitStack) -> None:
         """Locks the folder until `claims` ends; refuses a run that another process has continued."""
@@ -96,29 +117,6 @@ class Run:
                 "the newest checkpoint",
                 "start again with --resume",
             )
-
-    def _steps(self) -> Iterator[dict[str, Any]]:
-        recipe = self.settings.recipe
-        before = time.monotonic()
-        for step in self.training:
-            now = time.monotonic()
-            line = {
-                "step": step.number,
-                "loss": step.loss,
-                "rate": step.rate,
-                "norm": step.norm,
-                "seconds": now - before,
-            }
-            before = now
-            if step.number % recipe.eval_every == 0 or step.number == recipe.steps:
-                held = self.evaluate()
-                line |= {"held_out": held, "bits_per_byte": held / math.log(2) / self.bytes_per_token}
-                before = time.monotonic()
-            self.metrics.append(line)
-            self.ranks.once("the log", partial(self._log, line))
-            if "held_out" in line:
-                self.save()
-            yield line
 
     @property
     def done(self) -> int:
@@ -197,13 +195,11 @@ class Run:
         """Restores the state of the checkpoint and removes later lines of the log; their steps are repeated."""
         self.training.restore(tensors, about["done"])
         self.saved = self.done
-        log, size = self.folder / LOG, 0
+        log = self.folder / LOG
+        lines = log.read_bytes().splitlines(keepends=True) if log.is_file() else []
         try:
-            for line in log.read_bytes().splitlines(keepends=True) if log.is_file() else []:
-                if not line.endswith(b"}\n") or json.loads(line)["step"] > self.done:  # a kill can truncate a line
-                    break
-                self.metrics.append(json.loads(line))
-                size += len(line)
+            complete = [json.loads(line) for line in lines if line.endswith(b"}\n")]  # a kill can truncate the last one
+            self.metrics = [line for line in complete if line["step"] <= self.done]
         except (ValueError, KeyError, TypeError) as error:
             raise refuse(
                 "train",
@@ -214,7 +210,7 @@ class Run:
             ) from error
         if self.ranks.first and log.is_file():
             with self._writing("log"):
-                os.truncate(log, size)
+                os.truncate(log, sum(map(len, lines[: len(self.metrics)])))
 
 
 def begin(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
@@ -246,8 +242,7 @@ def _begun(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any]
     learn, held = text.split(documents, settings.recipe.seed)
     vocabulary = settings.make_vocabulary(document.text for document in learn)
     model = settings.model(vocabulary)
-    files = [str(Path(document.name).resolve()) for document in documents]
-    return Run(folder, settings, files, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
+    return Run(folder, settings, documents, _tokens(learn, held, vocabulary, settings), model, vocabulary, ranks=ranks)
 
 
 def resume(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, Any], ranks: Alone = ALONE) -> Run:
@@ -308,8 +303,7 @@ def _resumed(folder: Path, places: Sequence[Path | str], wishes: Mapping[str, An
     documents = text.read(places or about["files"])
     saved = checkpoint.build(tensors, described, path, "train")
     tokens = _tokens(*text.split(documents, settings.recipe.seed), saved.vocabulary, settings)
-    files = [str(Path(document.name).resolve()) for document in documents]
-    run = Run(folder, settings, files, tokens, saved.model, saved.vocabulary, ranks=ranks)
+    run = Run(folder, settings, documents, tokens, saved.model, saved.vocabulary, ranks=ranks)
     if run._fingerprint() != about["texts"]:
         raise refuse(
             "train",

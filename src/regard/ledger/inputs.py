@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from ...common.errors import refuse
+from ..common.errors import refuse
 
 if TYPE_CHECKING:
     from .build import Subject
@@ -49,8 +49,7 @@ def candidates(model: Any, tokens: int, batch: int) -> Iterator[dict[str, Any]]:
     }
     main = getattr(model, "main_input_name", "input_ids")
     first = main if isinstance(main, str) else main[0]
-    forms: list[dict[str, Any]] = [*_forms(sizes)]
-    forms.sort(key=lambda form: first not in form)  # stable: the model's main input first
+    forms = sorted(_forms(sizes), key=lambda form: first not in form)  # stable: the model's main input first
     seen: list[dict[str, Any]] = []
     masks = {each: sizes.ids() for each in required if "mask" in each}
     if len(required) - len(masks) == 1 and sizes.configs == [None]:
@@ -227,7 +226,9 @@ def _forms(sizes: _Sizes) -> Iterator[dict[str, Any]]:
     patches.append(
         {"pixel_values": rows, **{name: EXTRAS[name](sizes) for name in ("spatial_shapes", "pixel_attention_mask")}}
     )
-    patches.append({"pixel_values": rows, "pixel_position_ids": _corners(sizes)})
+    corners = [[x, y] for y in range(side) for x in range(side)]  # of each patch
+    positions = torch.tensor([corners] * sizes.batch, device="cpu")
+    patches.append({"pixel_values": rows, "pixel_position_ids": positions})
     yield text
     yield from images
     yield from sounds
@@ -239,20 +240,8 @@ def _forms(sizes: _Sizes) -> Iterator[dict[str, Any]]:
         yield {name: make(sizes)}
 
 
-def _series(sizes: _Sizes) -> torch.Tensor:
-    return sizes.zeros(sizes("context_length", default=64), sizes("num_input_channels", default=1))
-
-
-def _flat(sizes: _Sizes) -> torch.Tensor:
-    return sizes.zeros(sizes("max_patches", "seq_len", default=64), 2 + sizes.patch()[0])
-
-
 def _states(sizes: _Sizes) -> torch.Tensor:
     return sizes.zeros(sizes.tokens, sizes("hidden_size", default=32))
-
-
-def _mel(sizes: _Sizes) -> torch.Tensor:
-    return sizes.zeros(sizes.frames(), sizes("input_feat_size", "num_mel_bins", default=128))
 
 
 def _shown(sizes: _Sizes) -> torch.Tensor:
@@ -262,12 +251,14 @@ def _shown(sizes: _Sizes) -> torch.Tensor:
 
 # Main inputs of a few models.
 SERIES: dict[str, Callable[[_Sizes], torch.Tensor]] = {
-    "past_values": _series,
-    "flattened_patches": _flat,
-    "audio_mel": _mel,
+    "past_values": lambda sizes: sizes.zeros(
+        sizes("context_length", default=64), sizes("num_input_channels", default=1)
+    ),
+    "flattened_patches": lambda sizes: sizes.zeros(sizes("max_patches", "seq_len", default=64), 2 + sizes.patch()[0]),
+    "audio_mel": lambda sizes: sizes.zeros(sizes.frames(), sizes("input_feat_size", "num_mel_bins", default=128)),
     "states": lambda sizes: sizes.zeros(sizes.tokens, sizes("state_dim", default=17)),
     "inputs": lambda sizes: sizes.zeros(SECOND),
-    "input": lambda sizes: sizes.ids(),
+    "input": _Sizes.ids,
     "hidden_states": _states,
     "inputs_embeds": _states,
     "query_embeds": _states,
@@ -275,25 +266,15 @@ SERIES: dict[str, Callable[[_Sizes], torch.Tensor]] = {
 }
 
 
-def _places(sizes: _Sizes) -> torch.Tensor:
-    return torch.zeros(sizes.batch, sizes.tokens, 4, dtype=torch.long, device="meta")
-
-
 def _squares(sizes: _Sizes) -> torch.Tensor:
     side = sizes.patch()[1]
     return torch.tensor([[side, side]] * sizes.batch, device="cpu")
 
 
-def _corners(sizes: _Sizes) -> torch.Tensor:
-    """(x, y) of each patch."""
-    side = range(sizes.patch()[1])
-    return torch.tensor([[[x, y] for y in side for x in side]] * sizes.batch, device="cpu")
-
-
 # What some models need beside their main input.
 EXTRAS: dict[str, Callable[[_Sizes], Any]] = {
     "input_ids": _Sizes.ids,
-    "bbox": _places,
+    "bbox": lambda sizes: torch.zeros(sizes.batch, sizes.tokens, 4, dtype=torch.long, device="meta"),
     "qformer_input_ids": _Sizes.ids,
     "grid_thw": _Sizes.grid,
     "image_grid_thw": _Sizes.grid,

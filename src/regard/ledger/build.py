@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...common.errors import Refused, did_you_mean, first_line, page, refuse
-from ...torch.hf.load_model import near_model
-from ...torch.hf.readiness import quiet
-from ...torch.hf.tiny_models import config_class, mappings, model_class
-from ..stand_ins import attention, experts
+from ..common.errors import Refused, did_you_mean, first_line, page, refuse
+from ..torch.hf.load_model import near_model
+from ..torch.hf.readiness import quiet
+from ..torch.hf.tiny_models import config_class, mappings, model_class
+from .stand_ins import attention, experts
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,1 +1,0 @@
-"""Models without data: how they are built, what they are given, how their weights are stored."""
