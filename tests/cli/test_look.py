@@ -16,6 +16,7 @@ import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 from tests.support.command import SRC, done, refused, regard
+from tests.support.waiting import HANG
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
 
@@ -216,7 +217,7 @@ def test_it_serves_until_ctrl_c():
     with urllib.request.urlopen(address) as reply:
         assert reply.read().startswith(b"<!doctype html>")
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=20)
+    _, err = running.communicate(timeout=HANG)
     assert (running.returncode, err) == (0, "")
 
 

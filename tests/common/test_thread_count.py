@@ -15,13 +15,14 @@ import pytest
 import regard as rg
 from regard.common import thread_count
 from regard.common.thread_count import MOST, count, limit, quota
+from tests.support.waiting import HANG
 
 
 def fresh(*words: str, **environment: str) -> list[str]:
     """The words that a new process of Python prints."""
     kept = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", thread_count.VARIABLE)}
     words = [sys.executable, *map(textwrap.dedent, words)]
-    done = subprocess.run(words, env=kept | environment, text=True, capture_output=True, timeout=120)
+    done = subprocess.run(words, env=kept | environment, text=True, capture_output=True, timeout=HANG)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

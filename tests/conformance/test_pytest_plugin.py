@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests import ROOT
+from tests.support.waiting import HANG
 
 pytestmark = pytest.mark.slow  # each starts pytest, which starts the function in a process of its own
 
@@ -106,7 +107,7 @@ def run(project, *arguments, tests="empty") -> subprocess.CompletedProcess:
         env=env | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG,
     )
 
 

@@ -12,6 +12,7 @@ import regard as rg
 import regard.conformance as rc
 from regard.laws.catalog import CATALOG
 from tests.support.command import regard
+from tests.support.waiting import HANG
 
 from .whole import BREAKS, SOURCE, broken
 
@@ -31,7 +32,7 @@ def written(tmp_path):
 
 def fails(script: str, folder, status: int) -> str:
     """Runs a counterexample where a user would, and returns what it prints on standard error."""
-    ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=HANG)
     assert ran.returncode == status, ran.stderr
     return ran.stderr
 

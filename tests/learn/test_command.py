@@ -14,6 +14,7 @@ from regard.learn.folder import CELL
 from regard.learn.progress import read
 from regard.learn.source import chapters
 from tests.support.command import refused, regard
+from tests.support.waiting import HANG
 
 THREE = next(each for each in chapters() if each.number == 3)
 FIRST = THREE.exercises[0]
@@ -197,7 +198,7 @@ def test_each_save_is_checked(tmp_path):
         assert any("is right" in line for line in process.stdout)
         noticed.set()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG)
         assert process.returncode == 0
     finally:
         noticed.set()
@@ -234,5 +235,5 @@ def test_the_course_in_the_browser(tmp_path):
         assert b"<h1>3. Scores and scale</h1>" in reply.read()
     assert "03-scores.html" in address
     served.send_signal(signal.SIGINT)
-    out, err = served.communicate(timeout=60)
+    out, err = served.communicate(timeout=HANG)
     assert (served.returncode, out, err) == (0, "", "")

@@ -16,6 +16,7 @@ from regard.learn.chapter import Chapter, Claim, Exercise
 from regard.learn.export import FOLDER, notebook, scripts, write_notebooks, write_scripts
 from regard.learn.running import installed
 from regard.learn.source import chapters, read_chapter
+from tests.support.waiting import HANG
 
 from .chapter_files import chapter
 
@@ -75,7 +76,7 @@ def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
     solved[0].source = writes + read.exercises[0].solution
     found.cells += solved
 
-    nbclient.NotebookClient(found, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(found, timeout=HANG, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
     printed = ["".join(each.get("text", "") for each in cell.get("outputs", ())) for cell in found.cells]
     *checks, last = [text for cell, text in zip(found.cells, printed) if "regard learn --check" in cell.source]

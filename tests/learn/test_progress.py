@@ -11,6 +11,7 @@ import pytest
 
 import regard as rg
 from regard.learn.progress import changing, read
+from tests.support.waiting import HANG
 
 COUNT = """
 import sys
@@ -48,7 +49,7 @@ def test_two_terminals_at_once(tmp_path):
     """No change is lost."""
     processes = [counting(tmp_path, name, 60) for name in "ab"]
     for process in processes:
-        process.communicate(timeout=120)
+        process.communicate(timeout=HANG)
         assert process.returncode == 0
 
     assert {key: each["tries"] for key, each in read(tmp_path).exercises.items()} == {"3/a": 60, "3/b": 60}
@@ -62,7 +63,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
             last = int(process.stdout.readline())
         time.sleep(0.002 * attempt)
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANG)
         assert read(tmp_path).exercises[f"3/{attempt}"]["tries"] > last
     with changing(tmp_path) as progress:
         progress.current = 1

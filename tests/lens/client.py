@@ -8,6 +8,7 @@ import urllib.parse
 import numpy as np
 
 from regard.lens.runs import codes
+from tests.support.waiting import HANG
 
 
 def unframed(raw):
@@ -33,7 +34,7 @@ class Client:
     def ask(self, path, method="GET", begin=None, body=None, **headers):
         """-> (status, headers, body)"""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)) as connection:
             connection.request(method, (self.begin if begin is None else begin) + path, body, named)
             reply = connection.getresponse()
             return reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()

@@ -17,6 +17,7 @@ from tests.models import on_ranks
 from tests.models.texts import FLAGS, RHYME, done, log, tensors, train_process, until_steps
 from tests.parallel.ranks import Simulated
 from tests.parallel.started import started
+from tests.support.waiting import HANG
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
@@ -67,7 +68,7 @@ def test_a_killed_rank_and_an_interrupt(rhyme, tmp_path):
     until_steps(folder, killed, 5)
     ids = workers(killed)
     os.kill(ids[1], signal.SIGKILL)
-    _, err = killed.communicate(timeout=60)
+    _, err = killed.communicate(timeout=HANG)
     assert killed.returncode == 1, err
     assert f"regard: rank 1 (process {ids[1]}) was ended by SIGKILL." in err
     assert "regard: rank 0: rank 1 ended during exchange " in err or "regard: rank 0: rank 1 has not begun" in err
@@ -79,7 +80,7 @@ def test_a_killed_rank_and_an_interrupt(rhyme, tmp_path):
     resumed = train_process(tmp_path, *ranks, "--resume")
     until_steps(folder, resumed, saved + 3)
     resumed.send_signal(signal.SIGINT)
-    out, err = resumed.communicate(timeout=60)
+    out, err = resumed.communicate(timeout=HANG)
     assert resumed.returncode == 0, err
     assert f"resuming from step {saved}" in out and f"Saved at step {done(folder)} of 100000." in out
     assert list(losses(folder, "loss")) == list(range(1, done(folder) + 1))

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 from tests import ROOT
+from tests.support.waiting import HANG
 
 OUTPUT = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-SECONDS = 400  # of a machine that does other things too
 
 
 def started(ranks, module, name, *arguments):
@@ -24,7 +24,7 @@ def started(ranks, module, name, *arguments):
             for rank in range(ranks)
         ]
         try:
-            said = [each.communicate(timeout=SECONDS)[0] for each in running]
+            said = [each.communicate(timeout=HANG)[0] for each in running]
         finally:
             for each in running:
                 each.kill()

@@ -11,6 +11,7 @@ from regard.engines.jit.code import build, disk
 from regard.language import analysis as readings
 from tests.engines.jit.usual import fresh
 from tests.support import import_graph
+from tests.support.waiting import HANG
 
 READS_RULES = Path(readings.__file__).relative_to(import_graph.SOURCE)
 DIGEST, OTHER, CODE = "ab" * 32, "cd" * 32, bytes(range(256)) * 40
@@ -218,7 +219,7 @@ CALL = """
 
 def compilations(cache: Path, **place: str) -> int:
     """How many kernels a new process compiles for one call; `place` names another copy of regard."""
-    return int(fresh(CALL, timeout=60, XDG_CACHE_HOME=str(cache), **place))
+    return int(fresh(CALL, timeout=HANG, XDG_CACHE_HOME=str(cache), **place))
 
 
 def test_a_kernel_is_compiled_once(tmp_path):

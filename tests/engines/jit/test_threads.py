@@ -13,6 +13,7 @@ from regard.engines.jit.code import build
 from regard.engines.jit.code.target import host
 from tests.engines.jit.usual import fresh
 from tests.support.lanes import sweep
+from tests.support.waiting import HANG
 
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ def test_ctrl_c_ends_long_tasks_soon(before):
                     assert np.array_equal(expected, rg.attention(short, short, short))
                     assert not launch._busy
     """
-    taken = [float(word) for word in fresh(script, timeout=240).split()]
+    taken = [float(word) for word in fresh(script, timeout=HANG).split()]
     assert len(taken) == (16 if before else 12)
     assert max(taken) < 2, str(taken)  # of two cores, where the whole call takes ten
 
@@ -404,7 +405,7 @@ def test_the_process_ends_whatever_workers_do(moment, before):
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print("done")
     """
-    assert fresh(script, timeout=30) == "done"
+    assert fresh(script, timeout=HANG) == "done"
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from regard.language.expr import Expr
 from regard.language.problem import Gradients, Problem
 from tests.support.engines import normal, same_bits
 from tests.support.strategies import Dims, masks
+from tests.support.waiting import HANG
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]  # what hypothesis says of large random problems
 
@@ -62,7 +63,7 @@ def slopes(found: Gradients) -> list[np.ndarray]:
     return [*found[:3], *found.tables.values(), *([] if found.sinks is None else [found.sinks])]
 
 
-def fresh(script: str, timeout: float = 240, **environment) -> str:
+def fresh(script: str, timeout: float = HANG, **environment) -> str:
     """What a new process prints; it must end by itself, and without an error."""
     if "torch" in script:
         pytest.importorskip("torch", reason="torch is not installed")

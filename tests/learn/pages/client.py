@@ -9,6 +9,7 @@ import time
 import urllib.parse
 
 from tests import ROOT
+from tests.support.waiting import HANG
 
 __all__ = ["Client", "alone", "children"]
 
@@ -22,7 +23,7 @@ class Client:
 
     def ask(self, path, given=None, begin=None, **headers):
         """-> (status, headers, body); given: what is posted as JSON, or bytes"""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
         body = given if isinstance(given, bytes | None) else json.dumps(given).encode()
         if body is not None:
             headers["Content-Type"] = "application/json"

@@ -21,6 +21,7 @@ from regard.learn.pages import server
 from regard.learn.progress import changing, read
 from tests.learn.pages.client import Client, alone, children
 from tests.learn.pages.course import RIGHT, WRONG, small_course
+from tests.support.waiting import HANG
 
 for package in server.PACKAGES:
     pytest.importorskip(package, reason=f"{package} is not installed")
@@ -241,7 +242,7 @@ def test_a_killed_server_loses_nothing_and_leaves_no_process(tmp_path):
             time.sleep(0.01)
         time.sleep(0.17 * attempt)
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=HANG)
         thread.join()
         assert noted and started and read(folder).place == {"3": "alone"}
         notes = folder.joinpath("notes.md").read_text()
@@ -459,7 +460,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
         time.sleep(0.7)
         started = children(process.pid)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANG)
     assert (process.returncode, out, err) == (0, "ended\n", "")
     assert started and not [each for each in started if os.path.exists(f"/proc/{each}")]
 

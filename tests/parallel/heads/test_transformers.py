@@ -7,6 +7,7 @@ import pytest
 
 from tests import ROOT
 from tests.parallel.heads import tiny_llama
+from tests.support.waiting import HANG
 
 
 @pytest.mark.sweep
@@ -16,6 +17,6 @@ def test_a_llama_over_two_processes(tmp_path):
     tiny_llama.save(str(tmp_path))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = ["-m", "tests.parallel.heads.tiny_llama", str(tmp_path)]
-    done = subprocess.run([*torchrun, *script], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*torchrun, *script], cwd=ROOT, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert all(f"rank {rank} of 2: equal" in done.stdout for rank in range(2)), done.stdout
