@@ -136,12 +136,12 @@ def write_scripts(folder: Path, chapters: Sequence[Chapter]) -> Iterator[Path]:
     _check_new(folder, paths, "the scripts exist", "name another folder, or move these away")
     for chapter, own in zip(chapters, paths):
         head = f"Chapter {chapter.number}, {chapter.title}\n\n"
-        questions = {each.name: each.ask for each in chapter.questions}
-        texts = {
-            own / f"{part.name}.py": f"{_comment(head + questions.get(part.name, ''))}\n{part.code.strip()}\n\n"
-            + _output(chapter, part)
-            for part in scripts(chapter)
-        }
+        questions = {each.name: each for each in chapter.questions}
+        texts = {}
+        for part in scripts(chapter):
+            says = questions[part.name].ask if part.name in questions else ""
+            code = f"{_comment(head + says)}\n{part.code.strip()}\n\n{_output(chapter, part)}"
+            texts[own / f"{part.name}.py"] = code
         with writing(folder):
             own.mkdir(parents=True, exist_ok=True)
             for path, text in texts.items():
