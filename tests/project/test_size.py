@@ -10,7 +10,7 @@ BUDGET = {
         "lens": 74_900,
         "torch": 47_900,
         "learn": 39_100,
-        "parallel": 36_600,
+        "parallel": 32_600,
         "laws": 36_000,  # of conformance before; the search of audits and of the course, and fitted numbers
         "audits": 31_500,
         "language": 30_300,
