@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ...language.analysis import evaluate
-
-if TYPE_CHECKING:
-    from .call import Call
 
 # The figures of every row by name. All except "low", "high", "attended", "strongest" and "wrong" are averaged over the
 # rows of a head.
@@ -36,8 +33,8 @@ AVERAGED = tuple(name for name in ROWS if name not in ("strongest", "low", "high
 POSITIONED = ("itself", "previous", "distant", "distance")  # these depend on the row's own position
 
 
-def means(call: Call) -> dict[str, np.ndarray]:
-    """The mean of each figure over the rows of every head, (H,) float64, as `Call.figures` describes it."""
+def means(call: Any) -> dict[str, np.ndarray]:
+    """The mean of each figure of a `Call` over the rows of every head, (H,) float64, as `Call.figures` describes it."""
     rows = call.rows
     if "attended" not in rows:
         return {}
@@ -53,7 +50,7 @@ def means(call: Call) -> dict[str, np.ndarray]:
     return found
 
 
-def _have_previous(call: Call) -> np.ndarray:
+def _have_previous(call: Any) -> np.ndarray:
     """Which rows may attend to the key before their own position, (H, Q)."""
     H, Q, K = call.shape
     here = call.start + np.arange(Q)

@@ -59,7 +59,8 @@ class Responder:
         """The response to one of `ROUTES`. Refused: arguments outside the run, before anything is computed."""
         return getattr(self, f"_{route}")(*words)
 
-    def _tile(self, n: str, call: str, head: str, pool: str, level: str, row: str, column: str) -> bytes:
+    def _tile(self, n: str, call: str, head: str, *place: str) -> bytes:
+        pool, level, row, column = place
         at, h = self._head(n, call, head)
         if pool not in POOLS:
             raise refuse("tile", "no such pool", pool[:40], " or ".join(POOLS), "choose one of them")
