@@ -136,15 +136,22 @@ def write(target: Target) -> ir.Module:
     def add_numbers(code: Code, x, place):
         return code.fadd(x, code.get(code.at(code.function.args[0], place, 4), x.type, 4))
 
-    _loop(module, "fma", [I64], lanes, 1, starts, lambda code, x, _: code.fma(x, code.number(0.5, x), 0.5))
-    _loop(module, "read", [PTR, I64], lanes, 8 * lanes, [0.0] * 8, add_numbers)
+    _loop(module, "fma", [I64], lanes, starts, lambda code, x, _: code.fma(x, code.number(0.5, x), 0.5))
+    _loop(module, "read", [PTR, I64], lanes, [0.0] * 8, add_numbers, step=8 * lanes)
     if target.tile.pairs:
-        _loop(module, "dot", [I64], lanes, 1, starts, lambda code, x, _: code.dot_pairs(halves, halves, x))
+        _loop(module, "dot", [I64], lanes, starts, lambda code, x, _: code.dot_pairs(halves, halves, x))
     return module
 
 
 def _loop(
-    module: ir.Module, name: str, parameters: list, lanes: int, step: int, starts: list[float], following: Callable
+    module: ir.Module,
+    name: str,
+    parameters: list,
+    lanes: int,
+    starts: list[float],
+    following: Callable,
+    *,
+    step: int = 1,
 ) -> None:
     """A function with a counted loop over chains, which are all added at the end, so that none of them can be left out.
 

@@ -1,4 +1,4 @@
-"""Characters as readers see them: a letter with its marks, an emoji of several parts, a flag of two letters.
+"""Characters as readers see them: a base with its marks, an emoji of several parts, a flag of two characters.
 
 Simpler than the grapheme clusters of Unicode Standard Annex 29, whose data Python lacks: enough to cut labels.
 """
