@@ -7,11 +7,74 @@ from regard.conformance.conventions.fields import Adapter
 from regard.laws.call import Call
 from regard.laws.catalog import CATALOG, of_name
 from regard.laws.forward import forward, meaning
-from regard.laws.matrix import CLASSES, EVERYTHING, OUTPUT, RIGHT, classes
-from regard.laws.probes import probes
+from regard.laws.matrix import CLASSES, EVERYTHING, ORDINARY, OUTPUT, RIGHT
+from regard.laws.probes import answer_of, mistaken, probes
 from tests.support import import_graph
 
 NAMES = [mistake.name for mistake in CATALOG]
+
+
+def _every(probe):
+    return True
+
+
+def _forward(probe):
+    return probe.call.dout is None
+
+
+def _plain(probe):
+    return probe.call.dout is None and probe.call.sinks is None
+
+
+def _ordinary(probe):
+    return _plain(probe) and probe.ordinary
+
+
+# Which mistakes are compared: those that show on some of these probes. Whether more than the output is compared, and on
+# which probes.
+VIEWS = {
+    EVERYTHING: (_every, True, _every),
+    OUTPUT: (_forward, False, _forward),
+    ORDINARY: (_plain, False, _ordinary),
+}
+
+
+def classes():
+    """The mistakes whose answers are equal to rounding, in groups of two or more, for each kind of comparison.
+
+    Mistakes that only show in results or arguments which a comparison leaves out are not in its classes.
+    """
+    right = _answers(mistaken())
+    answers = {mistake.name: _answers(mistaken(mistake)) for mistake in CATALOG}
+    found = {}
+    for view, (among, whole, shown) in VIEWS.items():
+        groups = [(right, {RIGHT})]
+        for name, answer in answers.items():
+            if _equal(answer, right, among, whole):
+                continue
+            group = next((names for other, names in groups if _equal(answer, other, shown, whole)), None)
+            if group is None:
+                groups.append((answer, {name}))
+            else:
+                group.add(name)
+        found[view] = tuple(frozenset(names) for _, names in groups if len(names) > 1)
+    return found
+
+
+def _answers(function):
+    return {probe.id: answer_of(function, probe) for probe in probes()}
+
+
+def _equal(one, other, which, whole):
+    return all(_alike(one[probe.id], other[probe.id], whole) for probe in probes() if which(probe))
+
+
+def _alike(one, other, whole):
+    results = [(one.out, other.out)]
+    if whole:
+        results += [(one.lse, other.lse)]
+        results += [(part, other.gradients[role]) for role, part in one.gradients.items() if role in other.gradients]
+    return all(a is None or b is None or np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in results)
 
 
 def test_names_are_unique_and_plain():
