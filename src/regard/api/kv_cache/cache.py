@@ -85,7 +85,9 @@ class KVCache:
         pages: SupportsIndex | None = None,
         storage: str | None = None,
     ):
-        checked = checked_cache(heads, depth, value_depth, batch, dtype, window, pages, storage)
+        checked = checked_cache(
+            heads, depth, value_depth, batch, dtype=dtype, window=window, pages=pages, storage=storage
+        )
         self.heads, self.depth, self.value_depth, count, self.dtype, self.window, self.pages = checked
         self.storage = storage
         store = Rows if storage is None else Rows8

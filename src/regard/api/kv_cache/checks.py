@@ -17,7 +17,7 @@ from .state import Appended, State
 SHOWN = 4  # sequences that a reason lists
 
 
-def checked_cache(heads, depth, value_depth, batch, dtype, window, pages, storage) -> tuple:
+def checked_cache(heads, depth, value_depth, batch, *, dtype, window, pages, storage) -> tuple:
     """The arguments of a new cache, except storage, which is checked only."""
     reasons: list[Reason] = []
 
