@@ -63,7 +63,7 @@ def remembered(monkeypatch):
         return arguments[key]
 
     def result(step, call, changed, like):
-        key = step, id(changed)
+        key = step, changed  # which keeps the arguments, so that no others have their place in memory
         if key not in results:
             results[key] = naming_result(step, call, changed, like)
         return results[key]
