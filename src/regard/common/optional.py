@@ -10,6 +10,7 @@ from .errors import Reason, Refused
 
 # The optional packages that regard itself imports. A model that misses a package of its own raises its own error.
 PACKAGES = {
+    "PIL",
     "markdown_it",
     "matplotlib",
     "pygments",

@@ -272,7 +272,9 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     table.add_column("")
     for key in order[:LISTED]:
         name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
-        numbers = ("" if np.isnan(values[key]) else f"{values[key]:.1%}" for values, _ in shown.values())
+        numbers = [f"{values[key]:.1%}" for values, _ in shown.values()]
+        if np.isnan(others[key]):  # there are no other rows
+            numbers[1] = ""
         table.add_row(name, *numbers, _bar(weights[key], brick))
     if len(order) > LISTED:
         rest = weights[order[LISTED:]].sum()
