@@ -273,7 +273,7 @@ def _row(run: Run, choice: Choice, brick: str) -> Table:
     for key in order[:LISTED]:
         name = Text.assemble(_short(keys, key), (f"  {key}", "dim"))
         numbers = [f"{values[key]:.1%}" for values, _ in shown.values()]
-        if np.isnan(others[key]):  # there are no other rows
+        if np.isnan(others[key]):  # one row alone has no others
             numbers[1] = ""
         table.add_row(name, *numbers, _bar(weights[key], brick))
     if len(order) > LISTED:
