@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..common.text.terminal_text import printable
+from ..laws.finding import BaseFinding
 
 SEVERITIES = ("fault", "warning", "note")
 
 
-@printable
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(BaseFinding):
     """One problem that an audit detected, with its likely cause and a fix.
 
     Args:
@@ -43,9 +42,6 @@ class Finding:
     check: str
     severity: str
     where: str
-    measured: str
-    cause: str
-    fix: str
     call: int | None = None
     head: int | None = None
     row: int | None = None
@@ -54,26 +50,10 @@ class Finding:
     def __post_init__(self) -> None:
         assert self.severity in SEVERITIES, self.severity
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain data.
-
-        Returns:
-            A dict that `json.dumps` accepts, with one entry for each field.
-
-        Examples:
-            >>> from regard.audits import Finding
-            >>> words = {"where": "call 0", "measured": "2 pairs", "cause": "a prefix", "fix": "none"}
-            >>> found = Finding(check="mask", severity="note", **words)
-            >>> found.to_json()["fix"]
-            'none'
-        """
-        return dict(vars(self)) | {"numbers": dict(self.numbers)}
-
-    def __str__(self) -> str:
-        return (
-            f"{self.severity}: {self.check}, {self.where}\n  measured  {self.measured}\n  cause     {self.cause}\n"
-            f"  fix       {self.fix}"
-        )
+    @property
+    def title(self) -> str:
+        """The severity, the check and the place."""
+        return f"{self.severity}: {self.check}, {self.where}"
 
 
 @dataclass(frozen=True)

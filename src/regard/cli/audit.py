@@ -13,8 +13,6 @@ from .arguments import Inputs, flag, model_of, option, read_text
 if TYPE_CHECKING:
     from ..audits import Audit, Finding
 
-COLORS = {"fault": "bold red", "warning": "yellow", "note": "cyan"}
-
 
 def audit(
     model: Annotated[
@@ -71,18 +69,17 @@ def _show(report: Audit, verbose: bool, notes: bool) -> None:
     """
     from rich.text import Text
 
+    from ..audits.finding import SEVERITIES
     from ..lens.runs.labels import words as escaped
-    from .terminal import Console, named_lines
+    from .terminal import Console, named_lines, show_finding
 
     console = Console()
     counts = Counter(finding.severity for finding in report.findings)
-    summary = ", ".join(counted(counts[name], name) for name in COLORS if counts[name])
+    summary = ", ".join(counted(counts[name], name) for name in SEVERITIES if counts[name])
     console.say(f"{report.model}: {summary or 'healthy'}", "bold")
     for (severity, check, cause, fix), findings in _grouped(report, notes).items():
-        console.print()
-        console.print(Text.assemble((severity, COLORS[severity]), " ", (check, "bold")))
         seen = [row for each in findings for row in (("where", each.where), ("measured", each.measured))]
-        console.print(named_lines([*seen, ("cause", cause), ("fix", fix)]))
+        show_finding(console, severity, severity, check, [*seen, ("cause", cause), ("fix", fix)])
     for title, rows in (
         ("notes", [] if notes else [(each.check, "") for each in report.findings if each.severity == "note"]),
         ("passed", [(each.check, each.measured) for each in report.passed]),

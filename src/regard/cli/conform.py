@@ -10,11 +10,9 @@ import typer
 from .arguments import flag, option
 
 if TYPE_CHECKING:
-    from ..conformance import Finding, Report
-    from .terminal import Console
+    from ..conformance import Report
 
 STATUSES = ("pass", "fail", "unexpected-pass", "expected", "refused", "absent")
-ENDS = {"convention": "cyan", "law": "bold red", "unexpected-pass": "yellow"}
 
 
 def conform(
@@ -116,7 +114,7 @@ def _show(report: Report) -> None:
     from ..conformance import LEVELS
     from ..conformance.conventions.fields import ROLES
     from ..lens.runs.labels import words
-    from .terminal import Console, named_lines
+    from .terminal import Console, named_lines, show_finding
 
     console = Console()
     reached = f"level {report.mark} ({LEVELS[report.level]})" if report.level >= 0 else "no level reached"
@@ -131,7 +129,12 @@ def _show(report: Report) -> None:
     if not report.isolated:
         console.say("not isolated: the function cannot be imported by name, so it ran in this process", "yellow")
     for finding in report.findings:
-        _show_finding(console, finding)
+        title = f"law {finding.law}" if finding.law else "before the laws"
+        show_finding(console, finding.kind, title, finding.mistake or "", finding.rows)
+        if finding.counterexample:
+            console.print()
+            for line in finding.counterexample.rstrip().splitlines():
+                console.say(line, soft_wrap=True)
     rows = [(each.case.id, each.words) for each in report.results if each.status in ("refused", "expected")]
     if rows:
         console.print()
@@ -175,24 +178,3 @@ def _meaning(report: Report) -> str:
         return f"{said}; if its conventions are meant, declare {', '.join(declared)} to judge the rest"
     count = "1 finding below keeps" if len(lowest) == 1 else f"{len(lowest)} findings below keep"
     return f"{said}{'; ' if said else ''}{count} it from level {report.level + 1} ({LEVELS[report.level + 1]})"
-
-
-def _show_finding(console: Console, finding: Finding) -> None:
-    from rich.text import Text
-
-    from .terminal import named_lines
-
-    console.print()
-    title = f"law {finding.law}" if finding.law else "before the laws"
-    console.print(Text.assemble((title, ENDS[finding.kind]), " ", (finding.mistake or "", "bold")))
-    rows = [("measured", finding.measured), ("cause", finding.cause), ("fix", finding.fix)]
-    if finding.alike:
-        rows.append(("or", f"{', '.join(finding.alike)}, which give the same results"))
-    if finding.cases:
-        more = f" and {len(finding.cases) - 4} more" if len(finding.cases) > 4 else ""
-        rows.append(("cases", ", ".join(finding.cases[:4]) + more))
-    console.print(named_lines(rows))
-    if finding.counterexample:
-        console.print()
-        for line in finding.counterexample.rstrip().splitlines():
-            console.say(line, soft_wrap=True)

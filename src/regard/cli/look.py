@@ -243,19 +243,15 @@ def look(
 
 def _print_findings(console: Console, report: Audit) -> None:
     """Prints faults and warnings in full, and the number of notes."""
-    from rich.text import Text
+    from .terminal import show_finding
 
-    from ..lens.runs.labels import visible
-
+    notes = [finding for finding in report.findings if finding.severity == "note"]
     for finding in report.findings:
-        if finding.severity != "note":
-            console.print(
-                Text("\n".join(" ".join(map(visible, line.split())) for line in str(finding).splitlines()), "red")
-            )
-            console.print()
-    notes = sum(finding.severity == "note" for finding in report.findings)
+        if finding not in notes:
+            rows = [("where", finding.where), *finding.rows]
+            show_finding(console, finding.severity, finding.severity, finding.check, rows)
     if notes:
-        console.say(f"The page lists {counted(notes, 'note')} of the audit.", "dim")
+        console.say(f"The page lists {counted(len(notes), 'note')} of the audit.", "dim")
 
 
 def _write_page(

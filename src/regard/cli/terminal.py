@@ -78,6 +78,19 @@ def named_lines(rows: Iterable[tuple[str, str]], style: str = "") -> Padding:
     return Padding(table, (0, 0, 0, 2))
 
 
+# The colors of what a finding is.
+COLORS = {"fault": "bold red", "law": "bold red", "warning": "yellow", "unexpected-pass": "yellow"}
+
+
+def show_finding(console: Console, kind: str, title: str, name: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Prints the title of a finding in the color of its kind, its name, and what is said about it."""
+    from rich.text import Text
+
+    console.print()
+    console.print(Text.assemble((title, COLORS.get(kind, "cyan")), " ", (name, "bold")))
+    console.print(named_lines(rows))
+
+
 @contextmanager
 def interruptible() -> Iterator[Event]:
     """Defers the first SIGINT or SIGTERM, so that a step can be finished and saved; a second one interrupts.

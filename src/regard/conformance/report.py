@@ -12,14 +12,13 @@ from html import escape
 from typing import Any
 from xml.etree import ElementTree
 
-from ..common.text.terminal_text import printable
+from ..laws.finding import BaseFinding
 from .cases.case import LEVELS, Result
 from .conventions.fields import Adapter
 
 
-@printable
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(BaseFinding):
     """One thing that is wrong.
 
     Args:
@@ -41,7 +40,8 @@ class Finding:
         >>> from regard.conformance import Finding
         >>> print(Finding(law=1, level=1, kind="law", measured="out[0, 0, 0, 0] is 2 and must be 1", mistake=None,
         ...               cause="unknown", fix="compare with the law", cases=("law-01[plain]",)))
-        law 1: out[0, 0, 0, 0] is 2 and must be 1
+        law 1
+          measured  out[0, 0, 0, 0] is 2 and must be 1
           cause     unknown
           fix       compare with the law
           cases     law-01[plain]
@@ -50,40 +50,30 @@ class Finding:
     law: int
     level: int
     kind: str
-    measured: str
     mistake: str | None
-    cause: str
-    fix: str
     alike: tuple[str, ...] = ()
     declares: str = ""
     cases: tuple[str, ...] = ()
     counterexample: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain data.
+    @property
+    def title(self) -> str:
+        """The law that is broken, and the mistake that explains it."""
+        return ", ".join(filter(None, (f"law {self.law}" if self.law else "before the laws", self.mistake)))
 
-        Returns:
-            A dict that `json.dumps` accepts, with one entry for each field.
-
-        Examples:
-            >>> from regard.conformance import Finding
-            >>> found = Finding(law=1, level=1, kind="law", measured="", mistake=None, cause="", fix="")
-            >>> found.to_json()["law"]
-            1
-        """
-        return dict(vars(self)) | {"alike": list(self.alike), "cases": list(self.cases)}
-
-    def __str__(self) -> str:
-        title = "before the laws" if self.law == 0 else f"law {self.law}"
-        named = "" if self.mistake is None else f", {self.mistake}"
-        lines = [f"{title}{named}: {self.measured}", f"  cause     {self.cause}", f"  fix       {self.fix}"]
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What is said about it: also other mistakes, and the first cases."""
+        rows = super().rows
+        if self.alike:
+            rows.append(("or", f"{', '.join(self.alike)}, which give the same results"))
         if self.cases:
-            more = len(self.cases) - 4
-            shown = ", ".join(self.cases[:4]) + (f" and {more} more" if more > 0 else "")
-            lines.append(f"  cases     {shown}")
-        return "\n".join(lines)
+            more = f" and {len(self.cases) - FEW} more" if len(self.cases) > FEW else ""
+            rows.append(("cases", ", ".join(self.cases[:FEW]) + more))
+        return rows
 
 
+FEW = 4  # cases that are named in text
 SCHEMA = 1
 
 
