@@ -5,7 +5,6 @@ python -m regard.learn.proof [CHAPTER.md …]
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,14 +17,11 @@ from .chapter import Chapter, Claim, Exercise, Part, Question, Reveal, Text, Vis
 from .checking.check import Checker
 from .checking.problem import Problem
 from .forms import FORMS
-from .pages.formula import checked
 from .running import execute, installed, run
 from .source import CHAPTERS, read_chapter
 
 COLUMNS = 78  # of what a reveal prints, and of blocks that are shown as they are
 LINES = 25  # of a section of text
-
-MATH = re.compile(r"^```math\n(?P<formulas>.*?)^```$", re.M | re.S)
 
 Found = tuple[str, str]
 
@@ -53,10 +49,9 @@ def _part(chapter: Chapter, part: Part) -> Iterator[Found]:
         return
     match part:
         case Text():
-            yield f"text, line {part.line}", "; ".join([*_section(part), *_formulas(part.text, part.line)])
+            yield f"text, line {part.line}", "; ".join(_section(part))
         case Question():
-            wrong = [*_question(part), *_formulas(part.ask + "\n" + part.fields.get("right", ""), part.line)]
-            yield f"{part.form} {part.name}", "; ".join(wrong)
+            yield f"{part.form} {part.name}", "; ".join(_question(part))
         case Reveal():
             yield f"reveal {part.name}", "; ".join(_wide(run(part).text))
         case Claim():
@@ -80,14 +75,6 @@ def _section(section: Text) -> Iterator[str]:
             yield f"a line of a block has {len(line)} columns, more than {COLUMNS}: {line.strip()[:20]}…"
     if count > LINES:
         yield f"it has {count} lines, more than {LINES}"
-
-
-def _formulas(markdown: str, first: int) -> Iterator[str]:
-    """What is wrong with the formulas of a text that begins at a line."""
-    for block in MATH.finditer(markdown):
-        wrong = checked(block["formulas"], first + 1 + markdown.count("\n", 0, block.start()))
-        if wrong:
-            yield wrong
 
 
 def _wide(printed: str) -> Iterator[str]:

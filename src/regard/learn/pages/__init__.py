@@ -1,7 +1,7 @@
 """Pages: the course in a browser, as files (`regard learn --site`), slides, or served with the learner's folder.
 
 chapter_html         writes a chapter, from its parts and from what was recorded of its code
-prose, formula       its Markdown, code and formulas as HTML
+prose                its Markdown, code and formulas as HTML
 site, slides         the files that they are written to; web holds script and style
 server               what has which address, for the browser of this machine only (`regard learn --serve`)
 requests             what a page may request: answers are judged and kept, hints and solutions noted, files begun

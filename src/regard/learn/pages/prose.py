@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING
 
 from ...common.optional import requires_extra
-from .formula import formula
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -45,8 +44,10 @@ def _reader() -> MarkdownIt:
 
 
 def _fence(text: str, kind: str) -> str:
-    """A block of code, or of formulas."""
-    return formula(text) if kind == "math" else code(text, kind)
+    """A block of code, or of formulas, which are plain text."""
+    if kind == "math":
+        return f'<pre class="formula" tabindex="0"><code>{html.escape(text, quote=False)}</code></pre>'
+    return code(text, kind)
 
 
 def _marked(text: str, language: str) -> str:

@@ -77,7 +77,7 @@ addEventListener("keydown", (event) => {
   const { target } = event;
   const typed = target.closest("input, select, textarea, .visual [tabindex]"); // these have their own use for keys
   const pressed = [" ", "Enter"].includes(key) && target.closest("button, a, summary");
-  const scrolled = key.startsWith("Arrow") && target.closest("pre, .wide, .formula")?.scrollWidth > target.clientWidth;
+  const scrolled = key.startsWith("Arrow") && target.closest("pre, .wide")?.scrollWidth > target.clientWidth;
   if (!KEYS[key] || typed || pressed || scrolled || (!nav.hidden && key !== "o")) return undefined;
   event.preventDefault();
   return KEYS[key]();
@@ -87,7 +87,7 @@ addEventListener("keydown", (event) => {
 let touched = null;
 const own = (target) => target.closest("button, a, input, select, label, textarea, summary, .visual, .notes, .bar, .overview");
 document.querySelector(".deck").addEventListener("click", ({ target }) => { if (!own(target) && getSelection().isCollapsed) next(); });
-addEventListener("touchstart", ({ changedTouches: [touch], target }) => { touched = own(target) || target.closest("pre, .wide, .formula") ? null : { x: touch.clientX, y: touch.clientY }; }, { passive: true });
+addEventListener("touchstart", ({ changedTouches: [touch], target }) => { touched = own(target) || target.closest("pre, .wide") ? null : { x: touch.clientX, y: touch.clientY }; }, { passive: true });
 addEventListener("touchend", ({ changedTouches: [touch] }) => {
   const moved = touched ? touch.clientX - touched.x : 0;
   if (Math.abs(moved) > 60 && Math.abs(moved) > 2 * Math.abs(touch.clientY - touched.y)) (moved < 0 ? next : back)();
