@@ -131,7 +131,7 @@ def test_what_the_slides_of_a_chapter_are(chapter):
         ("Question", "Softmax", 1),
         ("The end", "Scores", 0),
     ]
-    assert "<math" in found[1].shown and "The notes say" in found[1].notes and "That is 2 / 1" in found[1].notes
+    assert "a = b / c" in found[1].shown and "The notes say" in found[1].notes and "That is 2 / 1" in found[1].notes
     assert "Now weights" in found[2].notes and "Nothing follows" in found[-1].notes
 
 
