@@ -66,6 +66,14 @@ def test_every_law_is_judged(name, written, tmp_path):
             assert "Error" in fails(finding.counterexample, tmp_path, 1)
 
 
+def test_a_row_that_changes_with_its_neighbours_is_noticed(written):
+    """Here by large numbers in the queries of other rows alone."""
+    line = "    s = scale"
+    report = rc.conform(written(SOURCE.replace(line, f"    v = v if np.abs(q).max() < 8 else -v\n{line}")), level=4)
+
+    assert "law-11[neighbours]" in {case for each in report.findings for case in each.cases}
+
+
 def test_a_run_is_repeatable(written):
     """Equal seeds give equal findings and counterexamples, other seeds other cases."""
     name = written(broken("2-ignored"))

@@ -83,7 +83,7 @@ COLORS = {"fault": "bold red", "law": "bold red", "warning": "yellow", "unexpect
 
 
 def show_finding(console: Console, kind: str, title: str, name: str, rows: Iterable[tuple[str, str]]) -> None:
-    """Prints the title of a finding in the color of its kind, its name, and what is said about it."""
+    """Prints the title of a finding in the color of what it is, its name, and what is said about it."""
     from rich.text import Text
 
     console.print()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...common.web.visuals.kinds import plain
 from ..chapter import OUTCOMES, Chapter, Claim, Exercise, Part, Question, Reveal, Text, Visual, key_of
 from ..forms import FORMS, code_lines, right_answer
 from ..running import Recorded
@@ -45,17 +45,8 @@ def data(chapter: Chapter, results: Results) -> dict[str, Any]:
 
 def question_data(chapter: Chapter, question: Question) -> dict[str, Any]:
     """A question as the script judges it."""
-    fields = {name: _plain(value) for name, value in question.fields.items()}
+    fields = {name: plain(value) for name, value in question.fields.items()}
     return {"key": key_of(chapter, question), "form": question.form, "fields": fields, "shown": right_answer(question)}
-
-
-def _plain(value: Any) -> Any:
-    """Infinities and NaN are texts in JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _part(chapter: Chapter, part: Part, results: Results) -> str:

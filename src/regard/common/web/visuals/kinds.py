@@ -185,7 +185,7 @@ def given(kind: str, names: Mapping[str, Any]) -> dict[str, Any]:
         if name not in names:
             continue
         try:
-            found[name] = _plain(names[name])
+            found[name] = plain(names[name])
         except TypeError as error:
             what = {**wanted.required, **wanted.optional}[name]
             reasons.append(Reason(f"{name} cannot be shown", str(error), what, "convert it: array.tolist()"))
@@ -199,18 +199,18 @@ def given(kind: str, names: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as types of JSON; NaN and infinities are texts there. Raises TypeError for other types."""
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in value.items()}
     raise TypeError(f"{type(value).__name__}: {value!r:.60}")
 
 
