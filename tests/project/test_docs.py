@@ -51,6 +51,16 @@ def test_the_code_of_a_document_runs(path, tmp_path, monkeypatch):
             exec(compile(block, str(path), "exec"), names)
 
 
+PARTLY_RUN = [*sorted((ROOT / "src/regard/learn/chapters").glob("*.md")), *sorted((ROOT / "bench").rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", PARTLY_RUN, ids=lambda path: path.name)
+def test_what_is_imported_exists(path):
+    """In chapters and benchmarks, of which no test runs every line."""
+    for line in re.findall(r"^ *(from regard[\w.]* import [\w, ]+)", path.read_text(), re.M):
+        exec(line, {})
+
+
 class Finder(doctest.DocTestFinder):
     """Examples of what a file itself defines: public classes say another module, the package of which they are part."""
 
