@@ -203,7 +203,6 @@ def look(
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
-    console.print()
     for line in trained_facts(run.facts):
         console.say(line, "dim", soft_wrap=True)
     _print_findings(console, report)
@@ -250,6 +249,7 @@ def _print_findings(console: Console, report: Audit) -> None:
         if finding not in notes:
             rows = [("where", finding.where), *finding.rows]
             show_finding(console, finding.severity, finding.severity, finding.check, rows)
+    console.print()
     if notes:
         console.say(f"The page lists {counted(len(notes), 'note')} of the audit.", "dim")
 
