@@ -203,7 +203,9 @@ def look(
     start = {"call": choice.call, "head": choice.head, "query": choice.query}
     console = Console()
     summary(console, run, choice)
-    for line in trained_facts(run.facts):
+    if facts := trained_facts(run.facts):
+        console.print()
+    for line in facts:
         console.say(line, "dim", soft_wrap=True)
     _print_findings(console, report)
 
