@@ -55,7 +55,7 @@ REFUSED = [
     (f"--check {FILE}", "does not exist"),
     ("a 3 --show", "after a try"),
     ("--read none.md", "cannot be read"),
-    ("file --serve", "cannot be written"),
+    *((f"file {words}", "cannot be written") for words in ("--serve", "3", "ask why")),
     ("--grade a --only 3-1", "the chapters cannot be read"),
     ("--grade a --only three", "the chapters cannot be read"),
     ("--grade a --only 3-1000000000", "the chapter does not exist"),
@@ -65,11 +65,12 @@ REFUSED = [
 @pytest.mark.parametrize(("words", "said"), REFUSED)
 def test_wrong_words_are_refused(words, said, tmp_path):
     """Each message says what to type instead; nothing is run."""
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("mine")
 
     status, _, err = regard("learn", *words.split(), cwd=tmp_path)
 
     assert status == 2 and said in err, err
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_hints_come_one_by_one(tmp_path):
@@ -148,10 +149,11 @@ def test_claims_are_listed_and_run():
     assert status == 0 and ("It holds" in text or "It fails" in text)
 
 
-def test_what_is_typed_is_shown_whole(monkeypatch):
-    """The names of files and claims, in a narrow terminal."""
+def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
+    """The names of files and claims, in a narrow terminal; to list them, no folder is needed."""
+    (tmp_path / "file").touch()
     monkeypatch.setenv("COLUMNS", "60")
-    files, claims = run("--list")[1], run("--claim", "all")[1]
+    files, claims = run(tmp_path / "file", "--list")[1], run("--claim", "all")[1]
 
     assert not [each for chapter in chapters() for each in map(chapter.file_of, chapter.exercises) if each not in files]
     assert not [each.name for chapter in chapters() for each in chapter.claims if each.name not in claims]
