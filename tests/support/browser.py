@@ -14,6 +14,7 @@ import regard as rg
 from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
+from regard.lens.viewer import page
 from tests.support.chromium import CHROMIUM
 
 FLAGS = (
@@ -165,12 +166,12 @@ def chromium():
 
 
 def _opening(browser, folder):
-    """A function that opens pages, and the pages it opened."""
+    """A function that opens pages, or the page of a run, and what it opened."""
     found = []
 
-    def opening(html, address="", **context):
+    def opening(shown, address="", **context):
         file = folder / f"page-{len(found)}.html"
-        file.write_text(html, encoding="utf-8")
+        file.write_text(shown if isinstance(shown, str) else page(shown), encoding="utf-8")
         found.append(Opened(browser, file.as_uri(), address, **context))
         return found[-1]
 

@@ -82,7 +82,7 @@ def test_a_served_page_has_no_violation(chromium):
 
 def test_a_violation_would_be_found(opened):
     """A button without a name and a gray text on white are found."""
-    view = opened(page(example()[0]), **window("light", 1280), bypass_csp=True)
+    view = opened(example()[0], **window("light", 1280), bypass_csp=True)
     view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
     said = " ".join(violations(view.tab))
     assert "button-name" in said and "color-contrast" in said
@@ -134,7 +134,7 @@ CONTRAST = """async (theme) => {
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
-    view = opened(page(example()[0]))
+    view = opened(example()[0])
     found = view.tab.evaluate(CONTRAST, theme)
     assert len(found) == 6 * 2001 + 6
     worst = min(found, key=lambda each: each[1])

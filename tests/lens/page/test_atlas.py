@@ -8,7 +8,7 @@ import pytest
 import regard as rg
 from regard.language.measures import edges
 from regard.lens.runs.codes import encode
-from regard.lens.viewer import embed, page
+from regard.lens.viewer import embed
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, share
 
@@ -36,7 +36,7 @@ def test_pictures_of_the_atlas_are_the_matrices(opened):
     ground through.
     """
     run, exact = example(n=60, layers=1, heads=2, mask=rg.causal())
-    view = opened(page(run), "#scale=log")
+    view = opened(run, "#scale=log")
     codes = view.asks("overview", 0, 0)
     side = codes["rows"]
     assert side == codes["columns"] == embed.THUMBNAIL
@@ -105,7 +105,7 @@ def test_figures_that_a_call_has_not_are_dashes(opened):
     """
     crossed, _ = example(layers=1, keys=5)
     plain, _ = example(layers=1, seed=1)
-    view = opened(page(dataclasses.replace(crossed, calls=plain.calls + crossed.calls)), "#call=1&head=1")
+    view = opened(dataclasses.replace(crossed, calls=plain.calls + crossed.calls), "#call=1&head=1")
     told = dict(zip(view.each("#figures dt"), view.each("#figures dd"), strict=True))
     view.click("#atlas-as-table")
     for name in ("itself", "previous", "distant", "distance"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.viewer import page
 from regard.lens.viewer.queries import about
 from tests.support.browser import example
 from tests.support.page_map import Map
@@ -17,7 +16,7 @@ def plain(kept_open):
     """A page of a causal run of two heads over the words a b a c: one row has a duplicate and an induction key."""
     q, k = np.random.default_rng(0).standard_normal((2, 2, 4, 8), dtype=np.float32)
     run = rg.look(q, k=k, mask=rg.causal(), tokens=list("abac"), measures={"late": rg.key > 1})
-    return kept_open(page(run)), run
+    return kept_open(run), run
 
 
 def listed(view) -> dict[str, str]:

@@ -5,7 +5,7 @@ import pytest
 
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.viewer import embed, page
+from regard.lens.viewer import embed
 from tests.support.browser import example, fault, share
 
 LEAST = 0.005  # the smallest weight that has a line
@@ -115,7 +115,7 @@ def test_two_heads_have_lines_of_two_colours(home):
 def test_a_long_text_shows_a_window_and_says_so(opened):
     """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
     run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
-    view = opened(page(run), "#query=120")
+    view = opened(run, "#query=120")
     view.reach("lines")
     answer = "Number(node.dataset.token)"
     rows, keys = (view.each(f"#lines-{side} [data-token]", answer) for side in ("rows", "keys"))
@@ -139,7 +139,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     run, exact = example(n=60, layers=1, heads=1, mask=rg.causal())
     given = np.array(exact[0], np.float32)
     given[0, 34, 2], given[0, 36, 39] = np.nan, 0.3
-    view = opened(page(fault(run, given=given, q=None, k=None)), "#query=30")
+    view = opened(fault(run, given=given, q=None, k=None), "#query=30")
     view.reach("lines")
     kinds = view.each("#lines-svg line[class]", "[node.parentNode.dataset.row, node.className.baseVal]")
     assert sorted(kinds) == [["34", "nan"], ["36", "leak"]]

@@ -8,7 +8,6 @@ import pytest
 import regard as rg
 from regard.lens.look import of_arrays
 from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
-from regard.lens.viewer import page
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example
 from tests.support.browser import share as first_share
@@ -133,7 +132,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
     q, k = draw((2, 1, 6, 8), dtype=np.float32)
     run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
-    chart = Map(opened(page(run)))
+    chart = Map(opened(run))
     chart.tab.evaluate(
         """() => {
             window.texts = [];
@@ -158,7 +157,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
 def test_a_matrix_of_other_proportions_is_fitted(opened):
     """With many more keys than rows a cell is some keys of one row; it holds the pool of just these."""
     run, exact = example(n=7, layers=1, heads=1, keys=1300)
-    chart = Map(opened(page(run)))
+    chart = Map(opened(run))
     wide = int(re.match(r"each cell is 1 × (\d+) ", chart.view.text("#map-level"))[1])
     j = 400 // wide * wide
     said = chart.hover(3, j + wide / 2 - 0.5)
@@ -216,7 +215,7 @@ def test_words_say_the_mean_of_the_other_rows_and_what_a_key_moves(opened):
     the key, and p · ‖v‖ as a share of its row's sum; of a masked cell nothing.
     """
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
-    view = opened(page(of_arrays(q, k, v, mask=rg.causal())), "#head=1&query=9&key=4")
+    view = opened(of_arrays(q, k, v, mask=rg.causal()), "#head=1&query=9&key=4")
     chart = Map(view)
     p = rg.attention_weights(q, k, mask=rg.causal())[1]
     moved = p * np.linalg.norm(v[1], axis=-1)

@@ -7,7 +7,6 @@ import pytest
 
 import regard as rg
 from regard.lens.runs.codes import COARSE_ERROR
-from regard.lens.viewer import page
 from tests.lens.page.colors import tint
 from tests.support.browser import example, fault
 from tests.support.page_map import BEGIN, Map, share
@@ -20,7 +19,7 @@ def long(kept_open):
     p = exact[0].copy()
     p[0, 10, 600], p[0, 40, 20], p[0, 50, 30], p[0, 60, 10] = 0.01, np.nan, 1.5, 0
     run = fault(run, given=p, q=None, k=None, v=None, out=None, x=None)
-    return Map(kept_open(page(run))), p
+    return Map(kept_open(run)), p
 
 
 def test_far_out_a_cell_is_the_pool_of_its_weights(long):

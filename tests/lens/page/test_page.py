@@ -63,7 +63,7 @@ def test_short_texts_begin_on_three_decades(opened):
     another.
     """
     for n, usual, other in ((256, "near", "log"), (257, "log", "near")):
-        view = opened(page(example(n=n, layers=1, heads=1)[0]))
+        view = opened(example(n=n, layers=1, heads=1)[0])
         assert view.state("scale") == usual and "scale" not in view.tab.evaluate("address()")
         view.choose(scale=other)
         assert f"scale={other}" in view.tab.evaluate("address()")
@@ -124,7 +124,7 @@ def test_help_lists_every_key(home):
 def test_an_address_leads_to_its_view(opened):
     """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
     run, _ = example(mask=rg.causal())
-    view = opened(page(run), "#call=1&head=2&query=6&key=2&pins=1,3&filter=sink,0,0.9")
+    view = opened(run, "#call=1&head=2&query=6&key=2&pins=1,3&filter=sink,0,0.9")
     assert view.state("call", "head", "query", "key", "pins") == (1, 2, 6, 2, [1, 3])
     assert view.state("filter") == {"metric": "sink", "low": 0, "high": 0.9}
     view.choose(call=0)
@@ -139,7 +139,7 @@ def test_an_address_leads_to_its_view(opened):
 
 def test_light_and_dark(opened):
     """The page takes the reader's theme, follows when it changes, and m turns it over."""
-    view = opened(page(example(n=4, layers=1, heads=1)[0]), color_scheme="light")
+    view = opened(example(n=4, layers=1, heads=1)[0], color_scheme="light")
     grounds = []
     for theme in ("light", "dark"):
         view.tab.emulate_media(color_scheme=theme)
@@ -190,7 +190,7 @@ def test_findings_stand_on_top_and_lead_to_their_place(opened):
 
 def test_a_name_in_a_copied_table_is_no_formula(opened):
     """A spreadsheet computes what begins with a sign of equality; the copy puts an apostrophe before it."""
-    view = opened(page(fault(example(layers=1)[0], name='=HYPERLINK("x")', layer=None)))
+    view = opened(fault(example(layers=1)[0], name='=HYPERLINK("x")', layer=None))
     lines = view.tab.evaluate("headTable.text()").splitlines()[1:]
     assert lines and all(line.startswith("'=HYPER") for line in lines)
 
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
     if not whole:
         monkeypatch.setattr(embed, "WHOLE", 1)
         monkeypatch.setattr(embed, "FULLEST", 6)
-    view = opened(page(fault(run, given=given, q=None, k=None)), "#head=2&query=40")
+    view = opened(fault(run, given=given, q=None, k=None), "#head=2&query=40")
 
     def row(head, i):
         return np.array(view.asks("row", 0, 0, head, i)["coarse"])
@@ -230,7 +230,7 @@ def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
     monkeypatch.setattr(embed, "FULLEST", 8)
     run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
     weights = exact[0][0]
-    view = opened(page(run))
+    view = opened(run)
     assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
     assert "Tokens in italics have the mean of their neighborhood" in view.text("#reader-pins")
     cuts = edges(100, embed.REST)
@@ -308,7 +308,7 @@ def test_weights_keep_their_colors_on_paper(opened):
     """Browsers leave out backgrounds unless the page says that they mean something: here they are the weights, and the
     ground of the dark theme. Steps are buttons on the screen, and stay; the other buttons are left out.
     """
-    view = opened(page(example(mask=rg.causal())[0]), color_scheme="dark")
+    view = opened(example(mask=rg.causal())[0], color_scheme="dark")
     view.reach("walk")
     view.tab.emulate_media(media="print")
     for selector in ("body", "#words .token", "#strongest-list i", "#swatches i"):

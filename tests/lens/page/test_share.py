@@ -13,7 +13,7 @@ import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
-from regard.lens.viewer import embed, page
+from regard.lens.viewer import embed
 from regard.lens.viewer.html import frame_of
 from regard.lens.viewer.queries import origin
 from tests.lens.page.colors import distance, logarithmic
@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def shown(kept_open):
     """One page for many tests: (the page, its run, the exact weights)."""
     run, exact = example(n=20, mask=rg.causal())
-    return kept_open(page(run), permissions=["clipboard-read", "clipboard-write"]), run, exact
+    return kept_open(run, permissions=["clipboard-read", "clipboard-write"]), run, exact
 
 
 def saved(view, button) -> bytes:
@@ -70,7 +70,7 @@ def test_the_python_computes_the_numbers(opened, tmp_path):
     """The copied lines run, and give the weight of the pair, the row, or the column, exactly; of means, too."""
     run, exact = example()
     run.save(tmp_path / "it's a run")
-    view = opened(page(dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})))
+    view = opened(dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")}))
     view.choose(call=1, query=6)
     for head, p, name in (
         (2, exact[1][2], "layer 1, head 2"),
@@ -143,7 +143,7 @@ def test_hostile_tokens_in_a_drawing_are_text(opened):
     text.
     """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
-    view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
+    view = opened(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None))
     root, _, texts = drawing(view)
     names = "svg title defs pattern path linearGradient stop rect text g"
     assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {*names.split()}

@@ -72,7 +72,7 @@ def scrolled(view):
 
 @pytest.fixture(scope="module")
 def view(run, kept_open):
-    return scrolled(kept_open(page(run)))
+    return scrolled(kept_open(run))
 
 
 def text(tab, selector) -> str:
@@ -104,7 +104,7 @@ def test_a_model_without_biases_has_none_in_its_formulas(view, opened):
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=50
     )
     run = rg.look(LlamaModel(config).eval(), inputs={"input_ids": torch.arange(7)[None]})
-    seen = scrolled(opened(page(run)))
+    seen = scrolled(opened(run))
     more = "alone: it may be rotated, normalized or scaled"
     assert formulas(seen) == [f"q, not x Wq {more}", f"kj, not xj Wk {more}", "vj = xj Wv", "y = c Wo"]
     for name in "qk":
@@ -249,14 +249,14 @@ def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     """Vectors with very small or very large numbers, which half precision cannot hold."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 8)).astype(np.float32)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
-    shown = opened(page(rg.look(q, k=k, v=v))).asks("walk", 0, 0, 0, 1)
+    shown = opened(rg.look(q, k=k, v=v)).asks("walk", 0, 0, 0, 1)
     for name, value in {"q": q[0, 1], "k": k[0], "v": v[0]}.items():
         np.testing.assert_allclose(shown[name], value, rtol=5e-4)
 
 
 def test_other_heads_and_rows_of_the_page(run, kept_open):
     """What the page does not contain is named, with the way to see it; what holds for other rows is shown there."""
-    seen = scrolled(kept_open(page(run)))
+    seen = scrolled(kept_open(run))
     for change, part, words in (
         ({"head": 4}, "#walk-q", "serve the run (regard look --serve) to see those of head 4"),
         ({"head": 4}, "#walk-heads-where", "elements 128 to 159 of 384"),
