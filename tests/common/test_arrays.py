@@ -101,7 +101,8 @@ def test_arrays_beside_a_tensor_that_torch_transforms():
 )
 def test_arrays_of_jax(function):
     """Results are arrays of JAX, with the numbers of those of NumPy."""
-    jax = pytest.importorskip("jax")
+    import jax
+
     found, expected = function(*map(jax.numpy.asarray, arrays(0))), function(*arrays(0))
     assert isinstance(found, jax.Array) and isinstance(expected, np.ndarray)
     assert np.array_equal(found, expected)
@@ -109,7 +110,8 @@ def test_arrays_of_jax(function):
 
 def test_tracers_of_jax():
     """`jit` and `grad` of JAX hand over tracers, which have no `.cpu()`."""
-    jax = pytest.importorskip("jax")
+    import jax
+
     q, k, v = map(jax.numpy.asarray, arrays(0))
     for transformed in (
         lambda: jax.jit(rg.attention)(q, k, v),

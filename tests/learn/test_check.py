@@ -251,7 +251,8 @@ def test_a_difference_that_print_does_not_show_is_said(tmp_path, checker):
 
 def test_a_tensor_is_as_good_as_an_array(tmp_path):
     """Also one that requires gradients, and in a law, which takes the results as arrays: [::-1] works."""
-    pytest.importorskip("torch")
+    import torch  # noqa: F401, without which it is skipped
+
     read = chapter(tmp_path, SCORES.replace("same(scores(2 * q, k), ", "same(scores(2 * q, k)[::-1][::-1], "))
     code = "import torch\n" + BEGIN + "    return torch.tensor(q @ k.T / q.shape[1] ** 0.5, requires_grad=True)\n"
 

@@ -4,14 +4,12 @@ import copy
 import json
 
 import pytest
+import torch
+import transformers
 
 import regard as rg
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from regard.ledger.cost import built, priced  # noqa: E402
-from regard.ledger.measure import measured  # noqa: E402
+from regard.ledger.cost import built, priced
+from regard.ledger.measure import measured
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 99}
 KINDS = {

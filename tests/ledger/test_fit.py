@@ -1,11 +1,9 @@
 """Fit: the longest context and the largest batch that a memory holds, exactly."""
 
 import pytest
+import transformers  # noqa: F401, without which all is skipped
 
 import regard as rg
-
-pytest.importorskip("transformers")
-
 from regard.ledger.cost import built, priced
 from regard.ledger.fit import fit, size
 

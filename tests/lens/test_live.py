@@ -6,6 +6,8 @@ import base64
 
 import numpy as np
 import pytest
+import starlette  # noqa: F401, without which all is skipped
+import uvicorn  # noqa: F401
 
 import regard as rg
 from regard.lens.open_model import OpenModel
@@ -14,9 +16,6 @@ from regard.lens.viewer import live, routes, server
 from tests.lens.client import Client
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.browser import Opened, example, fault
-
-pytest.importorskip("starlette", reason="starlette is not installed")
-pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 WIDE = SENTENCE.replace("tired", "wide")
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors  # noqa: F401, without which all is skipped
 import torch
 from typer.testing import CliRunner
 
@@ -13,8 +14,6 @@ from regard.models.data import tables
 from regard.models.data.vocabulary import Bytes, Pairs
 from regard.models.training import checkpoint, run
 from regard.models.training.classification import Classification, predict
-
-pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 RHYME = "Round and round the rugged rock the ragged rascal ran.\n"
 SMALL = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "context": 64, "batch": 4, "warmup": 2}

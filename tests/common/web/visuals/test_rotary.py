@@ -39,7 +39,8 @@ def test_every_number_is_that_of_numpy(rotary, pairing):
 @pytest.mark.parametrize("scaling", ["none", "linear", "NTK"])
 def test_products_are_those_of_regard(rotary, pairing, scaling):
     """And so are the frequencies, stretched or not."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from regard.torch.positions import NTK, Linear, Rotary
 
     view = rotary()

@@ -15,7 +15,8 @@ def test_the_matrix_is_that_of_the_formula_and_of_regard(shown):
     for n, d in ((48, 32), (8, 4), (96, 64)):
         view.change(n=n, d=d)
         assert np.allclose(view.opacities(), (1 + sinusoids(range(n), d)) / 2, atol=0.51 / 255)
-    torch = pytest.importorskip("torch")
+    import torch
+
     from regard.torch.positions import Sinusoidal
 
     places = Sinusoidal(64).embed(torch.zeros(1, 96, 64, dtype=torch.float64), torch.arange(96))[0].numpy()
