@@ -17,6 +17,7 @@ from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 from tests.lens.minilm import with_minilm
 from tests.support.command import SRC, done, refused, regard
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
@@ -166,7 +167,7 @@ def test_damaged_runs_are_refused(here):
     assert "interrupted recording" in refused("look", "words", "--compare", "run")
     assert "interrupted recording" in refused("look", "run")
     for call in (rg.look, rg.audit):
-        with pytest.raises(rg.Refused, match="an interrupted recording"):
+        with refusing("an interrupted recording"):
             call("run")
 
 
@@ -308,13 +309,13 @@ def test_a_text_alone_is_a_text_for_the_default_model():
 )
 def test_what_may_be_a_text_or_a_model_is_refused(arguments, words):
     """A word, two inputs, and what begins like a path: each refusal says how to write what was meant."""
-    with pytest.raises(rg.Refused, match=f"(?s){words}"):
+    with refusing(words):
         rg.look(arguments.pop("model"), **arguments)
 
 
 def test_without_the_default_model_a_text_needs_a_model(monkeypatch):
     """The refusal names the package and how to install it; the name of another model is the other way."""
     monkeypatch.setattr("regard.common.default_model.PACKAGE", "no_such_package")
-    with pytest.raises(rg.Refused, match=r"(?s)the default model is not installed.*pip install .*or name a model"):
+    with refusing(r"the default model is not installed.*pip install .*or name a model"):
         rg.look("a text")
     assert "the default model is not installed" in refused("look", "a text")

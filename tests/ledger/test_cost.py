@@ -10,6 +10,7 @@ import transformers
 import regard as rg
 from regard.ledger.cost import built, priced
 from regard.ledger.measure import measured
+from tests.support.refusals import refusing
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 99}
 KINDS = {
@@ -199,7 +200,7 @@ REFUSED = [
 @pytest.mark.parametrize("given, options, what", REFUSED)
 def test_what_has_no_cost_is_refused(given, options, what):
     """Impossible arguments, and configurations of which no model can be built."""
-    with pytest.raises(rg.Refused, match=what) as refused:
+    with refusing(what) as refused:
         rg.cost(given, **{"tokens": 8, **options})
     assert all(reason.given and reason.expected and reason.fix for reason in refused.value.reasons)
 
@@ -211,7 +212,7 @@ def test_damaged_files_are_refused(text, tmp_path):
     path.write_bytes(text.encode("latin-1"))
 
     for given in (path, tmp_path, str(path)):
-        with pytest.raises(rg.Refused, match=r"cannot be read|not a configuration"):
+        with refusing(r"cannot be read|not a configuration"):
             rg.cost(given, tokens=8)
 
 
@@ -236,7 +237,7 @@ def test_a_folder_is_measured_by_its_files(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(fields | {"num_hidden_layers": 4}))
     assert any("in the files" in fault for fault in rg.cost(tmp_path, tokens=8).faults)
     (tmp_path / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(rg.Refused, match="not a safetensors file"):
+    with refusing("not a safetensors file"):
         rg.cost(tmp_path, tokens=8)
 
 

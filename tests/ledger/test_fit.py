@@ -49,14 +49,14 @@ def test_a_window_holds_any_context():
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [
-        ("24GB", 24 * 10**9),
-        ("24 GB", 24 * 10**9),
-        ("1.5GiB", 3 << 29),
-        ("80e9", 80 * 10**9),
-        ("512", 512),
-        ("2kB", 2000),
-    ],
+    {
+        "24GB": 24 * 10**9,
+        "24 GB": 24 * 10**9,
+        "1.5GiB": 3 << 29,
+        "80e9": 80 * 10**9,
+        "512": 512,
+        "2kB": 2000,
+    }.items(),
 )
 def test_sizes(text, number):
     """Powers of 1000, or of 1024 with an i."""

@@ -21,6 +21,7 @@ from regard.lens.storage import rules_json as rules
 from regard.lens.storage.folder import Writer, open_run, save
 from regard.lens.storage.manifest import size_of
 from tests.support.kept_runs import contents, example, refused, rich
+from tests.support.refusals import refusing
 from tests.support.strategies import Dims, masks, scores
 
 DIMS = Dims(B=1, G=1, H=2, Q=5, K=7, D=4, E=4)
@@ -191,7 +192,7 @@ def test_limits_are_told_before_they_are_passed(tmp_path):
     said = not_saved(dataclasses.replace(example(), calls=(call, call)), tmp_path / "run", limit="5kB")
     assert "at most 5 kB" in said and "2 calls: " in said
     with (
-        pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
+        refusing(r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
         Writer(tmp_path / "run", "15kB") as writer,
     ):
         writer.add(call)
@@ -203,7 +204,7 @@ def test_limits_are_told_before_they_are_passed(tmp_path):
 def test_two_cannot_write_at_once(tmp_path):
     """While a run is written into a folder, a second one is refused there."""
     with Writer(tmp_path / "run") as writer:
-        with pytest.raises(rg.Refused, match="the folder is in use"), Writer(tmp_path / "run"):
+        with refusing("the folder is in use"), Writer(tmp_path / "run"):
             pass
         writer.add(example().calls[0])
         writer.finish("a", "b", example().axes)
@@ -238,5 +239,5 @@ def test_numbers_and_sizes_are_read():
     sizes = {"2GB": 2e9, "1.5 MiB": 1536 * 1024, "10": 10, 7: 7, "3 kb": 3000, "1TB": 1e12}
     assert [size_of(size, "test") for size in sizes] == list(sizes.values())
     for wrong in ("", "GB", "-1", "0", "1e9", "2 G B", "nan", "1 PB", True, None, 2.5e-3, "9" * 400):
-        with pytest.raises(rg.Refused, match="limit='2GB'"):
+        with refusing("limit='2GB'"):
             size_of(wrong, "test")

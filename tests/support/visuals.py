@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from regard.common.web import visuals
 from regard.common.web.html_page import json_for_html
@@ -58,6 +59,13 @@ class Picture:
         """The numbers that are shown as name-0, name-1, …"""
         numbers = self.numbers()
         return [numbers[f"{name}-{at}"] for at in range(count)]
+
+    def near(self, wanted, **error):
+        """Fails unless these numbers, and rows of numbers, are shown, within an error."""
+        numbers = self.numbers()
+        for name, value in wanted.items():
+            found = numbers[name] if np.ndim(value) == 0 else [numbers[f"{name}-{at}"] for at in range(len(value))]
+            assert found == pytest.approx(value, **error), name
 
     def texts(self) -> dict[str, str]:
         """The same as people read them."""

@@ -12,9 +12,6 @@ from tests.learn.pages.reader import Reader
 from tests.support.axe import violations
 from tests.support.lanes import sweep
 
-for package in server.PACKAGES:
-    pytest.importorskip(package, reason=f"{package} is not installed")
-
 KEY = "3/scores"
 
 

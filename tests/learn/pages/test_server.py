@@ -15,7 +15,6 @@ from http.client import HTTPException
 
 import pytest
 
-import regard as rg
 from regard.learn import progress as learn_progress
 from regard.learn.checking import check as checking
 from regard.learn.pages import checks as serving_checks
@@ -24,10 +23,8 @@ from regard.learn.pages import server
 from regard.learn.progress import changing, read
 from tests.learn.pages.client import Client, alone, children
 from tests.learn.pages.course import RIGHT, WRONG, small_course
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
-
-for package in server.PACKAGES:
-    pytest.importorskip(package, reason=f"{package} is not installed")
 
 KEY = "3/scores"
 
@@ -389,7 +386,7 @@ def test_a_damaged_progress_is_told(served):
 def test_missing_packages_are_refused(tmp_path, monkeypatch):
     """All of them at once, with what installs them."""
     monkeypatch.setattr(server, "PACKAGES", ("markdown_it", "no_such_package", "none_such"))
-    with pytest.raises(rg.Refused, match=r"no_such_package(.|\n)*regard\[learn\](.|\n)*none_such"):
+    with refusing(r"no_such_package(.|\n)*regard\[learn\](.|\n)*none_such"):
         server.CourseServer(tmp_path, [])
 
 
@@ -424,5 +421,5 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
 def test_a_port_that_is_taken_is_refused(served):
     """The sentence names the port."""
     client, folder, chapters = served
-    with pytest.raises(rg.Refused, match=f"the port is not available(.|\n)*{client.port}"):
+    with refusing(f"the port is not available(.|\n)*{client.port}"):
         server.CourseServer(folder, chapters, port=client.port)

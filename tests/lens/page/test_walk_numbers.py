@@ -225,7 +225,10 @@ def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     """Vectors with very small or very large numbers, which half precision cannot hold."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 8)).astype(np.float32)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
-    shown = opened(rg.look(q, k=k, v=v)).asks("walk", 0, 0, 0, 1)
+    view = opened(rg.look(q, k=k, v=v))
+    promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
+    assert promise in text(view.tab, "#exactness")
+    shown = view.asks("walk", 0, 0, 0, 1)
     for name, value in {"q": q[0, 1], "k": k[0], "v": v[0]}.items():
         np.testing.assert_allclose(shown[name], value, rtol=5e-4)
 
