@@ -50,15 +50,21 @@ HOSTILE = (
 DRAWN = {"walk": "#walk-steps li.now", "pair": "#pair-note:not(:empty)", "lines": "#lines-svg line"}
 
 
+def listened(tab) -> list[str]:
+    """What a tab says from now on: the lines of its console, and errors."""
+    said = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
 class Opened:
     """A page open in the browser, with everything it said and asked for."""
 
     def __init__(self, browser, uri, address="", **context):
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
         self.tab = self.context.new_page()
-        self.said, self.asked = [], []
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.said, self.asked = listened(self.tab), []
         self.tab.on("request", lambda request: self.asked.append(request.url))
         self.uri = uri
         self.tab.goto(self.uri + address)
@@ -113,6 +119,10 @@ class Opened:
         """What is chosen: one value, or several in a tuple."""
         found = self.tab.evaluate("(names) => names.map((name) => state[name])", list(names))
         return found[0] if len(names) == 1 else tuple(found)
+
+    def address(self) -> str:
+        """The part behind # of the page as it is."""
+        return self.tab.evaluate("address()")
 
     def text(self, selector) -> str:
         return self.tab.inner_text(selector)

@@ -8,6 +8,7 @@ import pytest
 from regard.common.web import visuals
 from regard.common.web.html_page import json_for_html
 from regard.learn.pages.site import FILES
+from tests.support.browser import listened
 
 
 def bare_page(kind, data) -> str:
@@ -24,15 +25,10 @@ class Picture:
     """A visual that is open in a tab of the browser."""
 
     def __init__(self, tab, folder: Path, kind, data):
-        self.tab, self.said = tab, []
-        for event in ("console", "pageerror"):
-            tab.on(event, self._listens)
+        self.tab, self.said = tab, listened(tab)
         file = folder / f"{kind}.html"
         file.write_text(bare_page(kind, data), encoding="utf-8")
         tab.goto(file.as_uri())
-
-    def _listens(self, said):
-        self.said.append(getattr(said, "text", str(said)))
 
     def change(self, **part):
         """Changes what is chosen, as a control does."""

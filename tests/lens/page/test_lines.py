@@ -33,7 +33,7 @@ def lines(view, head=0):
 def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
     """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
     kept = np.zeros(p.shape, bool)
-    kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape, strict=True)))] = True
+    kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
     chosen = np.argwhere(kept & (p >= LEAST))
     assert sorted(found) == [*map(tuple, chosen.tolist())] and found
     for at, drawn in found.items():
@@ -73,9 +73,9 @@ def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
     view.tab.mouse.move(0, 0)
     assert view.state("query", "lines", "pins", "key") == (8, "row", [10], 2)
     fits(lines(view), p, rows=[8, 10])
-    assert "lines=row" in view.tab.evaluate("address()")
+    assert "lines=row" in view.address()
     view.click("#lines-of-all")
-    assert "lines" not in view.tab.evaluate("address()")
+    assert "lines" not in view.address()
 
 
 def test_the_keyboard_reaches_every_line(home):

@@ -56,10 +56,10 @@ def test_the_map_and_the_text_show_the_mean(home):
     p, name = means["mean"], "mean of the 3 heads of layer 1"
     view.tab.select_option("#map-head", label=name)
     view.settled()
-    assert view.state("head") == "mean" and "head=mean" in view.tab.evaluate("address()")
+    assert view.state("head") == "mean" and "head=mean" in view.address()
     assert view.text("#sentence").startswith(name.capitalize())
     answer = "[Number(node.dataset.token), Number(node.querySelector('data').value)]"
-    order, values = zip(*view.each("#strongest-list .entry[data-token]", answer)[:3], strict=True)
+    order, values = zip(*view.each("#strongest-list .entry[data-token]", answer)[:3])
     assert list(order) == np.argsort(-p[8])[:3].tolist()
     np.testing.assert_allclose(values, p[8, order], rtol=ROUNDED_TWICE)
     chart = Map(view)

@@ -17,7 +17,7 @@ from regard.lens.viewer import embed
 from regard.lens.viewer.html import frame_of
 from regard.lens.viewer.queries import origin
 from tests.lens.page.colors import distance, logarithmic
-from tests.support.browser import HOSTILE, example, fault, share
+from tests.support.browser import HOSTILE, example, fault, listened, share
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -42,7 +42,7 @@ def test_a_link_opens_the_same_view(shown):
     view, *_ = shown
     view.choose(call=1, head=2, query=7, key=3, scale="row")
     view.click("#copy-link")
-    assert view.tab.evaluate("navigator.clipboard.readText()") == view.uri + view.tab.evaluate("address()")
+    assert view.tab.evaluate("navigator.clipboard.readText()") == view.uri + view.address()
     assert "copied" in view.text("#status")
 
 
@@ -108,7 +108,7 @@ def drawing(view):
     root, found = ElementTree.fromstring(saved(view, "#save-svg")), {}
     group = next(node for node in root.iter(f"{SVG}g") if node.get("shape-rendering"))
     rects = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in group]
-    for (x, y, width, _), rect in zip(rects, group, strict=True):
+    for (x, y, width, _), rect in zip(rects, group):
         side = rects[0][3]
         for column in range(round(x / side), round((x + width) / side)):
             found[round(y / side), column] = [*bytes.fromhex(rect.get("fill")[1:])]
@@ -162,9 +162,7 @@ def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><p id=outside>secret</p>{run._repr_html_()}", encoding="utf-8")
     tab = chromium.new_page()
-    said, asked = [], []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    said, asked = listened(tab), []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(file.as_uri())
     inside = tab.frames[1]

@@ -124,7 +124,7 @@ def test_every_product_of_q_and_k(view, exact):
     assert whole == again == pytest.approx(q @ k, rel=5e-4, abs=error.sum())
     assert scale == pytest.approx(1 / np.sqrt(D), abs=5e-5)
     assert score == pytest.approx(exact["scores"][2], rel=5e-4, abs=error.sum() / np.sqrt(D))
-    assert "followed=2" in view.tab.evaluate("address()")
+    assert "followed=2" in view.address()
 
 
 def pointed(tab) -> str:
