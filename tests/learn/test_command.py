@@ -4,14 +4,13 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 
 import pytest
 
 from regard.learn.folder import CELL
 from regard.learn.progress import read
 from regard.learn.source import chapters
-from tests.support.command import done, refused, regard
+from tests.support.command import done, refused, regard, until_ctrl_c
 from tests.support.waiting import HANG
 
 THREE = next(each for each in chapters() if each.number == 3)
@@ -219,19 +218,5 @@ def test_the_course_as_pages(tmp_path):
 
 def test_the_course_in_the_browser(tmp_path):
     """`--serve` says the address of the chapter, and ends with Ctrl-C."""
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from regard.cli import main; main()"
-    )
-    served = subprocess.Popen(
-        [sys.executable, "-u", "-c", code, "learn", str(tmp_path / "x"), "3", "--serve"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    address = served.stdout.readline().split()[-1]
-    with urllib.request.urlopen(address) as reply:
-        assert b"<h1>3. Scores and scale</h1>" in reply.read()
-    assert "03-scores.html" in address
-    served.send_signal(signal.SIGINT)
-    out, err = served.communicate(timeout=HANG)
-    assert (served.returncode, out, err) == (0, "", "")
+    address, page, out = until_ctrl_c("learn", tmp_path / "x", "3", "--serve")
+    assert b"<h1>3. Scores and scale</h1>" in page and "03-scores.html" in address and out == ""

@@ -30,19 +30,28 @@ KEY = "3/scores"
 
 
 @pytest.fixture
-def served(tmp_path):
-    """A server of the small course -> (client, the learner's folder, the chapters)."""
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+def chapters(tmp_path):
+    """The small course."""
+    return small_course(tmp_path / "chapters")
+
+
+@pytest.fixture
+def client(folder, chapters):
+    """A client of a server of the small course."""
     with server.CourseServer(folder, chapters) as running:
-        yield Client(running.address), folder, chapters
+        yield Client(running.address)
+
+
+def save(folder, code):
+    """Saves the learner's file of the exercise."""
+    folder.joinpath("03_scores.py").write_text(code)
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def test_a_path_never_reaches_the_file_system(served):
+def test_a_path_never_reaches_the_file_system(client, folder):
     """Only names of the course lead anywhere: not upwards, not to the learner's files, not encoded."""
-    client, folder, _ = served
     client.post("start", "scores")
     files = ("progress.json", "03_scores.py", "../learner/03_scores.py", "..%2f03_scores.py", "03-scores.md")
     numbers = ("changes/", "changes/x", "changes/-1", "changes/%D9%A3", "changes/" + "9" * 99)
@@ -56,9 +65,8 @@ def test_a_path_never_reaches_the_file_system(served):
     assert [each.name for each in folder.glob("*.py")] == ["03_scores.py"]
 
 
-def test_what_is_not_understood_is_refused(served):
+def test_what_is_not_understood_is_refused(client, folder):
     """Other fields, other types, texts that are too long: a sentence, and nothing is stored."""
-    client, folder, _ = served
     for body in (
         *(b"", b"[]", b"{", b"\xff", b"[" * 50_000),
         {},
@@ -73,25 +81,24 @@ def test_what_is_not_understood_is_refused(served):
     assert read(folder).answers == {}
 
 
-def test_pages_say_what_they_may_do(served):
+def test_pages_say_what_they_may_do(client):
     """Every page loads its own script and style alone, and may talk to its own server alone."""
     for path in ("", "index.html", "03-scores.html", "04-weights.html"):
-        status, headers, body = served[0].ask(path)
+        status, headers, body = client.ask(path)
         assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
         policy = headers["content-security-policy"]
         assert "'unsafe" not in policy and "connect-src 'self'" in policy and "frame-ancestors 'none'" in policy
         assert body.count(b"<script") == body.count(b"</script>") == 2
     for path, kind in (("course.js", "text/javascript"), ("course.css", "text/css")):
-        status, headers, _ = served[0].ask(path)
+        status, headers, _ = client.ask(path)
         assert (status, headers["content-type"].split(";")[0]) == (200, kind)
 
 
 # ---- what runs -------------------------------------------------------------------------------------------------------
 
 
-def test_only_code_of_the_course_runs(served):
+def test_only_code_of_the_course_runs(client):
     """A program, a claim and a visual are run by their names; code that a page sends is refused."""
-    client, _, _ = served
     assert client.post("run", "size") == {"text": "counted: 8\n"}
     assert client.post("run", "true") == {"text": "8 % 2 = 0\n"}
     assert client.post("visual", "bars") == {"scores": [1.0, 2.0, 3.0]}
@@ -129,9 +136,8 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
 # ---- answers and progress --------------------------------------------------------------------------------------------
 
 
-def test_the_first_answer_is_judged_and_kept(served):
+def test_the_first_answer_is_judged_and_kept(client, folder):
     """By the forms of the terminal; later ones change nothing; "" is a learner who asked for the answer."""
-    client, folder, _ = served
     assert "is not a number" in client.refused("answer", key="3/size", given="eight")
     assert not client.post("answer", key="3/size", given="9")["right"]
     assert client.post("answer", key="3/size", given="8")["given"] == "9"
@@ -143,9 +149,8 @@ def test_the_first_answer_is_judged_and_kept(served):
     }  # fmt: skip
 
 
-def test_a_question_comes_back_once(served):
+def test_a_question_comes_back_once(client, folder):
     """In each chapter; only one that was answered."""
-    client, folder, _ = served
     assert "no such answer" in client.refused("again", key="3/size", given="8", chapter=4)
     client.post("answer", key="3/size", given="9")
     for given in ("8", "7"):
@@ -154,9 +159,8 @@ def test_a_question_comes_back_once(served):
     assert [(each["chapter"], each["right"]) for each in again] == [(4, True)]
 
 
-def test_claims_are_kept(served):
+def test_claims_are_kept(client, folder):
     """The first judgement; an older progress without claims is read."""
-    client, folder, _ = served
     folder.joinpath("progress.json").write_text('{"version": 1, "answers": {}}')
     assert client.post("claim", "true", given="fails") == {"given": "fails"}
     assert client.post("claim", "true", given="holds") == {"given": "fails"}
@@ -164,9 +168,8 @@ def test_claims_are_kept(served):
     assert read(folder).claims == {"3/true": "fails"}
 
 
-def test_the_place_goes_forward_and_ends_when_nothing_is_left(served):
+def test_the_place_goes_forward_and_ends_when_nothing_is_left(client, folder, chapters):
     """The terminal goes on where the page was; a chapter is done when its questions and exercises are."""
-    client, folder, chapters = served
     names = [part.name for part in chapters[0].parts]
 
     def at(name, chapter=3):
@@ -182,9 +185,8 @@ def test_the_place_goes_forward_and_ends_when_nothing_is_left(served):
     assert "no such part" in client.refused("place", "nowhere")
 
 
-def test_two_clients_and_a_terminal_lose_nothing(served):
+def test_two_clients_and_a_terminal_lose_nothing(client, folder):
     """Answers, hints, claims and a terminal's tries at once: all of them are there."""
-    client, folder, _ = served
 
     def terminal():
         for _ in range(30):
@@ -208,11 +210,10 @@ def test_two_clients_and_a_terminal_lose_nothing(served):
     assert folder.joinpath("notes.md").read_text().count("## why") == 3
 
 
-def test_a_killed_server_loses_nothing_and_leaves_no_process(tmp_path):
+def test_a_killed_server_loses_nothing_and_leaves_no_process(folder, chapters):
     """kill -9 while it stores, again and again: the progress can be read, what was acknowledged is there, and its
     children end with it.
     """
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
 
     def store(client, noted, attempt):
         with suppress(OSError, AssertionError, HTTPException):
@@ -245,9 +246,15 @@ def test_a_killed_server_loses_nothing_and_leaves_no_process(tmp_path):
 # ---- exercises -------------------------------------------------------------------------------------------------------
 
 
-def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
+def test_a_file_as_it_was_begun_is_not_checked(client, folder):
+    """The answer says where it is. (Results of saves: test_served_page.)"""
+    assert client.post("start", "scores") == {"path": str(folder / "03_scores.py")}
+    time.sleep(1.0)
+    assert client.changes(0)["checking"] == [] and read(folder).exercises == {}
+
+
+def test_saves_that_come_quickly_are_checked_once_more_at_the_end(client, folder):
     """Twenty saves in a second: a few checks, and the last one is of the last text."""
-    client, folder, _ = served
     path = folder / "03_scores.py"
     for _ in range(19):
         path.write_text(WRONG)
@@ -268,25 +275,23 @@ def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
     ],
     ids=["hangs", "crashes", "forks"],
 )
-def test_whatever_a_file_does_others_are_answered(served, code, says, monkeypatch):
+def test_whatever_a_file_does_others_are_answered(client, folder, code, says, monkeypatch):
     """A loop, a crash, a fork: the check says so; the server answers meanwhile, and checks the next save."""
     monkeypatch.setattr(checking, "STEP", 1.5)
-    client, folder, _ = served
     client.post("start", "scores")
-    folder.joinpath("03_scores.py").write_text(code)
+    save(folder, code)
     client.post("check", "scores")
     time.sleep(0.5)
     assert client.post("answer", key="3/size", given="8")["right"] and client.ask("03-scores.html")[0] == 200
     found = client.result(KEY)
     assert not found["right"] and says in f"{found['what']} {found['details']}"
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    save(folder, RIGHT)
     while not found["right"]:
         found = client.result(KEY, than=found)
 
 
-def test_hints_and_the_solution_are_noted(served):
+def test_hints_and_the_solution_are_noted(client, folder):
     """As the terminal does: a solution after a try, and passing afterwards is not the learner's own."""
-    client, folder, _ = served
     client.post("hint", "scores", number=2)
     client.post("hint", "scores", number=1)
     assert "no such hint" in client.refused("hint", "scores", number=4)
@@ -294,14 +299,13 @@ def test_hints_and_the_solution_are_noted(served):
     client.post("check", "scores")
     found = client.result(KEY)
     client.post("show", "scores")
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    save(folder, RIGHT)
     client.result(KEY, than=found)
     assert read(folder).exercises[KEY] == {"tries": 2, "hints": 2, "shown": True, "passed": "shown"}
 
 
-def test_notes_have_their_place(served):
+def test_notes_have_their_place(client, folder):
     """One question, one heading, whatever lines it had."""
-    client, folder, _ = served
     found = client.post("note", "alone", text="Why\n\n# not\nthis? ")
     assert found == {"path": str(folder / "notes.md")}
     assert "## Why # not this?\n\nchapter 3, Scores (alone), " in folder.joinpath("notes.md").read_text()
@@ -311,9 +315,8 @@ def test_notes_have_their_place(served):
 # ---- waiting for changes ---------------------------------------------------------------------------------------------
 
 
-def test_who_waits_hears_of_a_change_at_once(served):
+def test_who_waits_hears_of_a_change_at_once(client, folder):
     """An answer elsewhere, a terminal's change; who knows less is answered at once."""
-    client, folder, _ = served
     known = client.changes(10**9)["version"]
     with ThreadPoolExecutor(2) as pool:
         for number in range(2):
@@ -327,10 +330,9 @@ def test_who_waits_hears_of_a_change_at_once(served):
             known = found["version"]
 
 
-def test_who_waits_is_answered_in_any_case(served, monkeypatch):
+def test_who_waits_is_answered_in_any_case(client, monkeypatch):
     """After a while, with what is known; so nothing waits for a page that is gone."""
     monkeypatch.setattr(server, "WAIT", 0.5)
-    client, _, _ = served
     known = client.changes(10**9)["version"]
     assert client.changes(known)["version"] == known
 
@@ -338,27 +340,25 @@ def test_who_waits_is_answered_in_any_case(served, monkeypatch):
 # ---- the learner's folder --------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_removed_is_begun_anew(served):
+def test_a_folder_that_is_removed_is_begun_anew(client, folder):
     """While the server runs: an answer is kept, a file is written, and its saves are checked."""
-    client, folder, _ = served
     client.post("start", "scores")
     shutil.rmtree(folder)
     assert client.ask("03-scores.html")[0] == 200
     assert client.post("answer", key="3/size", given="8")["right"]
     client.post("start", "scores")
     time.sleep(2 * serving_checks.PATIENCE / 1000)  # the watch has noticed
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    save(folder, RIGHT)
     assert client.result(KEY)["right"]
     assert read(folder).answers["3/size"]["right"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_told(folder, chapters, monkeypatch):
     """The page is shown, the answer refused in a sentence, and a result that cannot be noted is shown. Modes do not
     stop root, so the lock of the folder refuses here.
     """
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
     folder.mkdir()
-    folder.joinpath("03_scores.py").write_text(WRONG)
+    save(folder, WRONG)
 
     def denied(*given, **more):
         raise learn_progress.refuse("learn", "it cannot be written", str(folder), "another", "name another")
@@ -373,9 +373,8 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
         assert found["mistake"] == "scale-missing" and "could not be noted" in found["unnoted"]
 
 
-def test_a_damaged_progress_is_told(served):
+def test_a_damaged_progress_is_told(client, folder):
     """In place of the page, with what to do."""
-    client, folder, _ = served
     folder.joinpath("progress.json").write_text("{")
     status, headers, body = client.ask("03-scores.html")
     assert (status, headers["content-type"].split(";")[0]) == (500, "text/plain")
@@ -402,7 +401,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     process, client = alone(folder, chapters)
     client.post("run", "size")
     if busy == "checks":
-        folder.joinpath("03_scores.py").write_text("def scores(q, k):\n    while True:\n        pass\n")
+        save(folder, "def scores(q, k):\n    while True:\n        pass\n")
         while not client.changes(0)["checking"]:
             time.sleep(0.05)
     request = [f"changes/{client.changes(10**9)['version']}"]
@@ -418,8 +417,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     assert started and not [each for each in started if os.path.exists(f"/proc/{each}")]
 
 
-def test_a_port_that_is_taken_is_refused(served):
+def test_a_port_that_is_taken_is_refused(client, folder, chapters):
     """The sentence names the port."""
-    client, folder, chapters = served
     with refusing(f"the port is not available(.|\n)*{client.port}"):
         server.CourseServer(folder, chapters, port=client.port)
