@@ -3,10 +3,7 @@
 import dataclasses
 import json
 import os
-import signal
-import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +13,8 @@ import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
 from tests.lens.minilm import with_minilm
-from tests.support.command import SRC, done, refused, regard
+from tests.support.command import done, refused, regard, until_ctrl_c
 from tests.support.refusals import refusing
-from tests.support.waiting import HANG
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
 
@@ -211,17 +207,7 @@ def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
 def test_it_serves_until_ctrl_c():
     """`--serve` tells an address that answers with the page; Ctrl-C ends the command with status 0 and no traceback."""
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    command = [sys.executable, "-u", "-m", "regard", "look", "run", "--serve"]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC}
-    )
-    lines = iter(running.stdout.readline, "")
-    address = next(line for line in lines if "http://127.0.0.1:" in line).split()[-1]
-    with urllib.request.urlopen(address) as reply:
-        assert reply.read().startswith(b"<!doctype html>")
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=HANG)
-    assert (running.returncode, err) == (0, "")
+    assert until_ctrl_c("look", "run", "--serve")[1].startswith(b"<!doctype html>")
 
 
 # ---- with a model ----------------------------------------------------------------------------------------------------
