@@ -70,17 +70,6 @@ def test_checkpoints():
     assert 3 * 64 * 64 * 4 < found.checkpointed < found.activations.counted
 
 
-def test_experts():
-    """A token uses two of four experts, and all of them are parameters; the router is formed once."""
-    found = rg.cost(small("mixtral"), tokens=10)
-    expert = 3 * 64 * 96
-
-    assert found.parameters.counted - found.active == 3 * 2 * expert
-    assert sum(line.forward.counted for line in found.lines if line.part == "experts") == 3 * 10 * 2 * (
-        2 * expert + 64 * 4
-    )
-
-
 def test_a_mask_replaces_the_models_own():
     """In self-attention of an encoder–decoder, and not between the two."""
     config = {"model_type": "bart", "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "vocab_size": 99}

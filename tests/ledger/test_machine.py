@@ -185,7 +185,7 @@ def test_the_last_cache_counts_once(tmp_path):
         for number, row in enumerate(rows):
             folder = tmp_path / f"cpu{core}" / "cache" / f"index{number}"
             folder.mkdir(parents=True)
-            for name, value in zip(("level", "type", "size", "shared_cpu_list"), row, strict=True):
+            for name, value in zip(("level", "type", "size", "shared_cpu_list"), row):
                 (folder / name).write_text(f"{value}\n")
 
     assert cache_bytes(tmp_path) == 64 << 20

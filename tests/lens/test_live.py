@@ -208,7 +208,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     assert view.state("query") == 9
     causal = np.tri(*call.shape[1:], dtype=bool)
     np.testing.assert_allclose(row_of(view), attended(call, 1, allowed=causal)[9], **close)
-    address = view.tab.evaluate("address()")
+    address = view.address()
     assert "mask=causal" in address and "text=" in address and "run=" not in address
     again = Opened(chromium, texts.address, address)
     until(again, "state.run > 0 && live.rules() !== null")
