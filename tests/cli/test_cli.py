@@ -116,31 +116,3 @@ def test_shell_completion():
             expected.append(word)
     shown = json.loads(of_a_process(CALLS, json.dumps(calls)))
     assert all(word in out for word, out in zip(expected, shown, strict=True)), shown
-
-
-BARE = """
-import importlib.abc, importlib.util, json, sys
-GONE = ("torch", "transformers", "tokenizers", "safetensors", "matplotlib")
-class Missing(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in GONE:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name in GONE else found(name, package)
-sys.meta_path.insert(0, Missing())
-from tests.support.command import regard
-print(json.dumps([regard(*line.split("|")) for line in sys.argv[1:]]))
-"""
-NEEDS = {
-    "look": ["look|Hello there.", "look|somewhere|Hello there.", "audit|somewhere", "audit"],
-    "train": ["train|text.txt|--out|run", "generate|run|Hello"],
-}
-
-
-def test_a_bare_install_names_the_extra(tmp_path):
-    """Every command says in a sentence what is missing and how to install it; the status is 2."""
-    (tmp_path / "text.txt").write_text("a text of some words " * 100)
-    needs = [(extra, command) for extra, commands in NEEDS.items() for command in commands]
-    done = json.loads(of_a_process(BARE, *(command for _, command in needs), cwd=tmp_path))
-    for (extra, command), (status, _, err) in zip(needs, done, strict=True):
-        assert status == 2 and f"regard[{extra}]" in err and "Traceback" not in err, (command, err)

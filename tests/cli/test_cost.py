@@ -3,11 +3,10 @@
 import json
 
 import pytest
+import transformers
 
 from regard.ledger.machine import Machine
 from tests.support.command import done, refused, regard
-
-transformers = pytest.importorskip("transformers")
 
 FIELDS = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,

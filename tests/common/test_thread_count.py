@@ -196,7 +196,8 @@ def test_quotas_of_containers(version, seen, tmp_path):
 
 def test_torch_lowers_the_number():
     """`torch.set_num_threads` limits regard, and what the program sets for regard counts more."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(MOST)
@@ -216,7 +217,8 @@ def test_workers_of_a_loader(tmp_path):
     """Workers of a DataLoader, forked or new, have one thread, whatever their parent and the environment set, unless
     they set it themselves.
     """
-    pytest.importorskip("torch")
+    import torch  # noqa: F401, without which it is skipped
+
     script = """
         import threading
         import numpy as np, torch, regard as rg

@@ -11,7 +11,6 @@ from regard.engines import choice
 
 def test_the_type_lists_every_engine():
     """`Engine` names "auto" and the engines of CPUs and GPUs, and nothing else."""
-    pytest.importorskip("torch")
     from regard.engines.gpu.entry import ENGINES
 
     assert set(typing.get_args(Engine)) == {"auto", *choice.ENGINES, *ENGINES}

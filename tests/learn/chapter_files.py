@@ -1,9 +1,13 @@
-"""Chapters that tests write: a right one, and right and wrong answers to its exercises."""
+"""Chapters: those of the course, and one that tests write, with right and wrong answers to its exercises."""
 
 from pathlib import Path
 
+import pytest
+
 from regard.learn.chapter import Chapter
-from regard.learn.source import read_chapter
+from regard.learn.source import chapters, read_chapter
+
+each_chapter = pytest.mark.parametrize("read", chapters(), ids=lambda read: read.path.stem)
 
 HEAD = """+++
 number = 3

@@ -8,7 +8,7 @@ from bench.course_coverage import ITEMS
 from regard.learn.chapter import Chapter
 from regard.learn.proof import proved
 from regard.learn.source import chapters
-from tests.learn.chapter_files import SCORES, TESTS, chapter
+from tests.learn.chapter_files import SCORES, TESTS, chapter, each_chapter
 
 READ = chapters()
 # ruff: noqa: E501 (a table)
@@ -16,10 +16,10 @@ READ = chapters()
 
 @pytest.mark.one_in(9)
 @pytest.mark.slow
-@pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
-def test_a_chapter_is_proved(chapter: Chapter):
+@each_chapter
+def test_a_chapter_is_proved(read):
     """Nothing fails; what a reveal prints is at most 78 columns wide, and a section of text at most 25 lines long."""
-    assert [(what, wrong) for what, wrong in proved(chapter) if wrong] == []
+    assert [(what, wrong) for what, wrong in proved(read) if wrong] == []
 
 
 def test_numbers_and_names():
@@ -34,27 +34,27 @@ def test_numbers_and_names():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
-def test_predictions_come_first(chapter: Chapter):
+@each_chapter
+def test_predictions_come_first(read):
     """Each prediction has a reveal, and a chapter has three of them."""
-    predictions = [question for question in chapter.questions if question.predicts]
+    predictions = [question for question in read.questions if question.predicts]
 
     assert [question.name for question in predictions if question.reveal is None] == []
     assert len(predictions) >= 3
 
 
-@pytest.mark.parametrize("chapter", READ, ids=lambda chapter: chapter.path.stem)
-def test_minutes_hold_the_exercises(chapter: Chapter):
+@each_chapter
+def test_minutes_hold_the_exercises(read):
     """A chapter, or each part between its breaks, takes 15 to 40 minutes: its exercises, and some for reading."""
     exercises = [0]
-    for part in chapter.parts:
-        if part in chapter.breaks:
+    for part in read.parts:
+        if part in read.breaks:
             exercises.append(0)
         exercises[-1] += getattr(part, "minutes", 0)
 
-    assert [each for each in chapter.minutes if not 15 <= each <= 40] == []
-    assert all(work + 5 <= minutes for work, minutes in zip(exercises, chapter.minutes, strict=True)), exercises
-    assert sum(exercises) + 10 <= sum(chapter.minutes)
+    assert [each for each in read.minutes if not 15 <= each <= 40] == []
+    assert all(work + 5 <= minutes for work, minutes in zip(exercises, read.minutes, strict=True)), exercises
+    assert sum(exercises) + 10 <= sum(read.minutes)
 
 
 def failures(found: Chapter) -> dict[str, str]:

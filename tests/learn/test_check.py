@@ -16,10 +16,10 @@ BEGIN = "def scores(q, k):\n"
 
 # ruff: noqa: E501 (a table)
 
-# What a file holds; the kind of the problem, what is said, and, where there is one, a detail. All are patterns.
+# What a file holds; the kind of the problem; patterns of what is said, and of a detail, where there is one.
 WRONG = {
-    "loops": (BEGIN + "    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end", ""),
-    "loops-on-import": ("while True:\n    pass\n", "runs", "03_scores.py, when it is imported, did not return in 2 s", ""),
+    "loops": (BEGIN + "    while True:\n        pass\n", "runs", "scores did not return in 1 s: does a loop never end"),
+    "loops-on-import": ("while True:\n    pass\n", "runs", "03_scores.py, when it is imported, did not return in 2 s"),
     "prints-gigabytes": (
         BEGIN + "    while True:\n        print('x' * 1000)\n",
         "runs",
@@ -30,7 +30,6 @@ WRONG = {
         "import os\n" + BEGIN + "    for _ in range(300):\n        os.write(1, b'x' * 65536)\n" + RIGHT,
         "runs",
         "the code prints too much: \\d+ MiB|did not return in 1 s: it prints \\d+ MiB",
-        "",
     ),
     "exits": (
         "import sys\n" + BEGIN + "    sys.exit(3)\n",
@@ -38,7 +37,7 @@ WRONG = {
         "the code ends the program; a function returns instead",
         "SystemExit: 3",
     ),
-    "os-exit": ("import os\n" + BEGIN + "    os._exit(3)\n", "runs", "scores ended the process: .*exit status 3", ""),
+    "os-exit": ("import os\n" + BEGIN + "    os._exit(3)\n", "runs", "scores ended the process: .*exit status 3"),
     "imports-what-is-missing": (
         "import a_module_that_is_missing\n" + BEGIN + RIGHT,
         "runs",
@@ -46,33 +45,30 @@ WRONG = {
         "ModuleNotFoundError: No module named 'a_module_that_is_missing'",
     ),
     "syntax": (BEGIN + "    return q @ (k.T\n", "runs", "this is not Python: '\\(' was never closed", "line 2: return q"),
-    "empty": ("", "runs", "03_scores.py is empty: regard learn 3 shows what belongs into it", ""),
-    "a-comment": ("# later\n", "runs", "there is no scores in 03_scores.py: it defines no function", ""),
+    "empty": ("", "runs", "03_scores.py is empty: regard learn 3 shows what belongs into it"),
+    "a-comment": ("# later\n", "runs", "there is no scores in 03_scores.py: it defines no function"),
     "changes-inputs": (BEGIN + "    q *= 2\n" + RIGHT, "inputs", "scores changes its inputs", "q = \\[\\["),
     "counts-calls": (
         "calls = []\n" + BEGIN + "    calls.append(1)\n    return q @ k.T + len(calls)\n",
         "random",
         "something else when it is called again: does it draw random numbers, or keep values",
-        "",
     ),
-    "none": (BEGIN + "    q @ k.T\n", "runs", "scores returns None: is there a `return`\\?", ""),
-    "a-string": (BEGIN + "    return 'right'\n", "shape", "the result is the text 'right' and must be an array", ""),
-    "an-object": (BEGIN + "    return object\n", "shape", "the result is an object of the type type and must be", ""),
-    "complex": (BEGIN + RIGHT[:-1] + " * 1j\n", "shape", "an object of the type array of complex128", ""),
-    "a-dict": (BEGIN + "    return {'scores': 1}\n", "shape", "the result is a dict", ""),
-    "a-ragged-list": (BEGIN + "    return [[1, 2], [3]]\n", "shape", "2 values of the shapes \\(2,\\), \\(1,\\)", ""),
+    "none": (BEGIN + "    q @ k.T\n", "runs", "scores returns None: is there a `return`\\?"),
+    "a-string": (BEGIN + "    return 'right'\n", "shape", "the result is the text 'right' and must be an array"),
+    "an-object": (BEGIN + "    return object\n", "shape", "the result is an object of the type type and must be"),
+    "complex": (BEGIN + RIGHT[:-1] + " * 1j\n", "shape", "an object of the type array of complex128"),
+    "a-dict": (BEGIN + "    return {'scores': 1}\n", "shape", "the result is a dict"),
+    "a-ragged-list": (BEGIN + "    return [[1, 2], [3]]\n", "shape", "2 values of the shapes \\(2,\\), \\(1,\\)"),
     "a-list-in-itself": (BEGIN + "    a = []\n    a.append(a)\n    return a\n", "raises", "raises an error", "Recursion"),
     "other-shape": (
         BEGIN + "    return (q @ k.T).T[:0]\n",
         "shape",
         "the result has the shape \\(0, 1\\) and must have \\(1, 1\\): \\(rows, keys\\)",
-        "",
     ),
     "huge": (
         "import numpy as np\n" + BEGIN + "    return np.zeros((200_000, 2_000))\n",
         "shape",
         "the result has the shape \\(200000, 2000\\)",
-        "",
     ),
     "too-large": (
         "import numpy as np\n" + BEGIN + "    return np.ones((10**7, 10**4)).sum()\n",
@@ -94,6 +90,18 @@ WRONG = {
         "raises an error",
         "ValueError: x{300} …",
     ),
+    "error-of-a-library": (
+        "import numpy as np\n" + BEGIN + "    np.reshape(q, 7)\n",
+        "raises",
+        "raises an error",
+        "ValueError: cannot reshape.*\nline 3: np.reshape\\(q, 7\\)$",
+    ),
+    "rounded-on-the-way": (
+        BEGIN + "    return (q / 3).astype('float32') @ k.T * (3 / q.shape[-1] ** 0.5)\n",
+        "value",
+        "is not right",
+        "they differ by up to \\de-0\\d: is something computed in float32",
+    ),
     "recursion": (
         BEGIN + "    return scores(q, k)\n",
         "raises",
@@ -104,15 +112,13 @@ WRONG = {
         "from math import sqrt\n\n\ndef score(q, k):\n" + RIGHT,
         "runs",
         "there is no scores in 03_scores.py: it defines score; rename it to scores$",
-        "",
     ),
     "two-other-names": (
         "def helper():\n    pass\n\n\ndef score(q, k):\n" + RIGHT,
         "runs",
         "it defines helper, score; did you mean 'score'\\?",
-        "",
     ),
-    "not-a-function": ("scores = 3\n", "runs", "scores is not a function, but int", ""),
+    "not-a-function": ("scores = 3\n", "runs", "scores is not a function, but int"),
     "too-few-arguments": ("def scores(q):\n    return q\n", "raises", "scores\\(q, k\\) raises an error", "TypeError"),
     "waits-for-a-person": (BEGIN + "    input()\n", "raises", "raises an error", "EOFError"),
     "breaks-a-law": (BEGIN + "    return q @ k.T / 2**0.5 + 1\n", "law", "it must hold that twice the queries", "must be"),
@@ -178,14 +184,13 @@ def written(folder: Path, code: str | bytes) -> Path:
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_said(name, tmp_path, checker):
     """The kind, the sentence and a detail; no file is left behind."""
-    code, kind, what, detail = WRONG[name]
+    code, kind, what, *details = WRONG[name]
 
     problem = checker.checked(written(tmp_path, code)).problem
 
-    assert problem is not None
-    assert re.fullmatch(kind, problem.kind), problem
+    assert problem is not None and problem.kind == kind, problem
     assert re.search(what, problem.what), problem
-    assert re.search(detail, "\n".join(problem.details)), problem
+    assert all(re.search(each, "\n".join(problem.details)) for each in details), problem
     assert len(str(problem)) < 10_000
     assert [path.name for path in tmp_path.iterdir()] == ["03_scores.py"]
 
@@ -238,20 +243,10 @@ def test_a_result_of_32_bits_is_compared_as_one(returned, tmp_path, checker):
         assert (problem and problem.mistakes) == mistakes
 
 
-def test_a_difference_that_print_does_not_show_is_said(tmp_path, checker):
-    """Numbers that were rounded on the way look like the right ones: the message says how far they are apart."""
-    code = BEGIN + "    return (q / 3).astype('float32') @ k.T * (3 / q.shape[-1] ** 0.5)\n"
-
-    problem = checker.checked(written(tmp_path, code)).problem
-
-    assert problem is not None
-    details = "\n".join(problem.details)
-    assert re.search(r"they differ by up to \de-0\d: is something computed in float32", details), problem
-
-
 def test_a_tensor_is_as_good_as_an_array(tmp_path):
     """Also one that requires gradients, and in a law, which takes the results as arrays: [::-1] works."""
-    pytest.importorskip("torch")
+    import torch  # noqa: F401, without which it is skipped
+
     read = chapter(tmp_path, SCORES.replace("same(scores(2 * q, k), ", "same(scores(2 * q, k)[::-1][::-1], "))
     code = "import torch\n" + BEGIN + "    return torch.tensor(q @ k.T / q.shape[1] ** 0.5, requires_grad=True)\n"
 
@@ -287,14 +282,6 @@ def test_the_smallest_case_is_shown(tmp_path, checker):
     assert problem is not None and problem.kind == "value" and problem.mistakes == ("scale-missing",)
     assert [line.split(" ")[0] for line in problem.details] == ["q", "k", "returned", "must"]
     assert problem.cause and problem.fix and problem.description
-
-
-def test_an_error_names_its_line(tmp_path, checker):
-    """The line of the learner's file, not of a library."""
-    problem = checker.checked(written(tmp_path, "import numpy as np\n" + BEGIN + "    np.reshape(q, 7)\n")).problem
-
-    assert problem is not None and problem.details[-1] == "line 3: np.reshape(q, 7)"
-    assert problem.details[-2].startswith("ValueError: cannot reshape")
 
 
 def test_an_error_is_not_taken_for_another(tmp_path, checker):

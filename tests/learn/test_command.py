@@ -4,16 +4,13 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli import app
 from regard.learn.folder import CELL
 from regard.learn.progress import read
 from regard.learn.source import chapters
-from tests.support.command import refused, regard
+from tests.support.command import done, refused, regard, until_ctrl_c
 from tests.support.waiting import HANG
 
 THREE = next(each for each in chapters() if each.number == 3)
@@ -23,53 +20,53 @@ FILE = THREE.file_of(FIRST)
 
 def run(*words, lines=()):
     """One command: its exit status, and what it printed as one line."""
-    result = CliRunner().invoke(app, ["learn", *map(str, words)], input="".join(f"{line}\n" for line in lines))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, " ".join(result.output.split())
+    status, out, err = regard("learn", *words, input="".join(f"{line}\n" for line in lines).encode())
+    return status, " ".join((out + err).split())
 
 
 # Options, in a folder with a file `file`, and what is said of them.
-REFUSED = [
-    ("a 99", "a number from 0 to"),
-    ("a 99 --serve", "a number from 0 to"),
-    ("a --hint --show", "two options"),
-    ("--grade --list", "two options"),
-    ("a --serve --site b", "two options"),
-    ("--grade a --json --csv", "two formats"),
-    ("a b", "one folder"),
-    ("ask", "no question"),
-    ("--list 3", "number of a chapter has no use"),
-    ("--reset 3 4", "number of a chapter has no use"),
-    ("--claim all 3", "number of a chapter has no use"),
-    ("3 ask why?", "number of a chapter has no use"),
-    ("--claim all a", "a folder has no use"),
-    ("--site b a", "a folder has no use"),
-    ("--notebooks x y", "a folder has no use"),
-    ("--json", "--json has no use"),
-    ("--only 3", "--only has no use"),
-    ("a --serve --only 3", "--only has no use"),
-    ("a --port 8000", "--port has no use"),
-    ("a --check --open", "--open has no use"),
-    ("--claim unheard-of", "--claim all lists them"),
-    ("--check x.py", "not one of the course"),
-    (f"--check {FILE}", "does not exist"),
-    ("a 3 --show", "after a try"),
-    ("--read none.md", "cannot be read"),
-    ("file --serve", "cannot be written"),
-    ("--grade a --only 3-1", "the chapters cannot be read"),
-    ("--grade a --only three", "the chapters cannot be read"),
-    ("--grade a --only 3-1000000000", "the chapter does not exist"),
-]
+REFUSED = {
+    "a 99": "a number from 0 to",
+    "a 99 --serve": "a number from 0 to",
+    "a --hint --show": "two options",
+    "--grade --list": "two options",
+    "a --serve --site b": "two options",
+    "--grade a --json --csv": "two formats",
+    "a b": "one folder",
+    "ask": "no question",
+    "--list 3": "number of a chapter has no use",
+    "--reset 3 4": "number of a chapter has no use",
+    "--claim all 3": "number of a chapter has no use",
+    "3 ask why?": "number of a chapter has no use",
+    "--claim all a": "a folder has no use",
+    "--site b a": "a folder has no use",
+    "--notebooks x y": "a folder has no use",
+    "--json": "--json has no use",
+    "--only 3": "--only has no use",
+    "a --serve --only 3": "--only has no use",
+    "a --port 8000": "--port has no use",
+    "a --check --open": "--open has no use",
+    "--claim unheard-of": "--claim all lists them",
+    "--check x.py": "not one of the course",
+    f"--check {FILE}": "does not exist",
+    "a 3 --show": "after a try",
+    "--read none.md": "cannot be read",
+    **{f"file {words}": "cannot be written" for words in ("--serve", "3", "ask why")},
+    "--grade a --only 3-1": "the chapters cannot be read",
+    "--grade a --only three": "the chapters cannot be read",
+    "--grade a --only 3-1000000000": "the chapter does not exist",
+}
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED)
+@pytest.mark.parametrize(("words", "said"), REFUSED.items())
 def test_wrong_words_are_refused(words, said, tmp_path):
     """Each message says what to type instead; nothing is run."""
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("mine")
 
     status, _, err = regard("learn", *words.split(), cwd=tmp_path)
 
     assert status == 2 and said in err, err
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_hints_come_one_by_one(tmp_path):
@@ -148,20 +145,20 @@ def test_claims_are_listed_and_run():
     assert status == 0 and ("It holds" in text or "It fails" in text)
 
 
-def test_what_is_typed_is_shown_whole(monkeypatch):
-    """The names of files and claims, in a narrow terminal."""
+def test_what_is_typed_is_shown_whole(tmp_path, monkeypatch):
+    """The names of files and claims, in a narrow terminal; to list them, no folder is needed."""
+    (tmp_path / "file").touch()
     monkeypatch.setenv("COLUMNS", "60")
-    files, claims = run("--list")[1], run("--claim", "all")[1]
+    files, claims = run(tmp_path / "file", "--list")[1], run("--claim", "all")[1]
 
     assert not [each for chapter in chapters() for each in map(chapter.file_of, chapter.exercises) if each not in files]
     assert not [each.name for chapter in chapters() for each in chapter.claims if each.name not in claims]
 
 
-def test_code_is_as_wide_as_the_terminal(tmp_path, monkeypatch):
+def test_code_is_as_wide_as_the_terminal(tmp_path):
     """A line that fits is not broken; prose stays narrow."""
-    monkeypatch.setenv("COLUMNS", "130")
-    typed = "0.17 0.33 0.5\n4\n3\n11\n1\n"
-    lines = CliRunner().invoke(app, ["learn", str(tmp_path / "x"), "4"], input=typed).output.splitlines()
+    typed = b"0.17 0.33 0.5\n4\n3\n11\n1\n"
+    lines = done("learn", tmp_path / "x", "4", input=typed, COLUMNS="130").splitlines()
     code = [line for part in chapters()[4].questions[:5] for line in part.reveal.code.splitlines() if line.strip()]
 
     assert max(map(len, code)) > 100 and {f"    {line}" for line in code} <= {line.rstrip() for line in lines}
@@ -221,19 +218,5 @@ def test_the_course_as_pages(tmp_path):
 
 def test_the_course_in_the_browser(tmp_path):
     """`--serve` says the address of the chapter, and ends with Ctrl-C."""
-    code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from regard.cli import main; main()"
-    )
-    served = subprocess.Popen(
-        [sys.executable, "-u", "-c", code, "learn", str(tmp_path / "x"), "3", "--serve"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    address = served.stdout.readline().split()[-1]
-    with urllib.request.urlopen(address) as reply:
-        assert b"<h1>3. Scores and scale</h1>" in reply.read()
-    assert "03-scores.html" in address
-    served.send_signal(signal.SIGINT)
-    out, err = served.communicate(timeout=HANG)
-    assert (served.returncode, out, err) == (0, "", "")
+    address, page, out = until_ctrl_c("learn", tmp_path / "x", "3", "--serve")
+    assert b"<h1>3. Scores and scale</h1>" in page and "03-scores.html" in address and out == ""

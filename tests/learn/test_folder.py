@@ -1,10 +1,5 @@
 """The learner's folder: nothing of the learner's is overwritten."""
 
-import pytest
-from typer.testing import CliRunner
-
-from regard.cli import app
-from regard.common.errors import Refused
 from regard.learn.folder import put_aside, starts
 from regard.learn.source import chapters
 
@@ -39,15 +34,3 @@ def test_files_are_put_aside(tmp_path):
         assert not path.exists()
 
     assert [path.read_text() for path in kept] == ["first", "second", "third"] and len(set(kept)) == 3
-
-
-@pytest.mark.parametrize("words", [["3"], ["--list"], ["ask", "why"]])
-def test_a_folder_that_cannot_be_made(tmp_path, words):
-    """A file is in its place: what writes says so, and changes nothing."""
-    (tmp_path / "file").write_text("mine")
-    result = CliRunner().invoke(app, ["learn", str(tmp_path / "file"), *words])
-    if words == ["--list"]:
-        assert result.exit_code == 0
-    else:
-        assert isinstance(result.exception, Refused) and "it cannot be written" in str(result.exception)
-    assert (tmp_path / "file").read_text() == "mine"

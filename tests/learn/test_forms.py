@@ -35,48 +35,34 @@ LINE = {
 FIELDS = {"number": NUMBER, "shape": SHAPE, "choice": CHOICE, "pairs": PAIRS, "table": TABLE, "line": LINE}
 
 
-@pytest.mark.parametrize(
-    ("typed", "number"),
-    [
-        (" 8.0 ", 8),
-        ("8,5", 8.5),
-        ("40,000.5", 40_000.5),
-        ("40\u00a0000", 40_000),
-        ("40\u202f000", 40_000),
-        ("40'000", 40_000),
-        ("1e-3", 1e-3),
-        ("10^10", 1e10),
-        ("10**10", 1e10),
-        ("2^-3", 0.125),
-        ("4·10^10", 4e10),
-        ("4*10^10", 4e10),
-        ("4 x 10^10", 4e10),
-        ("4×10^10", 4e10),
-        ("50%", 0.5),
-        ("−2", -2),
-        ("–2", -2),
-        ("+2", 2),
-        ("inf", math.inf),
-        ("∞", math.inf),
-        ("-inf", -math.inf),
-        ("−∞", -math.inf),
-        ("infinity", math.inf),
-        ("1/3", 1 / 3),
-        ("1 / 3", 1 / 3),
-        (".5", 0.5),
-        ("5.", 5),
-        ("√2", 2**0.5),
-        ("1/√2", 0.5**0.5),
-        ("sqrt(2)", 2**0.5),
-        ("nan", math.nan),
-        ("~8", 8),
-        ("≈ 8", 8),
-        ("e", math.e),
-    ],
-)
-def test_numbers_as_people_type_them(typed, number):
+TYPED = {
+    2: ["+2"],
+    5: ["5."],
+    8: [" 8.0 ", "~8", "≈ 8"],
+    8.5: ["8,5"],
+    -2: ["−2", "–2"],
+    0.5: ["50%", ".5"],
+    40_000: ["40\u00a0000", "40\u202f000", "40'000"],
+    40_000.5: ["40,000.5"],
+    1e-3: ["1e-3"],
+    0.125: ["2^-3"],
+    1e10: ["10^10", "10**10"],
+    4e10: ["4·10^10", "4*10^10", "4 x 10^10", "4×10^10"],
+    math.inf: ["inf", "∞", "infinity"],
+    -math.inf: ["-inf", "−∞"],
+    1 / 3: ["1/3", "1 / 3"],
+    2**0.5: ["√2", "sqrt(2)"],
+    0.5**0.5: ["1/√2"],
+    math.nan: ["nan"],
+    math.e: ["e"],
+}
+
+
+@pytest.mark.parametrize(("number", "texts"), TYPED.items())
+def test_numbers_as_people_type_them(number, texts):
     """German and English, fractions, powers, per cent, signs of mathematics."""
-    assert FORMS["number"].read(typed, {"answer": number}) == pytest.approx(number, rel=1e-12, nan_ok=True)
+    found = [FORMS["number"].read(typed, {"answer": number}) for typed in texts]
+    assert found == pytest.approx([number] * len(texts), rel=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -143,103 +129,65 @@ def test_any_text_is_an_answer_or_unreadable(text, name):
     form.judge(answer, fields)
 
 
-@pytest.mark.parametrize(
-    ("name", "typed", "why"),
-    [
-        ("number", "8,3", None),
-        ("number", "64", "the variance"),
-        ("number", "7", "variances add"),
-        ("shape", "2, 10, 512", None),
-        ("shape", "(2,10,512)", None),
-        ("shape", "2 x 10 x 512", None),
-        ("shape", "[2 10 512]", None),
-        ("shape", "2×10×512", None),
-        ("shape", "2,512,10", "exchanged"),
-        ("shape", "2, 10, 512, 1", "count"),
-        ("choice", "2", None),
-        ("choice", " 2.", None),
-        ("choice", "2)", None),
-        ("choice", "3", "not c"),
-        ("pairs", "3 1", None),
-        ("pairs", "A3 B1", None),
-        ("pairs", "3,1", None),
-        ("pairs", "31", None),
-        ("pairs", "3 2", "B (y): y has u"),
-        ("pairs", "1 2", "A (x): x has w\nB (y): y has u"),
-        ("table", "1 0.5 | 0.25 2", None),
-        ("table", "1 1/2\n0,25 2", None),
-        ("table", "1; 0.5\n0.25; 2", None),
-        ("table", "1 0.505 | 0.25 2", None),
-        ("table", "1, 0.5 | 0.25, 2", None),
-        ("table", "1 0.6 | 0.25 2", "first, b: not 0.6, but 0.5\nrows sum"),
-        ("line", "2", None),
-        ("line", "line 2", None),
-        ("line", "1", "this is right"),
-    ],
-)
-def test_answers_are_judged(name, typed, why):
-    """Right ones as people type them; each wrong one with its own explanation."""
+# By form: right answers as people type them, wrong ones with their explanation, and unreadable ones with what is said.
+RIGHT = {
+    "number": ["8,3"],
+    "shape": ["2, 10, 512", "(2,10,512)", "2 x 10 x 512", "[2 10 512]", "2×10×512"],
+    "choice": ["2", " 2.", "2)"],
+    "pairs": ["3 1", "A3 B1", "3,1", "31"],
+    "table": ["1 0.5 | 0.25 2", "1 1/2\n0,25 2", "1; 0.5\n0.25; 2", "1 0.505 | 0.25 2", "1, 0.5 | 0.25, 2"],
+    "line": ["2", "line 2"],
+}
+WRONG = {
+    "number": {"64": "the variance", "7": "variances add"},
+    "shape": {"2,512,10": "exchanged", "2, 10, 512, 1": "count"},
+    "choice": {"3": "not c"},
+    "pairs": {"3 2": "B (y): y has u", "1 2": "A (x): x has w\nB (y): y has u"},
+    "table": {"1 0.6 | 0.25 2": "first, b: not 0.6, but 0.5\nrows sum"},
+    "line": {"1": "this is right"},
+}
+UNREADABLE = {
+    "shape": {
+        "": "type sizes such as 2, 10, 512",
+        "n, d": "'n, d' is not a shape",
+        **dict.fromkeys(("-1, 2", "2.5, 3", ","), "is not a shape"),
+    },
+    "choice": dict.fromkeys(("0", "4", "b", "1 2"), "1 to 3"),
+    "pairs": {"1": "type 2 numbers from 1 to 3", "1 2 3": "type 2 numbers", "1 4": "from 1 to 3"},
+    "table": {"1 2": "type 2 rows of 2 numbers", "1 2 | 3 x": "'x' is not a number", "": "2 rows of 2"},
+    "line": dict.fromkeys(("0", "4", "²"), "1 to 3"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_answers_are_judged(name):
+    """Right ones as people type them; each wrong one has its own explanation, and others are told what to type."""
     form, fields = FORMS[name], FIELDS[name]
-
-    judged = form.judge(form.read(typed, fields), fields)
-
-    assert judged.right == (why is None) and judged.why == (why or "")
-
-
-@pytest.mark.parametrize(
-    ("name", "typed", "message"),
-    [
-        ("shape", "", "type sizes such as 2, 10, 512"),
-        ("shape", "n, d", "'n, d' is not a shape"),
-        ("shape", "-1, 2", "is not a shape"),
-        ("shape", "2.5, 3", "is not a shape"),
-        ("shape", ",", "is not a shape"),
-        ("choice", "0", "1 to 3"),
-        ("choice", "4", "1 to 3"),
-        ("choice", "b", "1 to 3"),
-        ("choice", "1 2", "1 to 3"),
-        ("pairs", "1", "type 2 numbers from 1 to 3"),
-        ("pairs", "1 2 3", "type 2 numbers"),
-        ("pairs", "1 4", "from 1 to 3"),
-        ("table", "1 2", "type 2 rows of 2 numbers"),
-        ("table", "1 2 | 3 x", "'x' is not a number"),
-        ("table", "", "2 rows of 2"),
-        ("line", "0", "1 to 3"),
-        ("line", "4", "1 to 3"),
-        ("line", "²", "1 to 3"),
-    ],
-)
-def test_unreadable_answers(name, typed, message):
-    """The message says what to type."""
-    with pytest.raises(Unreadable) as unreadable:
-        FORMS[name].read(typed, FIELDS[name])
-    assert message in str(unreadable.value)
+    for typed, why in (dict.fromkeys(RIGHT[name], "") | WRONG[name]).items():
+        judged = form.judge(form.read(typed, fields), fields)
+        assert (judged.right, judged.why) == (not why, why)
+    for typed, message in UNREADABLE.get(name, {}).items():
+        with pytest.raises(Unreadable) as unreadable:
+            form.read(typed, fields)
+        assert message in str(unreadable.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "computed", "agrees"),
-    [
-        ("number", 8.2, True),
-        ("number", np.float32(8), True),
-        ("number", 9, False),
-        ("number", math.nan, False),
-        ("shape", (2, 10, 512), True),
-        ("shape", (2, 10), False),
-        ("choice", 2, True),
-        ("choice", 1, False),
-        ("pairs", (3, 1), True),
-        ("pairs", [1, 3], False),
-        ("table", np.array([[1, 0.5], [0.25, 2]]), True),
-        ("table", [[1, 0.5], [0.25, 3]], False),
-        ("table", [[1, 0.5]], False),
-        ("line", 2, True),
-        ("line", 1, False),
-        ("line", [2, 3], True),
-    ],
-)
-def test_computed_answers(name, computed, agrees):
-    """What a reveal leaves in `answer` is compared with the stated answer."""
-    assert FORMS[name].judge(computed, FIELDS[name]).right is agrees
+# What a reveal leaves in `answer`: values that agree with the stated answer, and values that do not.
+COMPUTED = {
+    "number": ([8.2, np.float32(8)], [9, math.nan]),
+    "shape": ([(2, 10, 512)], [(2, 10)]),
+    "choice": ([2], [1]),
+    "pairs": ([(3, 1)], [[1, 3]]),
+    "table": ([np.array(TABLE["answer"])], [[[1, 0.5], [0.25, 3]], [[1, 0.5]]]),
+    "line": ([2, [2, 3]], [1]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_computed_answers(name):
+    """They are compared with the stated answer."""
+    for values, agrees in zip(COMPUTED[name], (True, False)):
+        assert [FORMS[name].judge(value, FIELDS[name]).right for value in values] == [agrees] * len(values)
 
 
 @pytest.mark.parametrize(
@@ -260,26 +208,33 @@ def test_every_form_says_how_to_answer(name, how, shown):
     assert (form.how(fields), form.shown(fields), list(form.check(fields))) == (how, shown, [])
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "problem"),
-    [
-        ("number", {"tolerance": -1}, "tolerance must not be negative"),
-        ("number", {"wrong": [3]}, "wrong must be a list of"),
-        ("number", {"wrong": [{"answer": "x", "why": "y"}]}, "must be an answer of this form"),
-        ("shape", {"answer": [2, -1]}, "answer must be a list of sizes"),
-        ("shape", {"wrong": [{"answer": 2, "why": "x"}]}, "must be an answer of this form"),
-        ("choice", {"answer": 4}, "there are choices 1 to 3"),
-        ("choice", {"answer": 1}, "choice 2 is wrong and lacks why"),
-        ("choice", {"choices": ["a", "b"]}, "choice 1 must be"),
-        ("pairs", {"why": ["x"]}, "must have the same length"),
-        ("pairs", {"answer": [3, 4]}, "numbers from 1 to 3"),
-        ("table", {"answer": [[1, 2]]}, "2 rows of 2 numbers"),
-        ("table", {"answer": [[1, 2], [3, "x"]]}, "answer must hold numbers"),
-        ("table", {"why": ["x"]}, "why must have 2 texts"),
-        ("line", {"answer": 4}, "the code has lines 1 to 3"),
-        ("line", {"answer": []}, "the code has lines 1 to 3"),
+WRONG_FIELDS = {
+    "number": [
+        ({"tolerance": -1}, "tolerance must not be negative"),
+        ({"wrong": [3]}, "wrong must be a list of"),
+        ({"wrong": [{"answer": "x", "why": "y"}]}, "must be an answer of this form"),
     ],
-)
-def test_fields_that_are_wrong(name, change, problem):
+    "shape": [
+        ({"answer": [2, -1]}, "answer must be a list of sizes"),
+        ({"wrong": [{"answer": 2, "why": "x"}]}, "must be an answer of this form"),
+    ],
+    "choice": [
+        ({"answer": 4}, "there are choices 1 to 3"),
+        ({"answer": 1}, "choice 2 is wrong and lacks why"),
+        ({"choices": ["a", "b"]}, "choice 1 must be"),
+    ],
+    "pairs": [({"why": ["x"]}, "must have the same length"), ({"answer": [3, 4]}, "numbers from 1 to 3")],
+    "table": [
+        ({"answer": [[1, 2]]}, "2 rows of 2 numbers"),
+        ({"answer": [[1, 2], [3, "x"]]}, "answer must hold numbers"),
+        ({"why": ["x"]}, "why must have 2 texts"),
+    ],
+    "line": [({"answer": each}, "the code has lines 1 to 3") for each in (4, [])],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_fields_that_are_wrong(name):
     """A chapter with such fields is refused."""
-    assert any(problem in each for each in FORMS[name].check(FIELDS[name] | change))
+    for change, problem in WRONG_FIELDS[name]:
+        assert any(problem in each for each in FORMS[name].check(FIELDS[name] | change)), change

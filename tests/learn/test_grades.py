@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli import app
 from regard.common.errors import Refused
 from regard.learn.chapter import key_of
 from regard.learn.folder import combined
 from regard.learn.progress import changing
 from regard.learn.source import chapters, read_chapter
 from regard.learn.teacher import COLUMNS, as_csv, grades, of_chapters, summary
+from tests.support.command import done, refused, regard
+from tests.support.refusals import refusing
 
 from .chapter_files import HEAD, SCORES, chapter
 
@@ -77,17 +77,16 @@ def test_a_damaged_progress_is_said_and_the_files_are_graded(tmp_path, course, d
     (found,) = grades([folder], course)
 
     assert found.problem and found.grades[0].result == "passed"
-    result = CliRunner().invoke(app, ["learn", str(folder), "--list"])
-    assert result.exit_code and isinstance(result.exception, Refused)
+    refused("learn", folder, "--list")
 
 
 def test_folders_that_do_not_exist_are_named_before_anything_runs(tmp_path, course):
     """All of them at once."""
     folder = learner(tmp_path / "a", course, OTHER)
-    with pytest.raises(Refused, match="nothing to grade") as refused:
+    with refusing("nothing to grade") as caught:
         grades([folder, tmp_path / "b", tmp_path / "c"], course)
-    assert str(tmp_path / "b") in str(refused.value) and str(tmp_path / "c") in str(refused.value)
-    with pytest.raises(Refused, match="no folder"):
+    assert str(tmp_path / "b") in str(caught.value) and str(tmp_path / "c") in str(caught.value)
+    with refusing("no folder"):
         grades([], course)
 
 
@@ -140,14 +139,13 @@ def test_the_command_prints_text_json_and_csv(tmp_path, monkeypatch):
         learner(tmp_path / name, course, course[0].exercises[0].solution)
 
     def run(*words):
-        return CliRunner().invoke(app, ["learn", "--grade", "ann", "bob", "--only", "3", *words])
+        return done("learn", "--grade", "ann", "bob", "--only", "3", *words)
 
-    text, as_json, table = run(), run("--json"), run("--csv")
-    assert (text.exit_code, as_json.exit_code, table.exit_code) == (0, 0, 0)
-    assert "Chapter 3" in text.output and "passed" in text.output
-    found = json.loads(as_json.stdout)
+    text = run()
+    assert "Chapter 3" in text and "passed" in text
+    found = json.loads(run("--json"))
     assert [each["name"] for each in found] == ["ann", "bob"] and {each["passed"] for each in found} == {1}
-    assert len(list(csv.DictReader(io.StringIO(table.stdout, newline="")))) == 2 * len(course[0].exercises)
+    assert len(list(csv.DictReader(io.StringIO(run("--csv"), newline="")))) == 2 * len(course[0].exercises)
 
 
 def test_a_chapter_of_ones_own(tmp_path):
@@ -159,22 +157,19 @@ def test_a_chapter_of_ones_own(tmp_path):
     read = read_chapter(own / "70-mine.md")
     folder = tmp_path / "learner"
 
-    first = CliRunner().invoke(app, ["learn", str(folder), "70", "--chapters", str(own)])
-    assert first.exit_code == 0 and "Exercise: scores" in first.output, first.output
+    assert "Exercise: scores" in done("learn", folder, "70", "--chapters", own)
     path = folder / "70_scores.py"
     path.write_text(read.exercises[0].wrong[1].code)
-    checked = CliRunner().invoke(app, ["learn", str(folder), "--check"])
-    assert checked.exit_code == 1 and "keys-not-transposed" in checked.output
+    status, out, _ = regard("learn", folder, "--check")
+    assert status == 1 and "keys-not-transposed" in out
     path.write_text(OTHER)
-    assert CliRunner().invoke(app, ["learn", str(folder), "--check", str(path)]).exit_code == 0
+    done("learn", folder, "--check", path)
 
-    words = ["learn", "--grade", str(folder), "--chapters", str(own), "--only", "70", "--json"]
-    (found,) = json.loads(CliRunner().invoke(app, words).stdout)
+    (found,) = json.loads(done("learn", "--grade", folder, "--chapters", own, "--only", "70", "--json"))
     assert found["passed"] == 1 and found["grades"][0]["tries"] == 2
 
     own.rename(tmp_path / "moved")
-    with pytest.raises(Refused, match="does not exist"):
-        CliRunner().invoke(app, ["learn", str(folder), "--list"], catch_exceptions=False)
+    assert "does not exist" in refused("learn", folder, "--list")
 
 
 def test_chapters_that_cannot_be_added_are_refused(tmp_path):
@@ -182,17 +177,17 @@ def test_chapters_that_cannot_be_added_are_refused(tmp_path):
     is for people.
     """
     (tmp_path / "README.md").write_text("# For teachers\n")
-    with pytest.raises(Refused, match="the folder has no chapter"):
+    with refusing("the folder has no chapter"):
         chapters(tmp_path)
     for name in ("03-a.md", "70-b.md", "70-c.md"):
         (tmp_path / name).write_text(HEAD.replace("number = 3", f"number = {int(name[:2])}"), encoding="utf-8")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused) as caught:
         chapters(tmp_path)
-    assert len(refused.value.reasons) == 2
+    assert len(caught.value.reasons) == 2
 
     (tmp_path / "70-b.md").write_text("+++\nnumber = 70\n")
     (tmp_path / "70-c.md").write_bytes(b"\xff\xfe")
-    with pytest.raises(Refused, match=r"(?s)70-b\.md.*70-c\.md"):
+    with refusing(r"70-b\.md.*70-c\.md"):
         chapters(tmp_path)
 
 
@@ -244,7 +239,7 @@ def test_folders_that_are_not_a_learners_are_said(tmp_path, course):
 def test_a_file_among_the_folders_is_named(tmp_path, course):
     """As `class/*` gives it; `class/*/` does not."""
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(Refused, match=r"(?s)notes\.txt is a file.*class/\*/"):
+    with refusing(r"notes\.txt is a file.*class/\*/"):
         grades([tmp_path / "notes.txt", learner(tmp_path / "a", course, OTHER)], course)
 
 

@@ -188,10 +188,3 @@ def test_a_mistake_that_does_not_apply_leaves_the_other():
 
     assert computed("scores", case, (mask,), np.zeros((2, 4))) is None
     assert both is not None and np.array_equal(both, case["q"] @ case["k"].T)
-
-
-def test_scores_without_keys_have_no_weights():
-    """A softmax over nothing: a mistake of it is computed all the same, and none is named by an error."""
-    scores = np.zeros((2, 0))
-    found = computed("weights", {"scores": scores}, CATALOG[:1], scores)
-    assert found is None or found.shape == (2, 0)

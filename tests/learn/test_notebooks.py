@@ -8,22 +8,20 @@ import runpy
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli import app
-from regard.common.errors import Refused
 from regard.learn.chapter import Chapter, Claim, Exercise
-from regard.learn.export import FOLDER, notebook, scripts, write_notebooks, write_scripts
+from regard.learn.export import FOLDER, notebook, scripts, write_scripts
 from regard.learn.running import installed
-from regard.learn.source import chapters, read_chapter
+from regard.learn.source import read_chapter
+from tests.support.command import done, refused
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
 
-from .chapter_files import chapter
+from .chapter_files import chapter, each_chapter
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
-COURSE = chapters()
 STEPS = 2  # of reveals that train
 
 PARTS = '''
@@ -58,7 +56,7 @@ print("no")
 
 @pytest.mark.slow
 @pytest.mark.one_in(20)  # the first; each takes up to a minute in a kernel of its own
-@pytest.mark.parametrize("read", COURSE, ids=lambda read: read.path.stem)
+@each_chapter
 def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
     """No cell raises an error; a check says "not yet" of the start and "is right" of the solution; what trains does so
     for a few steps.
@@ -85,7 +83,7 @@ def test_a_notebook_runs(read: Chapter, tmp_path, monkeypatch):
     assert {each.name for each in (tmp_path / FOLDER).glob("*.py")} == {read.file_of(each) for each in read.exercises}
 
 
-@pytest.mark.parametrize("read", COURSE, ids=lambda read: read.path.stem)
+@each_chapter
 def test_a_notebook_has_every_part_and_no_answer_before_it(read: Chapter):
     """It is a valid notebook, the same each time; no cell is empty; an answer follows its cell, folded up."""
     found = notebook(read)
@@ -111,8 +109,7 @@ def test_a_notebook_has_every_part_and_no_answer_before_it(read: Chapter):
 def test_a_notebook_is_never_overwritten(tmp_path):
     """It may hold a learner's answers; then nothing is written at all."""
     (tmp_path / "04-softmax.ipynb").write_text("mine")
-    with pytest.raises(Refused, match="the notebook exists"):
-        CliRunner().invoke(app, ["learn", "--notebooks", str(tmp_path)], catch_exceptions=False)
+    assert "the notebook exists" in refused("learn", "--notebooks", tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["04-softmax.ipynb"]
 
 
@@ -123,9 +120,8 @@ def test_a_notebook_is_never_overwritten(tmp_path):
 def test_the_command_that_opens_notebooks_can_be_copied(tmp_path, only, count, names):
     """One or several; folders are made, and one with a space is quoted."""
     folder = tmp_path / "my own" / "notes"
-    result = CliRunner().invoke(app, ["learn", "--notebooks", str(folder), "--only", only])
-    said = " ".join(result.output.split())
-    assert result.exit_code == 0 and count in said and "jupyter lab '" in said, result.output
+    said = " ".join(done("learn", "--notebooks", folder, "--only", only).split())
+    assert count in said and "jupyter lab '" in said
     assert sorted(path.stem for path in folder.iterdir()) == names
 
 
@@ -140,18 +136,8 @@ def test_scripts_name_the_question_and_the_outcome(tmp_path, capsys):
     for path in paths:
         runpy.run_path(str(path))
         assert f"# It prints:\n# {capsys.readouterr().out}" in path.read_text()
-    with pytest.raises(Refused, match="the scripts exist"):
+    with refusing("the scripts exist"):
         list(write_scripts(tmp_path / "s", [read]))
-
-
-@pytest.mark.parametrize("write", [write_notebooks, write_scripts])
-@pytest.mark.parametrize("folder", ["file", "file/below"])
-def test_where_nothing_can_be_written(tmp_path, write, folder):
-    """The path and the reason of the system are said."""
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(Refused, match="cannot be written"):
-        list(write(tmp_path / folder, [chapter(tmp_path, PARTS)]))
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_scripts_of_a_chapter_that_fails(tmp_path):
@@ -159,11 +145,11 @@ def test_scripts_of_a_chapter_that_fails(tmp_path):
     good = chapter(tmp_path, PARTS)
     (tmp_path / "bad").mkdir()
     bad = chapter(tmp_path / "bad", PARTS.replace('holds = False\nprint("no")', "holds = 1 / 0"))
-    with pytest.raises(Refused, match=r"one-is-two in 03-scores\.md: ZeroDivisionError"):
+    with refusing(r"one-is-two in 03-scores\.md: ZeroDivisionError"):
         list(write_scripts(tmp_path / "s", [bad]))
     assert not (tmp_path / "s").exists()
     bad.path.rename(bad.path.with_name("04-bad.md"))
     second = read_chapter(bad.path.with_name("04-bad.md"))
-    with pytest.raises(Refused, match="the code of a chapter fails"):
+    with refusing("the code of a chapter fails"):
         list(write_scripts(tmp_path / "s", [good, second]))
     assert [each.name for each in (tmp_path / "s").iterdir()] == ["03-scores"]

@@ -73,7 +73,11 @@ WRONG = {
 }  # fmt: skip
 
 
-def reasons(path) -> list:
+def reasons(folder, content):
+    """Why a chapter with this content is refused."""
+    path = folder / "03-scores.md"
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(Refused) as refused:
         read_chapter(path)
     return list(refused.value.reasons)
@@ -83,12 +87,10 @@ def reasons(path) -> list:
 def test_what_is_wrong_is_listed(name, tmp_path):
     """What, in which line of which file, what is expected, and how to fix it."""
     body, line, what, fix = WRONG[name]
-    path = tmp_path / "03-scores.md"
-    path.write_text(HEAD + "\n" * (not body.startswith("\n")) + body, encoding="utf-8")
+    every = reasons(tmp_path, HEAD + "\n" * (not body.startswith("\n")) + body)
+    found = [reason for reason in every if what in reason.what]
 
-    found = [reason for reason in reasons(path) if what in reason.what]
-
-    assert found, [str(each) for each in reasons(path)]
+    assert found, every
     assert found[0].given == f"03-scores.md, line {line}" and found[0].expected
     assert fix in found[0].fix
 
@@ -104,29 +106,21 @@ def test_what_is_wrong_is_listed(name, tmp_path):
 )
 def test_the_beginning(head, lacks, tmp_path):
     """The fields at the beginning have names and types."""
-    path = tmp_path / "03-scores.md"
-    path.write_text(head + "## A section\n\nText.\n")
-
-    assert [reason.what for reason in reasons(path)] == [f"the beginning lacks {each}" for each in lacks]
+    found = reasons(tmp_path, head + "## A section\n\nText.\n")
+    assert [reason.what for reason in found] == [f"the beginning lacks {each}" for each in lacks]
 
 
 def test_all_problems_at_once_by_line(tmp_path):
     """A file with every kind of mistake is refused once, with a list in the order of its lines."""
-    path = tmp_path / "03-scores.md"
     parts = ["```toml question a\nask = 3\n```\n", "```python claim b\n1\n```\n", "```python law c\n1\n```\n"]
-    path.write_text(HEAD + "\n" + "".join(parts))
-
-    assert [reason.given.rpartition(" ")[2] for reason in reasons(path)] == ["7", "7", "10", "13"]
+    found = reasons(tmp_path, HEAD + "\n" + "".join(parts))
+    assert [reason.given.rpartition(" ")[2] for reason in found] == ["7", "7", "10", "13"]
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
 def test_a_file_that_cannot_be_read(content, tmp_path):
     """It is not in UTF-8, or missing."""
-    path = tmp_path / "03-scores.md"
-    if content:
-        path.write_bytes(content)
-
-    assert [reason.what for reason in reasons(path)] == ["the file cannot be read"]
+    assert [reason.what for reason in reasons(tmp_path, content)] == ["the file cannot be read"]
 
 
 def test_a_chapter_with_everything(tmp_path):

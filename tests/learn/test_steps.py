@@ -16,7 +16,7 @@ def test_every_mistake_gives_an_array_or_none(step):
         scores = rng.standard_normal(shape)
         rows, keys = shape[-2:]
         pair = {"q": rng.standard_normal((rows, 3)), "k": rng.standard_normal((keys, 3)), "v": np.ones((keys, 2))}
-        case = {"scores": scores} if step == "weights" and scores.size else pair
+        case = {"scores": scores} if step == "weights" else pair
         for mistake in CATALOG:
             found = computed(step, case, (mistake,), np.zeros((rows, 2)) if step == "out" else scores)
             applied += found is not None

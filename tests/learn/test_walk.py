@@ -3,9 +3,7 @@
 import importlib.util
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli import app
 from regard.learn.chapter import Exercise, Question, key_of
 from regard.learn.lesson import BACK
 from regard.learn.progress import read
@@ -14,17 +12,11 @@ from tests.support.lanes import sweep
 
 from .chapter_files import SCORES
 from .chapter_files import chapter as written
+from .test_command import run
 from .typing import typed
 
 COURSE = chapters()
 QUESTIONS = {key_of(chapter, each): each for chapter in COURSE for each in chapter.questions}
-
-
-def run(*words, lines=()):
-    """One command: its exit status and what it printed."""
-    result = CliRunner().invoke(app, ["learn", *map(str, words)], input="".join(f"{line}\n" for line in lines))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
 
 
 def is_right(key):

@@ -7,11 +7,10 @@ import runpy
 import sys
 
 import pytest
+import torch
+import transformers  # noqa: F401, without which all is skipped
 
 from tests import ROOT
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 
 FOLDER = ROOT / "bench" / "counters"
 PAGE = ROOT / "docs" / "explanation" / "counters.md"

@@ -1,11 +1,10 @@
 """Published numbers of known models: parameters, active parameters, operations, cache bytes, pairs of a window."""
 
 import pytest
+import transformers  # noqa: F401, without which all is skipped
 
 import regard as rg
 from regard.ledger.counting.pairs import counted, pairs
-
-transformers = pytest.importorskip("transformers")
 
 MODELS = {
     "gpt2": ("gpt2", {}, 124_439_808, 124_439_808),

@@ -6,6 +6,7 @@ import pytest
 from regard.common.errors import Refused
 from regard.engines.hardware import cache_bytes, memory_bytes
 from regard.ledger.machine import DTYPES, LIMITS, SHIPPED, Machine
+from tests.support.refusals import refusing
 
 GOOD = {"name": "'a card'", "bandwidth": "1e12", "memory": "80e9", "cache": "50_000_000"}
 
@@ -127,7 +128,7 @@ def test_a_damaged_file_is_refused(tmp_path, monkeypatch, content):
     if content is not None:
         (tmp_path / "bad.toml").write_bytes(content)
     for name in ("bad.toml",) if content else ("bad.toml", "folder/missing", "."):
-        with pytest.raises(Refused, match="not a machine file") as refused:
+        with refusing("not a machine file") as refused:
             Machine.named(name)
         assert name in refused.value.reasons[0].given
 
@@ -135,13 +136,13 @@ def test_a_damaged_file_is_refused(tmp_path, monkeypatch, content):
 @pytest.mark.parametrize(("text", "meant"), [("h100-smx", "h100-sxm"), ("a100-80g", "a100-80gb"), ("hre", "here")])
 def test_an_unknown_name(text, meant):
     """The closest known name is proposed."""
-    with pytest.raises(Refused, match=f"did you mean '{meant}'"):
+    with refusing(f"did you mean '{meant}'"):
         Machine.named(text)
 
 
 def test_a_dtype_without_a_peak():
     """The card's dtypes are listed; nothing is assumed."""
-    with pytest.raises(Refused, match="one of float32, bfloat16, float16"):
+    with refusing("one of float32, bfloat16, float16"):
         Machine.named("rtx-4090").bound(1.0, 1.0, "float64")
 
 
@@ -159,7 +160,7 @@ def test_the_bound_is_a_roofline():
 @pytest.mark.slow
 def test_this_machine_is_measured():
     """Peaks, bandwidth and memory are those of some machine, and named as measured."""
-    pytest.importorskip("torch")
+    import torch  # noqa: F401, without which it is skipped
 
     machine = Machine.here()
 
@@ -172,7 +173,7 @@ def test_this_machine_is_measured():
 @pytest.mark.parametrize("dtypes", [("int8",), ("float32", "flaot16")])
 def test_dtypes_that_are_not_measured(dtypes):
     """Refused before anything is measured."""
-    with pytest.raises(Refused, match="a dtype that is not measured"):
+    with refusing("a dtype that is not measured"):
         Machine.here(dtypes)
 
 
@@ -184,7 +185,7 @@ def test_the_last_cache_counts_once(tmp_path):
         for number, row in enumerate(rows):
             folder = tmp_path / f"cpu{core}" / "cache" / f"index{number}"
             folder.mkdir(parents=True)
-            for name, value in zip(("level", "type", "size", "shared_cpu_list"), row, strict=True):
+            for name, value in zip(("level", "type", "size", "shared_cpu_list"), row):
                 (folder / name).write_text(f"{value}\n")
 
     assert cache_bytes(tmp_path) == 64 << 20

@@ -17,7 +17,7 @@ def toy(*layers, n=8):
     key}}.
     """
     weights = np.array([[np.eye(n)] * 2] * len(layers))
-    for layer, rows_by_head in zip(weights, layers, strict=True):
+    for layer, rows_by_head in zip(weights, layers):
         for head, rows in rows_by_head.items():
             layer[head, [*rows]] = 0.1 * np.eye(n)[[*rows]] + 0.9 * np.eye(n)[[*rows.values()]]
     return run_of(weights, WORDS[:n])

@@ -9,6 +9,7 @@ from regard.lens.runs.codes import FINE_ERROR, LEAK, MASKED, NAN, decode
 from regard.lens.viewer import head_mean, routes
 from regard.lens.viewer.head_mean import mean_of
 from tests.lens.client import unframed
+from tests.lens.test_figures import defined
 from tests.support.browser import example, fault
 
 
@@ -33,19 +34,12 @@ def test_the_figures_of_a_mean_are_those_of_its_rows(monkeypatch):
     """Entropy, maximum and the others, as they follow from the exact mean; too many weights have no entropy."""
     run, _ = example(n=40, layers=2, heads=3, mask=rg.causal())
     monkeypatch.setattr(head_mean, "PAIRS", 700)  # several blocks of rows and of heads
-    special, free = np.array(run.axes["text"].special), np.tri(40)
+    special, free = np.array(run.axes["text"].special), np.tri(40, dtype=bool)
     for _, found, p in means(run):
-        figures, entropy = found.tracks(), -(p * np.log(np.where(p > 0, p, 1))).sum(1)
-        expected = {
-            "entropy": entropy,
-            "spread": entropy / np.log(np.maximum(free.sum(1), 2)),
-            "maximum": p.max(1),
-            "special": p[:, special].sum(1),
-            "ordinary": p[:, ~special].sum(1),
-            "received": p.sum(0),
-            "attended": free.sum(1),
-            "readers": free.sum(0),
-        }
+        figures = found.tracks()
+        rows = defined(p[None], free[None], p[None], special, 0)
+        expected = {name: rows[name][0] for name in ("entropy", "spread", "maximum", "special", "attended")}
+        expected |= {"ordinary": p[:, ~special].sum(1), "received": p.sum(0), "readers": free.sum(0)}
         assert figures.keys() == expected.keys()
         for name, values in expected.items():
             assert figures[name].dtype == np.float32

@@ -9,17 +9,16 @@ from html import unescape
 from importlib.resources import files
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import regard as rg
 from regard.common.web import visuals
 from regard.common.web.html_page import hashed, json_for_html
 from regard.lens.runs import figures
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.views import SCRIPTS, VISUALS
 from tests.support.browser import example, fault
+from tests.support.refusals import refusing
 
 
 def test_a_page_is_small_and_stands_alone():
@@ -53,7 +52,7 @@ def test_more_than_fits_is_refused():
     """A run of too many weights for one page is refused, and told to be served; served it has a page."""
     run, _ = example(n=512, layers=1, heads=4)
     run = dataclasses.replace(run, calls=run.calls * 80)
-    with pytest.raises(rg.Refused, match=r"(?s)too many weights for one page.*320 heads.* of 512 × 512.*serve it"):
+    with refusing(r"too many weights for one page.*320 heads.* of 512 × 512.*serve it"):
         page(run)
     assert '"kept": null' in page(run, served=True)
 
@@ -61,10 +60,10 @@ def test_more_than_fits_is_refused():
 def test_a_place_that_is_not_there_is_refused():
     """A call, head or row outside the run is refused by name, and so is what is none of these."""
     run, _ = example()
-    with pytest.raises(rg.Refused, match="unknown name 'token' in start"):
+    with refusing("unknown name 'token' in start"):
         page(run, start={"token": 1})
     for name, value in (("call", 2), ("head", 3), ("query", 8), ("query", -1)):
-        with pytest.raises(rg.Refused, match=f"no such {name}"):
+        with refusing(f"no such {name}"):
             page(run, start={name: value})
 
 
@@ -72,7 +71,7 @@ def test_a_run_without_figures_is_refused():
     """A call that was put together by hand, without the figures of its rows, is refused by name, and the mend works."""
     run, _ = example()
     bare = fault(run, 1, rows={}, v=None)
-    with pytest.raises(rg.Refused, match=r"(?s)calls without figures.*layers.1.attention.*figures.with_figures"):
+    with refusing(r"calls without figures.*layers.1.attention.*figures.with_figures"):
         page(bare)
     mended = figures.with_figures(bare.calls[1], run.axes["text"].special)
     np.testing.assert_equal(mended.rows, run.calls[1].rows)

@@ -6,6 +6,8 @@ import base64
 
 import numpy as np
 import pytest
+import starlette  # noqa: F401, without which all is skipped
+import uvicorn  # noqa: F401
 
 import regard as rg
 from regard.lens.open_model import OpenModel
@@ -14,9 +16,6 @@ from regard.lens.viewer import live, routes, server
 from tests.lens.client import Client
 from tests.lens.minilm import SENTENCE, with_minilm
 from tests.support.browser import Opened, example, fault
-
-pytest.importorskip("starlette", reason="starlette is not installed")
-pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 WIDE = SENTENCE.replace("tired", "wide")
 
@@ -209,7 +208,7 @@ def test_typing_and_rules_change_the_whole_page(texts, chromium):
     assert view.state("query") == 9
     causal = np.tri(*call.shape[1:], dtype=bool)
     np.testing.assert_allclose(row_of(view), attended(call, 1, allowed=causal)[9], **close)
-    address = view.tab.evaluate("address()")
+    address = view.address()
     assert "mask=causal" in address and "text=" in address and "run=" not in address
     again = Opened(chromium, texts.address, address)
     until(again, "state.run > 0 && live.rules() !== null")

@@ -117,7 +117,7 @@ def test_heads_of_a_fused_matrix(axes):
     random = np.random.default_rng(0)
     x, parts, b = (random.standard_normal(sizes) for sizes in ((9, 16), (3, 2, 4, 16), (3, 2, 4)))
     whole = Projection(parts.transpose(*axes, 2, 3).reshape(24, 16), b.transpose(*axes, 2).reshape(24))
-    for part, bias in zip(parts, b, strict=True):
+    for part, bias in zip(parts, b):
         heads = np.einsum("qm,hdm->hqd", x, part) + bias[:, None]
         found = heads_from(x, whole, heads, 2.0**-53)
         assert np.array_equal(found.w, part) and np.array_equal(found.b, bias)

@@ -14,15 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import starlette  # noqa: F401, without which all is skipped
+import uvicorn  # noqa: F401
 
 import regard as rg
 from regard.lens.runs import codes, labels
 from regard.lens.viewer import routes, server
 from tests.lens.client import Client, near, unframed
 from tests.support.browser import example, fault
-
-pytest.importorskip("starlette", reason="starlette is not installed")
-pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 N = 300
 

@@ -21,8 +21,10 @@ from regard.lens.storage import rules_json as rules
 from regard.lens.storage.folder import Writer, open_run, save
 from regard.lens.storage.manifest import size_of
 from tests.support.kept_runs import contents, example, refused, rich
+from tests.support.refusals import refusing
 from tests.support.strategies import Dims, masks, scores
 
+CALL = example().calls[0]
 DIMS = Dims(B=1, G=1, H=2, Q=5, K=7, D=4, E=4)
 
 
@@ -78,13 +80,12 @@ def test_what_is_shared_is_written_once(tmp_path):
     """A rule used twice in a rule is listed once, and a table that many calls read is in one file."""
     shared = rg.tanh(rg.score / 3)
     assert len(rules.pack({"score": shared * shared + shared})[0]["nodes"]) == 6
-    (call,) = example().calls
-    seen = dataclasses.replace(call, mask=rg.table(np.tri(300, dtype=bool), "seen")[query, key])
+    seen = dataclasses.replace(CALL, mask=rg.table(np.tri(300, dtype=bool), "seen")[query, key])
     kept = save(dataclasses.replace(example(), calls=(seen,) * 3), tmp_path / "run").calls
     first, second, third = (path.stat().st_size for path in sorted((tmp_path / "run").glob("call-*")))
     assert first - second >= 300 * 300 and second == third
     assert kept[0].mask is kept[2].mask
-    np.testing.assert_array_equal(kept[2].weights(), call.weights())
+    np.testing.assert_array_equal(kept[2].weights(), CALL.weights())
 
 
 # ---- time and memory -------------------------------------------------------------------------------------------------
@@ -92,9 +93,8 @@ def test_what_is_shared_is_written_once(tmp_path):
 
 def test_opening_a_run_takes_no_memory(tmp_path):
     """A run of 160 MB opens in less than a megabyte; only what is asked for is read."""
-    (call,) = example().calls
     wide = np.zeros((4, 10, 1_000_000), np.float16)
-    save(dataclasses.replace(example(), calls=(dataclasses.replace(call, q=wide, k=wide),)), tmp_path / "run")
+    save(dataclasses.replace(example(), calls=(dataclasses.replace(CALL, q=wide, k=wide),)), tmp_path / "run")
     tracemalloc.start()
     (call,) = open_run(tmp_path / "run").calls
     assert tracemalloc.get_traced_memory()[1] < 1e6
@@ -147,8 +147,8 @@ def broken_off(folder, **more) -> None:
     child = os.fork()
     if child == 0:
         with Writer(folder, **more) as writer:
-            writer.add(example().calls[0])
-            writer.add(example().calls[0])
+            writer.add(CALL)
+            writer.add(CALL)
             os._exit(0)
     os.waitpid(child, 0)
 
@@ -177,7 +177,7 @@ def test_an_error_leaves_nothing_behind(tmp_path, kept):
     before = names(kept)
     for folder in (tmp_path / "new", kept):
         with pytest.raises(KeyError), Writer(folder, overwrite=True) as writer:
-            writer.add(example().calls[0])
+            writer.add(CALL)
             (folder / container.DRAFT).write_text("half")
             raise KeyError
     assert not (tmp_path / "new").exists() and names(kept) == before
@@ -187,25 +187,24 @@ def test_limits_are_told_before_they_are_passed(tmp_path):
     """A run, or the call that would pass the limit, is refused with what it takes and what is allowed; nothing is
     left.
     """
-    (call,) = example().calls
-    said = not_saved(dataclasses.replace(example(), calls=(call, call)), tmp_path / "run", limit="5kB")
+    said = not_saved(dataclasses.replace(example(), calls=(CALL, CALL)), tmp_path / "run", limit="5kB")
     assert "at most 5 kB" in said and "2 calls: " in said
     with (
-        pytest.raises(rg.Refused, match=r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
+        refusing(r"call 1, attention: [0-9.]+ kB, after [0-9.]+ kB"),
         Writer(tmp_path / "run", "15kB") as writer,
     ):
-        writer.add(call)
+        writer.add(CALL)
         assert writer.written == (tmp_path / "run" / "call-000.safetensors").stat().st_size <= 15_000
-        writer.add(call)
+        writer.add(CALL)
     assert names(tmp_path) == []
 
 
 def test_two_cannot_write_at_once(tmp_path):
     """While a run is written into a folder, a second one is refused there."""
     with Writer(tmp_path / "run") as writer:
-        with pytest.raises(rg.Refused, match="the folder is in use"), Writer(tmp_path / "run"):
+        with refusing("the folder is in use"), Writer(tmp_path / "run"):
             pass
-        writer.add(example().calls[0])
+        writer.add(CALL)
         writer.finish("a", "b", example().axes)
     assert len(open_run(tmp_path / "run").calls) == 1
 
@@ -224,7 +223,7 @@ def test_two_cannot_write_at_once(tmp_path):
 )
 def test_what_cannot_be_kept_is_refused_before_it_is_written(tmp_path, change, sentence):
     """Notes that JSON cannot hold, arrays that do not fit each other and numbers of other kinds are named."""
-    call = dataclasses.replace(example().calls[0], **change)
+    call = dataclasses.replace(CALL, **change)
     assert re.search(sentence, not_saved(dataclasses.replace(example(), calls=(call,)), tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -238,5 +237,5 @@ def test_numbers_and_sizes_are_read():
     sizes = {"2GB": 2e9, "1.5 MiB": 1536 * 1024, "10": 10, 7: 7, "3 kb": 3000, "1TB": 1e12}
     assert [size_of(size, "test") for size in sizes] == list(sizes.values())
     for wrong in ("", "GB", "-1", "0", "1e9", "2 G B", "nan", "1 PB", True, None, 2.5e-3, "9" * 400):
-        with pytest.raises(rg.Refused, match="limit='2GB'"):
+        with refusing("limit='2GB'"):
             size_of(wrong, "test")

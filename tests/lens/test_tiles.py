@@ -185,7 +185,7 @@ def test_what_is_wrong_shows_at_every_level_and_in_every_picture(bad, code, at, 
         assert np.isin(shown, (codes.OUT, codes.NAN, codes.LEAK)).sum() == 1
     place = [each // 8 for each in at]
     assert np.argwhere(matrix_figure(call, 1, range(48), range(48), 6).codes == code).tolist() == [place]
-    written = np.stack([embed._thumbnail(*head, codes.wrong(*head)) for head in zip(p, call.allowed(), strict=True)])
+    written = np.stack([embed._thumbnail(*head, codes.wrong(*head)) for head in zip(p, call.allowed())])
     np.testing.assert_array_equal(written, tiles.coded(call, tiles.overview(call, 6)))
     assert np.argwhere(written == code).tolist() == [[1, *place]]
 
@@ -196,7 +196,7 @@ def test_an_overview_is_cut_as_maps_are(size, small):
     pair are told from weights that are 0.
     """
     rng = np.random.default_rng(2)
-    q, k = (rng.standard_normal((heads, n, 8), np.float32) for heads, n in zip((4, 2), size, strict=True))
+    q, k = (rng.standard_normal((heads, n, 8), np.float32) for heads, n in zip((4, 2), size))
     sinks = np.array([[-9.0], [1.0], [2.0], [0.0]], np.float32)
     call = recorded(q, k, mask=rg.key >= rg.query - 20, sinks=sinks)
     found, places = tiles.overview(call, 16), [np.arange(min(16, n) + 1) * n // min(16, n) for n in size]

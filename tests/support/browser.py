@@ -14,6 +14,7 @@ import regard as rg
 from regard.language.problem import Problem
 from regard.lens import Axis, Call, Run
 from regard.lens.runs.figures import measured
+from regard.lens.viewer import page
 from tests.support.chromium import CHROMIUM
 
 FLAGS = (
@@ -49,15 +50,21 @@ HOSTILE = (
 DRAWN = {"walk": "#walk-steps li.now", "pair": "#pair-note:not(:empty)", "lines": "#lines-svg line"}
 
 
+def listened(tab) -> list[str]:
+    """What a tab says from now on: the lines of its console, and errors."""
+    said = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    return said
+
+
 class Opened:
     """A page open in the browser, with everything it said and asked for."""
 
     def __init__(self, browser, uri, address="", **context):
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **context})
         self.tab = self.context.new_page()
-        self.said, self.asked = [], []
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.said, self.asked = listened(self.tab), []
         self.tab.on("request", lambda request: self.asked.append(request.url))
         self.uri = uri
         self.tab.goto(self.uri + address)
@@ -113,6 +120,10 @@ class Opened:
         found = self.tab.evaluate("(names) => names.map((name) => state[name])", list(names))
         return found[0] if len(names) == 1 else tuple(found)
 
+    def address(self) -> str:
+        """The part behind # of the page as it is."""
+        return self.tab.evaluate("address()")
+
     def text(self, selector) -> str:
         return self.tab.inner_text(selector)
 
@@ -165,12 +176,12 @@ def chromium():
 
 
 def _opening(browser, folder):
-    """A function that opens pages, and the pages it opened."""
+    """A function that opens pages, or the page of a run, and what it opened."""
     found = []
 
-    def opening(html, address="", **context):
+    def opening(shown, address="", **context):
         file = folder / f"page-{len(found)}.html"
-        file.write_text(html, encoding="utf-8")
+        file.write_text(shown if isinstance(shown, str) else page(shown), encoding="utf-8")
         found.append(Opened(browser, file.as_uri(), address, **context))
         return found[-1]
 

@@ -2,12 +2,16 @@
 
 import io
 import os
+import signal
+import subprocess
 import sys
+import urllib.request
 
 import pytest
 
 from regard.cli import main
 from tests import ROOT
+from tests.support.waiting import HANG
 
 SRC = str(ROOT / "src")
 
@@ -46,3 +50,28 @@ def done(*arguments, **more) -> str:
     status, out, err = regard(*arguments, **more)
     assert status == 0, err
     return out
+
+
+INTERRUPTED = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from regard.cli import main; main()"
+)
+
+
+def until_ctrl_c(*arguments):
+    """Runs a command that serves in a process of its own until Ctrl-C -> (its address, the page there, what it prints
+    after that).
+    """
+    running = subprocess.Popen(
+        [sys.executable, "-u", "-c", INTERRUPTED, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": SRC},
+    )
+    address = next(line for line in iter(running.stdout.readline, "") if "http://127.0.0.1:" in line).split()[-1]
+    with urllib.request.urlopen(address) as reply:
+        page = reply.read()
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=HANG)
+    assert (running.returncode, err) == (0, "")
+    return address, page, out

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from regard.common.web import visuals
 from regard.common.web.html_page import json_for_html
 from regard.learn.pages.site import FILES
+from tests.support.browser import listened
 
 
 def bare_page(kind, data) -> str:
@@ -23,15 +25,10 @@ class Picture:
     """A visual that is open in a tab of the browser."""
 
     def __init__(self, tab, folder: Path, kind, data):
-        self.tab, self.said = tab, []
-        for event in ("console", "pageerror"):
-            tab.on(event, self._listens)
+        self.tab, self.said = tab, listened(tab)
         file = folder / f"{kind}.html"
         file.write_text(bare_page(kind, data), encoding="utf-8")
         tab.goto(file.as_uri())
-
-    def _listens(self, said):
-        self.said.append(getattr(said, "text", str(said)))
 
     def change(self, **part):
         """Changes what is chosen, as a control does."""
@@ -58,6 +55,13 @@ class Picture:
         """The numbers that are shown as name-0, name-1, …"""
         numbers = self.numbers()
         return [numbers[f"{name}-{at}"] for at in range(count)]
+
+    def near(self, wanted, **error):
+        """Fails unless these numbers, and rows of numbers, are shown, within an error."""
+        numbers = self.numbers()
+        for name, value in wanted.items():
+            found = numbers[name] if np.ndim(value) == 0 else [numbers[f"{name}-{at}"] for at in range(len(value))]
+            assert found == pytest.approx(value, **error), name
 
     def texts(self) -> dict[str, str]:
         """The same as people read them."""

@@ -6,6 +6,12 @@ from tests.support.browser import chromium  # noqa: F401
 
 
 @pytest.fixture
+def folder(tmp_path):
+    """The learner's folder."""
+    return tmp_path / "learner"
+
+
+@pytest.fixture
 def contexts(chromium):  # noqa: F811
     """Makes contexts: browsers with a storage of their own."""
     found = []

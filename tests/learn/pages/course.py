@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
+import pytest
+
 from regard.learn.chapter import Chapter
+from regard.learn.pages import server
 from regard.learn.source import read_chapter
 from tests.learn.chapter_files import HEAD, SCORES
+
+for package in server.PACKAGES:
+    pytest.importorskip(package, reason=f"{package} is not installed")
 
 __all__ = ["RIGHT", "WRONG", "small_course"]
 

@@ -1,5 +1,7 @@
 """A reader of the course in a real browser."""
 
+from tests.support.browser import listened
+
 __all__ = ["Reader"]
 
 
@@ -7,9 +9,8 @@ class Reader:
     """One tab of a reader, and what the page said to the console."""
 
     def __init__(self, context, base):
-        self.tab, self.base, self.said = context.new_page(), base, []
-        self.tab.on("console", lambda message: self.said.append(message.text))
-        self.tab.on("pageerror", lambda error: self.said.append(str(error)))
+        self.tab, self.base = context.new_page(), base
+        self.said = listened(self.tab)
 
     def open(self, name):
         self.tab.goto(self.base + name)

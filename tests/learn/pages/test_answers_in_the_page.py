@@ -1,14 +1,9 @@
 """Answers in the page: what is said of a wrong one, at once, after a reload, and after one in the terminal."""
 
-import pytest
-
 from regard.learn.pages import server
 from regard.learn.progress import changing
 from tests.learn.pages.course import small_course
 from tests.learn.pages.reader import Reader
-
-for package in server.PACKAGES:
-    pytest.importorskip(package, reason=f"{package} is not installed")
 
 MORE = '''
 ```toml question twins

@@ -7,7 +7,7 @@ import pytest
 from regard.learn.forms import FORMS, Unreadable, typed_number
 from regard.learn.pages.chapter_html import question_data
 from regard.learn.pages.site import FILES
-from regard.learn.source import chapters
+from tests.learn.chapter_files import each_chapter
 
 pytestmark = pytest.mark.browser
 
@@ -73,16 +73,16 @@ def typed(question, rng):
 
 
 @pytest.mark.one_in(3)
-@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.path.stem)
-def test_every_question_is_judged_alike(judging, chapter):
+@each_chapter
+def test_every_question_is_judged_alike(judging, read):
     """The same answers are readable, right, and explained by the same words."""
-    rng = random.Random(chapter.number)
+    rng = random.Random(read.number)
     judge = """([question, typed]) => {
         const { answer, error } = FORMS[question.form].read(typed, question.fields);
         return error ? null : FORMS[question.form].judge(answer, question.fields);
     }"""
-    for question in chapter.questions:
-        form, data = FORMS[question.form], question_data(chapter, question)
+    for question in read.questions:
+        form, data = FORMS[question.form], question_data(read, question)
         for text, given in typed(question, rng):
             shown = judging.evaluate(judge, [data, given])
             try:

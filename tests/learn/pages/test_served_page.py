@@ -12,9 +12,6 @@ from tests.learn.pages.reader import Reader
 from tests.support.axe import violations
 from tests.support.lanes import sweep
 
-for package in server.PACKAGES:
-    pytest.importorskip(package, reason=f"{package} is not installed")
-
 KEY = "3/scores"
 
 
@@ -28,25 +25,23 @@ def stored(page, folder, wanted) -> bool:
 
 
 @pytest.fixture
-def served(contexts, tmp_path):
-    """A function that opens a tab at the running server, the learner's folder, and the chapters."""
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+def opened(contexts, tmp_path, folder):
+    """A function that opens a page of the running server in a tab."""
     readers, context = [], contexts()
-    with server.CourseServer(folder, chapters) as running:
+    with server.CourseServer(folder, small_course(tmp_path / "chapters")) as running:
 
-        def reader():
-            readers.append(Reader(context, running.address))
+        def opening(name="03-scores.html"):
+            readers.append(Reader(context, running.address).open(name))
             return readers[-1]
 
-        yield reader, folder, chapters
+        yield opening
         assert [each.said for each in readers if each.said] == []
         context.close()
 
 
-def test_a_prediction_is_kept_and_then_the_code_runs(served):
+def test_a_prediction_is_kept_and_then_the_code_runs(opened, folder):
     """What follows is hidden until it is answered; the output comes from the server; a reload shows all of it again."""
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
+    page = opened()
     assert not page.visible("#alone") and page.visible("#more")
     page.answer("size", "nine")
     assert "not a number" in page.text("#size .unread") and read(folder).answers == {}
@@ -60,12 +55,11 @@ def test_a_prediction_is_kept_and_then_the_code_runs(served):
     assert "You answered 9" in page.text("#size .judged") and page.visible("#alone")
 
 
-def test_claims_pictures_and_questions_go_to_the_server(served):
+def test_claims_pictures_and_questions_go_to_the_server(opened, folder):
     """A claim is judged before its program runs; the picture is drawn from what the server computes; a question of the
     reader's own is noted with its place.
     """
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
+    page = opened()
     page.answer("size", "8")
     page.tab.click("#true button[value=fails]")
     page.appears("#true samp", "8 % 2 = 0")
@@ -82,10 +76,9 @@ def test_claims_pictures_and_questions_go_to_the_server(served):
     assert "## Why a root?\n\nchapter 3, Scores (" in folder.joinpath("notes.md").read_text()
 
 
-def test_results_of_checks_appear_at_each_save(served):
+def test_results_of_checks_appear_at_each_save(opened, folder):
     """A wrong file, then a right one: the words of the terminal stand beside the exercise, also in a new page."""
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
+    page = opened()
     page.answer("size", "8")
     path = folder / "03_scores.py"
     assert str(path) in page.text("#scores .file")
@@ -101,16 +94,15 @@ def test_results_of_checks_appear_at_each_save(served):
     path.write_text(RIGHT)
     page.appears("#scores .result .judged.right", "scores is right: it passes every case and every law.")
     assert "scale-missing" not in page.text("#scores .result")
-    again = reader().open("03-scores.html")
+    again = opened()
     assert "scores is right" in again.text("#scores .result")
     again.tab.click("#scores .check")
     again.until("progress.exercises['3/scores'].tries === 3")
 
 
-def test_hints_come_one_after_another_and_the_solution_after_a_try(served):
+def test_hints_come_one_after_another_and_the_solution_after_a_try(opened, folder):
     """As in the terminal, and noted as there."""
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
+    page = opened()
     page.answer("size", "8")
     hints = page.tab.locator("#scores .hint:visible")
     for number in (1, 2, 3):
@@ -126,11 +118,10 @@ def test_hints_come_one_after_another_and_the_solution_after_a_try(served):
     assert stored(page, folder, lambda progress: progress.exercises[KEY] == noted)
 
 
-def test_terminal_and_page_go_on_from_each_other(served):
+def test_terminal_and_page_go_on_from_each_other(opened, folder):
     """What the terminal notes is shown at once, and where the page was is where the terminal goes on."""
-    reader, folder, _ = served
-    page = reader().open("03-scores.html")
-    contents = reader().open("")
+    page = opened()
+    contents = opened("")
     with changing(folder) as progress:  # as the terminal does
         progress.answered("3/size", "7", False)
         progress.current, progress.place["3"] = 3, "alone"
@@ -148,12 +139,11 @@ def test_terminal_and_page_go_on_from_each_other(served):
     contents.appears("[data-chapter='3'] .done", "done")
 
 
-def test_a_question_comes_back_in_the_next_chapter(served):
+def test_a_question_comes_back_in_the_next_chapter(opened, folder):
     """One that was answered wrong; once."""
-    reader, folder, _ = served
     with changing(folder) as progress:
         progress.answered("3/size", "7", False)
-    page = reader().open("04-weights.html")
+    page = opened("04-weights.html")
     assert "Again, from chapter 3" in page.text(".again:visible")
     page.answer("again-3-size", "8")
     page.appears("#again-3-size .judged", "Right: 8.")

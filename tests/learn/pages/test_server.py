@@ -1,4 +1,7 @@
-"""The server of the course: who is let in, what it judges and keeps, checks at each save, and its end."""
+"""The server of the course: what it judges and keeps, checks at each save, and its end.
+
+Who is let in: tests/lens/test_server.py, for every server of regard. Results of saves: test_served_page.py.
+"""
 
 import itertools
 import os
@@ -12,7 +15,6 @@ from http.client import HTTPException
 
 import pytest
 
-import regard as rg
 from regard.learn import progress as learn_progress
 from regard.learn.checking import check as checking
 from regard.learn.pages import checks as serving_checks
@@ -21,40 +23,36 @@ from regard.learn.pages import server
 from regard.learn.progress import changing, read
 from tests.learn.pages.client import Client, alone, children
 from tests.learn.pages.course import RIGHT, WRONG, small_course
+from tests.support.refusals import refusing
 from tests.support.waiting import HANG
-
-for package in server.PACKAGES:
-    pytest.importorskip(package, reason=f"{package} is not installed")
 
 KEY = "3/scores"
 
 
 @pytest.fixture
-def served(tmp_path):
-    """A server of the small course -> (client, the learner's folder, the chapters)."""
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
+def chapters(tmp_path):
+    """The small course."""
+    return small_course(tmp_path / "chapters")
+
+
+@pytest.fixture
+def client(folder, chapters):
+    """A client of a server of the small course."""
     with server.CourseServer(folder, chapters) as running:
-        yield Client(running.address), folder, chapters
+        yield Client(running.address)
 
 
-# ---- who is let in ---------------------------------------------------------------------------------------------------
+def save(folder, code):
+    """Saves the learner's file of the exercise."""
+    folder.joinpath("03_scores.py").write_text(code)
 
 
-def test_only_this_machines_browser_is_answered(served):
-    """Without the secret, or from another site: no page, no answer, nothing stored."""
-    client, folder, _ = served
-    answer = {"key": "3/size", "given": "8"}
-    assert client.ask("", begin="/")[0] == 404
-    assert client.ask("answer", answer, begin="/" + "a" * (len(client.begin) - 2) + "/")[0] == 404
-    for path, given in (("answer", answer), ("03-scores.html", None)):
-        assert client.ask(path, given, Origin="http://evil.example")[0] == 403
-    assert read(folder).answers == {}
+# ---- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def test_a_path_never_reaches_the_file_system(served):
+def test_a_path_never_reaches_the_file_system(client, folder):
     """Only names of the course lead anywhere: not upwards, not to the learner's files, not encoded."""
-    client, folder, _ = served
-    client.post("start", chapter=3, name="scores")
+    client.post("start", "scores")
     files = ("progress.json", "03_scores.py", "../learner/03_scores.py", "..%2f03_scores.py", "03-scores.md")
     numbers = ("changes/", "changes/x", "changes/-1", "changes/%D9%A3", "changes/" + "9" * 99)
     for path in (*files, *numbers, "web/course.js", "/etc/passwd"):
@@ -62,14 +60,13 @@ def test_a_path_never_reaches_the_file_system(served):
     for what in ("nothing", "changes/0", "index.html", "answer/", "_read", "learner"):
         assert client.ask(what, {})[0] == 404, what
     for name in ("../../etc/passwd", "scores.py", "", "size"):
-        assert "no such exercise" in client.refused("start", {"chapter": 3, "name": name})
-    assert "no such chapter" in client.refused("start", {"chapter": 99, "name": "scores"})
+        assert "no such exercise" in client.refused("start", name)
+    assert "no such chapter" in client.refused("start", "scores", chapter=99)
     assert [each.name for each in folder.glob("*.py")] == ["03_scores.py"]
 
 
-def test_what_is_not_understood_is_refused(served):
+def test_what_is_not_understood_is_refused(client, folder):
     """Other fields, other types, texts that are too long: a sentence, and nothing is stored."""
-    client, folder, _ = served
     for body in (
         *(b"", b"[]", b"{", b"\xff", b"[" * 50_000),
         {},
@@ -79,36 +76,35 @@ def test_what_is_not_understood_is_refused(served):
         {"key": "3/size", "given": "8", "code": "print()"},
         {"key": "3/size", "given": "8" * 5000},
     ):
-        assert "the request answer is not understood" in client.refused("answer", body)
+        assert "the request answer is not understood" in client.refused("answer", body=body)
     assert client.ask("answer", b" " * (server.LONGEST + 1))[0] == 413
     assert read(folder).answers == {}
 
 
-def test_pages_say_what_they_may_do(served):
+def test_pages_say_what_they_may_do(client):
     """Every page loads its own script and style alone, and may talk to its own server alone."""
     for path in ("", "index.html", "03-scores.html", "04-weights.html"):
-        status, headers, body = served[0].ask(path)
+        status, headers, body = client.ask(path)
         assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
         policy = headers["content-security-policy"]
         assert "'unsafe" not in policy and "connect-src 'self'" in policy and "frame-ancestors 'none'" in policy
         assert body.count(b"<script") == body.count(b"</script>") == 2
     for path, kind in (("course.js", "text/javascript"), ("course.css", "text/css")):
-        status, headers, _ = served[0].ask(path)
+        status, headers, _ = client.ask(path)
         assert (status, headers["content-type"].split(";")[0]) == (200, kind)
 
 
 # ---- what runs -------------------------------------------------------------------------------------------------------
 
 
-def test_only_code_of_the_course_runs(served):
+def test_only_code_of_the_course_runs(client):
     """A program, a claim and a visual are run by their names; code that a page sends is refused."""
-    client, _, _ = served
-    assert client.post("run", chapter=3, name="size") == {"text": "counted: 8\n"}
-    assert client.post("run", chapter=3, name="true") == {"text": "8 % 2 = 0\n"}
-    assert client.post("visual", chapter=3, name="bars") == {"scores": [1.0, 2.0, 3.0]}
-    assert "not understood" in client.refused("run", {"chapter": 3, "name": "size", "code": "print(1)"})
+    assert client.post("run", "size") == {"text": "counted: 8\n"}
+    assert client.post("run", "true") == {"text": "8 % 2 = 0\n"}
+    assert client.post("visual", "bars") == {"scores": [1.0, 2.0, 3.0]}
+    assert "not understood" in client.refused("run", "size", code="print(1)")
     for name in ("print(1)", "scores"):
-        assert "no such program" in client.refused("run", {"chapter": 3, "name": name})
+        assert "no such program" in client.refused("run", name)
 
 
 def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
@@ -127,37 +123,35 @@ def test_a_program_runs_once_and_its_failure_is_told(tmp_path, monkeypatch):
     with server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters", more)) as running:
         client = Client(running.address)
         with ThreadPoolExecutor(2) as pool:
-            given = [*pool.map(lambda name: client.post("run", chapter=3, name=name), ["noted"] * 2)]
+            given = [*pool.map(lambda name: client.post("run", name), ["noted"] * 2)]
         assert given == [{"text": "5\n"}] * 2 and runs.read_text() == "once"
         for name, says in {"error": "ZeroDivisionError", "crash": "SIGABRT", "leaves": "exit status 3"}.items():
-            assert says in client.refused("run", {"chapter": 3, "name": name})
+            assert says in client.refused("run", name)
         monkeypatch.setattr(serving_programs, "SECONDS", 2.0)
-        assert "did not return in 2 s" in client.refused("run", {"chapter": 3, "name": "loop"})
+        assert "did not return in 2 s" in client.refused("run", "loop")
         monkeypatch.undo()
-        assert client.post("run", chapter=3, name="size") == {"text": "counted: 8\n"}
+        assert client.post("run", "size") == {"text": "counted: 8\n"}
 
 
 # ---- answers and progress --------------------------------------------------------------------------------------------
 
 
-def test_the_first_answer_is_judged_and_kept(served):
+def test_the_first_answer_is_judged_and_kept(client, folder):
     """By the forms of the terminal; later ones change nothing; "" is a learner who asked for the answer."""
-    client, folder, _ = served
-    assert "is not a number" in client.refused("answer", {"key": "3/size", "given": "eight"})
+    assert "is not a number" in client.refused("answer", key="3/size", given="eight")
     assert not client.post("answer", key="3/size", given="9")["right"]
     assert client.post("answer", key="3/size", given="8")["given"] == "9"
     assert not client.post("answer", key="3/last", given="")["right"]
-    assert "no such question" in client.refused("answer", {"key": "3/scores", "given": "8"})
+    assert "no such question" in client.refused("answer", key="3/scores", given="8")
     found = read(folder).answers
     assert {key: (each["given"], each["right"]) for key, each in found.items()} == {
         "3/size": ("9", False), "3/last": ("", False)
     }  # fmt: skip
 
 
-def test_a_question_comes_back_once(served):
+def test_a_question_comes_back_once(client, folder):
     """In each chapter; only one that was answered."""
-    client, folder, _ = served
-    assert "no such answer" in client.refused("again", {"key": "3/size", "given": "8", "chapter": 4})
+    assert "no such answer" in client.refused("again", key="3/size", given="8", chapter=4)
     client.post("answer", key="3/size", given="9")
     for given in ("8", "7"):
         client.post("again", key="3/size", given=given, chapter=4)
@@ -165,23 +159,21 @@ def test_a_question_comes_back_once(served):
     assert [(each["chapter"], each["right"]) for each in again] == [(4, True)]
 
 
-def test_claims_are_kept(served):
+def test_claims_are_kept(client, folder):
     """The first judgement; an older progress without claims is read."""
-    client, folder, _ = served
     folder.joinpath("progress.json").write_text('{"version": 1, "answers": {}}')
-    assert client.post("claim", chapter=3, name="true", given="fails") == {"given": "fails"}
-    assert client.post("claim", chapter=3, name="true", given="holds") == {"given": "fails"}
-    assert "no such outcome" in client.refused("claim", {"chapter": 3, "name": "true", "given": "maybe"})
+    assert client.post("claim", "true", given="fails") == {"given": "fails"}
+    assert client.post("claim", "true", given="holds") == {"given": "fails"}
+    assert "no such outcome" in client.refused("claim", "true", given="maybe")
     assert read(folder).claims == {"3/true": "fails"}
 
 
-def test_the_place_goes_forward_and_ends_when_nothing_is_left(served):
+def test_the_place_goes_forward_and_ends_when_nothing_is_left(client, folder, chapters):
     """The terminal goes on where the page was; a chapter is done when its questions and exercises are."""
-    client, folder, chapters = served
     names = [part.name for part in chapters[0].parts]
 
     def at(name, chapter=3):
-        return tuple(client.post("place", chapter=chapter, name=name).values())
+        return tuple(client.post("place", name, chapter=chapter).values())
 
     assert [at("alone"), at(names[0])] == [(3, "alone")] * 2
     assert at("") == (3, names[-1])  # something is left
@@ -190,12 +182,11 @@ def test_the_place_goes_forward_and_ends_when_nothing_is_left(served):
     with changing(folder) as progress:
         progress.exercise(KEY)["passed"] = True
     assert [at(""), at("alone"), at("", 4)] == [(4, "")] * 3  # looked up: it stays done
-    assert "no such part" in client.refused("place", {"chapter": 3, "name": "nowhere"})
+    assert "no such part" in client.refused("place", "nowhere")
 
 
-def test_two_clients_and_a_terminal_lose_nothing(served):
+def test_two_clients_and_a_terminal_lose_nothing(client, folder):
     """Answers, hints, claims and a terminal's tries at once: all of them are there."""
-    client, folder, _ = served
 
     def terminal():
         for _ in range(30):
@@ -206,10 +197,10 @@ def test_two_clients_and_a_terminal_lose_nothing(served):
         asked = [pool.submit(terminal)]
         for number in range(1, 4):
             asked += [
-                pool.submit(client.post, "hint", chapter=3, name="scores", number=number),
+                pool.submit(client.post, "hint", "scores", number=number),
                 pool.submit(client.post, "answer", key="3/size", given=str(number)),
-                pool.submit(client.post, "claim", chapter=3, name="true", given="holds"),
-                pool.submit(client.post, "note", chapter=3, name="alone", text=f"why {number}"),
+                pool.submit(client.post, "claim", "true", given="holds"),
+                pool.submit(client.post, "note", "alone", text=f"why {number}"),
             ]
     for each in asked:
         each.result()
@@ -219,22 +210,21 @@ def test_two_clients_and_a_terminal_lose_nothing(served):
     assert folder.joinpath("notes.md").read_text().count("## why") == 3
 
 
-def test_a_killed_server_loses_nothing_and_leaves_no_process(tmp_path):
+def test_a_killed_server_loses_nothing_and_leaves_no_process(folder, chapters):
     """kill -9 while it stores, again and again: the progress can be read, what was acknowledged is there, and its
     children end with it.
     """
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
 
     def store(client, noted, attempt):
         with suppress(OSError, AssertionError, HTTPException):
             for number in itertools.count():
-                client.post("note", chapter=3, name="alone", text=f"{attempt}-{number}")
-                client.post("place", chapter=3, name="alone")
+                client.post("note", "alone", text=f"{attempt}-{number}")
+                client.post("place", "alone")
                 noted.append(f"{attempt}-{number}")
 
     for attempt in range(3):
         process, client = alone(folder, chapters)
-        client.post("run", chapter=3, name="size")
+        client.post("run", "size")
         noted, started = [], children(process.pid)
         thread = threading.Thread(target=store, args=(client, noted, attempt))
         thread.start()
@@ -256,38 +246,15 @@ def test_a_killed_server_loses_nothing_and_leaves_no_process(tmp_path):
 # ---- exercises -------------------------------------------------------------------------------------------------------
 
 
-def test_a_save_is_checked_with_the_words_of_the_terminal(served):
-    """A wrong file, then a right one: problem, mistake with cause and fix, what it printed; each is a try."""
-    client, folder, _ = served
-    path = folder / "03_scores.py"
-    assert client.post("start", chapter=3, name="scores") == {"path": str(path)}
-    time.sleep(1.0)  # the file as it was begun is not a try
-    assert read(folder).exercises == {}
-    path.write_text(WRONG)
-    wrong = client.result(KEY)
-    assert (wrong["right"], wrong["says"], wrong["printed"]) == (False, "scores: not yet", "seen\n")
-    assert wrong["what"] == "scores(q, k) is not right" and any(line.startswith("q = ") for line in wrong["details"])
-    assert wrong["mistake"] == "scale-missing" and [name for name, _ in wrong["about"]] == ["it is", "cause", "fix"]
-    assert read(folder).exercises[KEY]["tries"] == 1
-    path.write_text(RIGHT)
-    right = client.result(KEY, than=wrong)
-    assert right["right"] and right["says"] == "scores is right: it passes every case and every law."
-    assert read(folder).exercises[KEY] == {"tries": 2, "hints": 0, "shown": False, "passed": True}
+def test_a_file_as_it_was_begun_is_not_checked(client, folder):
+    """The answer says where it is. (Results of saves: test_served_page.)"""
+    assert client.post("start", "scores") == {"path": str(folder / "03_scores.py")}
+    time.sleep(1.0)
+    assert client.changes(0)["checking"] == [] and read(folder).exercises == {}
 
 
-def test_a_file_is_never_overwritten(served):
-    """What the learner has written stays, also when the page is shown anew."""
-    client, folder, _ = served
-    folder.joinpath("03_scores.py").write_text("mine")
-    client.post("start", chapter=3, name="scores")
-    client.post("check", chapter=3, name="scores")
-    assert client.result(KEY)["right"] is False
-    assert folder.joinpath("03_scores.py").read_text() == "mine"
-
-
-def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
+def test_saves_that_come_quickly_are_checked_once_more_at_the_end(client, folder):
     """Twenty saves in a second: a few checks, and the last one is of the last text."""
-    client, folder, _ = served
     path = folder / "03_scores.py"
     for _ in range(19):
         path.write_text(WRONG)
@@ -308,52 +275,48 @@ def test_saves_that_come_quickly_are_checked_once_more_at_the_end(served):
     ],
     ids=["hangs", "crashes", "forks"],
 )
-def test_whatever_a_file_does_others_are_answered(served, code, says, monkeypatch):
+def test_whatever_a_file_does_others_are_answered(client, folder, code, says, monkeypatch):
     """A loop, a crash, a fork: the check says so; the server answers meanwhile, and checks the next save."""
     monkeypatch.setattr(checking, "STEP", 1.5)
-    client, folder, _ = served
-    client.post("start", chapter=3, name="scores")
-    folder.joinpath("03_scores.py").write_text(code)
-    client.post("check", chapter=3, name="scores")
+    client.post("start", "scores")
+    save(folder, code)
+    client.post("check", "scores")
     time.sleep(0.5)
     assert client.post("answer", key="3/size", given="8")["right"] and client.ask("03-scores.html")[0] == 200
     found = client.result(KEY)
     assert not found["right"] and says in f"{found['what']} {found['details']}"
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    save(folder, RIGHT)
     while not found["right"]:
         found = client.result(KEY, than=found)
 
 
-def test_hints_and_the_solution_are_noted(served):
+def test_hints_and_the_solution_are_noted(client, folder):
     """As the terminal does: a solution after a try, and passing afterwards is not the learner's own."""
-    client, folder, _ = served
-    client.post("hint", chapter=3, name="scores", number=2)
-    client.post("hint", chapter=3, name="scores", number=1)
-    assert "no such hint" in client.refused("hint", {"chapter": 3, "name": "scores", "number": 4})
-    assert "the solution is shown after a try" in client.refused("show", {"chapter": 3, "name": "scores"})
-    client.post("check", chapter=3, name="scores")
+    client.post("hint", "scores", number=2)
+    client.post("hint", "scores", number=1)
+    assert "no such hint" in client.refused("hint", "scores", number=4)
+    assert "the solution is shown after a try" in client.refused("show", "scores")
+    client.post("check", "scores")
     found = client.result(KEY)
-    client.post("show", chapter=3, name="scores")
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    client.post("show", "scores")
+    save(folder, RIGHT)
     client.result(KEY, than=found)
     assert read(folder).exercises[KEY] == {"tries": 2, "hints": 2, "shown": True, "passed": "shown"}
 
 
-def test_notes_have_their_place(served):
+def test_notes_have_their_place(client, folder):
     """One question, one heading, whatever lines it had."""
-    client, folder, _ = served
-    found = client.post("note", chapter=3, name="alone", text="Why\n\n# not\nthis? ")
+    found = client.post("note", "alone", text="Why\n\n# not\nthis? ")
     assert found == {"path": str(folder / "notes.md")}
     assert "## Why # not this?\n\nchapter 3, Scores (alone), " in folder.joinpath("notes.md").read_text()
-    assert "no question" in client.refused("note", {"chapter": 3, "name": "alone", "text": " \n"})
+    assert "no question" in client.refused("note", "alone", text=" \n")
 
 
 # ---- waiting for changes ---------------------------------------------------------------------------------------------
 
 
-def test_who_waits_hears_of_a_change_at_once(served):
+def test_who_waits_hears_of_a_change_at_once(client, folder):
     """An answer elsewhere, a terminal's change; who knows less is answered at once."""
-    client, folder, _ = served
     known = client.changes(10**9)["version"]
     with ThreadPoolExecutor(2) as pool:
         for number in range(2):
@@ -367,10 +330,9 @@ def test_who_waits_hears_of_a_change_at_once(served):
             known = found["version"]
 
 
-def test_who_waits_is_answered_in_any_case(served, monkeypatch):
+def test_who_waits_is_answered_in_any_case(client, monkeypatch):
     """After a while, with what is known; so nothing waits for a page that is gone."""
     monkeypatch.setattr(server, "WAIT", 0.5)
-    client, _, _ = served
     known = client.changes(10**9)["version"]
     assert client.changes(known)["version"] == known
 
@@ -378,27 +340,25 @@ def test_who_waits_is_answered_in_any_case(served, monkeypatch):
 # ---- the learner's folder --------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_removed_is_begun_anew(served):
+def test_a_folder_that_is_removed_is_begun_anew(client, folder):
     """While the server runs: an answer is kept, a file is written, and its saves are checked."""
-    client, folder, _ = served
-    client.post("start", chapter=3, name="scores")
+    client.post("start", "scores")
     shutil.rmtree(folder)
     assert client.ask("03-scores.html")[0] == 200
     assert client.post("answer", key="3/size", given="8")["right"]
-    client.post("start", chapter=3, name="scores")
+    client.post("start", "scores")
     time.sleep(2 * serving_checks.PATIENCE / 1000)  # the watch has noticed
-    folder.joinpath("03_scores.py").write_text(RIGHT)
+    save(folder, RIGHT)
     assert client.result(KEY)["right"]
     assert read(folder).answers["3/size"]["right"]
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_told(folder, chapters, monkeypatch):
     """The page is shown, the answer refused in a sentence, and a result that cannot be noted is shown. Modes do not
     stop root, so the lock of the folder refuses here.
     """
-    chapters, folder = small_course(tmp_path / "chapters"), tmp_path / "learner"
     folder.mkdir()
-    folder.joinpath("03_scores.py").write_text(WRONG)
+    save(folder, WRONG)
 
     def denied(*given, **more):
         raise learn_progress.refuse("learn", "it cannot be written", str(folder), "another", "name another")
@@ -407,22 +367,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
         client = Client(running.address)
         monkeypatch.setattr(learn_progress, "_locked", denied)
         assert client.ask("03-scores.html")[0] == 200
-        assert "it cannot be written" in client.refused("answer", {"key": "3/size", "given": "8"})
-        client.post("check", chapter=3, name="scores")
+        assert "it cannot be written" in client.refused("answer", key="3/size", given="8")
+        client.post("check", "scores")
         found = client.result(KEY)
         assert found["mistake"] == "scale-missing" and "could not be noted" in found["unnoted"]
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
-    """Before anything is served."""
-    tmp_path.joinpath("learner").write_text("")
-    with pytest.raises(rg.Refused, match="it cannot be written"):
-        server.CourseServer(tmp_path / "learner", small_course(tmp_path / "chapters"))
-
-
-def test_a_damaged_progress_is_told(served):
+def test_a_damaged_progress_is_told(client, folder):
     """In place of the page, with what to do."""
-    client, folder, _ = served
     folder.joinpath("progress.json").write_text("{")
     status, headers, body = client.ask("03-scores.html")
     assert (status, headers["content-type"].split(";")[0]) == (500, "text/plain")
@@ -433,7 +385,7 @@ def test_a_damaged_progress_is_told(served):
 def test_missing_packages_are_refused(tmp_path, monkeypatch):
     """All of them at once, with what installs them."""
     monkeypatch.setattr(server, "PACKAGES", ("markdown_it", "no_such_package", "none_such"))
-    with pytest.raises(rg.Refused, match=r"no_such_package(.|\n)*regard\[learn\](.|\n)*none_such"):
+    with refusing(r"no_such_package(.|\n)*regard\[learn\](.|\n)*none_such"):
         server.CourseServer(tmp_path, [])
 
 
@@ -447,9 +399,9 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     loop = "\n```python reveal loop\nwhile True:\n    pass\n```\n"
     chapters, folder = small_course(tmp_path / "chapters", loop), tmp_path / "learner"
     process, client = alone(folder, chapters)
-    client.post("run", chapter=3, name="size")
+    client.post("run", "size")
     if busy == "checks":
-        folder.joinpath("03_scores.py").write_text("def scores(q, k):\n    while True:\n        pass\n")
+        save(folder, "def scores(q, k):\n    while True:\n        pass\n")
         while not client.changes(0)["checking"]:
             time.sleep(0.05)
     request = [f"changes/{client.changes(10**9)['version']}"]
@@ -465,8 +417,7 @@ def test_ctrl_c_ends_it_at_once(tmp_path, busy):
     assert started and not [each for each in started if os.path.exists(f"/proc/{each}")]
 
 
-def test_a_port_that_is_taken_is_refused(served):
+def test_a_port_that_is_taken_is_refused(client, folder, chapters):
     """The sentence names the port."""
-    client, folder, chapters = served
-    with pytest.raises(rg.Refused, match=f"the port is not available(.|\n)*{client.port}"):
+    with refusing(f"the port is not available(.|\n)*{client.port}"):
         server.CourseServer(folder, chapters, port=client.port)

@@ -6,6 +6,7 @@ from regard.common.errors import Refused
 from regard.learn.pages.site import write_site
 from regard.learn.source import chapters
 from tests.support.axe import violations
+from tests.support.browser import listened
 
 pytestmark = pytest.mark.browser
 LARGEST = 6_000_000  # bytes of the whole site
@@ -32,9 +33,7 @@ def test_every_chapter_works_from_a_file(site, chromium, name):
     wider than the window; then axe-core, which itself asks for the style, finds nothing.
     """
     tab = chromium.new_page(viewport={"width": 360, "height": 900}, bypass_csp=True)
-    said = []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    said = listened(tab)
     tab.goto((site / name).as_uri())
     tab.wait_for_selector("html[data-ready]", state="attached")
     hidden = tab.locator("main > .part:not(.again)").filter(visible=False)

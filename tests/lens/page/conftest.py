@@ -3,7 +3,6 @@
 import pytest
 
 import regard as rg
-from regard.lens.viewer import page
 from tests.support.browser import example
 from tests.support.page_map import BEGIN
 
@@ -14,7 +13,7 @@ def shown(kept_open):
     key head.
     """
     run, exact = example(n=12, mask=rg.causal(), groups=1)
-    return kept_open(page(run)), run, exact
+    return kept_open(run), run, exact
 
 
 @pytest.fixture

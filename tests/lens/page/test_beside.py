@@ -57,7 +57,7 @@ def test_a_second_head_is_chosen_among_all_heads(home):
     assert not view.tab.is_visible("#beside-body") and "with Shift" in view.text("#beside-note")
     view.click("#grid button[data-call='1'][data-head='0']", modifiers=["Shift"])
     assert view.state("head", "second") == (1, {"call": 1, "head": 0})
-    assert "second=1.0" in view.tab.evaluate("address()")
+    assert "second=1.0" in view.address()
     view.tab.focus("#grid button[data-call='0'][data-head='2']")
     view.press("Shift+Enter")
     assert view.state("head", "second") == (1, {"call": 0, "head": 2})

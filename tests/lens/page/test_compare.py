@@ -1,5 +1,5 @@
-"""Two runs compared in a real browser: one view, one scale, differences against the exact ones, and an edge to draw
-along.
+"""Two runs compared in a real browser: one view, one scale, differences against the exact ones, an edge to draw along;
+and runs with other tokens, lengths, tokenizers, precisions and models.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.runs.codes import FINE_ERROR
+from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN
 from regard.lens.viewer import page
 from tests.lens.page.colors import distance, logarithmic, tint
 from tests.support.browser import HOSTILE, example, fault
@@ -95,7 +95,7 @@ def test_an_edge_lays_one_run_over_the_other(home):
     assert first.view.state("compare") == "difference"
     first.tab.evaluate("document.activeElement.blur()")
     first.view.press("c", "c")
-    assert "compare=swipe" in first.tab.evaluate("address()")
+    assert "compare=swipe" in first.view.address()
     first.view.choose(query=11)
     cells = [(8, 2), (10, 3), (10, 8)]
 
@@ -158,3 +158,174 @@ def test_nothing_is_cut_off_and_hostile_tokens_are_only_words(opened):
         view.choose(compare=kind)
         view.fits(390)
     assert view.tab.evaluate("window.harmed") is None
+
+
+SAME = ["[CLS]", " the", " cat", " sat", " down", " .", "[SEP]"]
+
+
+def run_of(tokens, **rules):
+    """A run of random heads over these tokens, and its exact weights."""
+    return example(len(tokens), tokens=tokens, **rules)
+
+
+def groups(view):
+    """What the page takes to correspond: ranges of both texts."""
+    return view.tab.evaluate("comparison.now.axes({ call: state.call, head: state.head }).queries[2]")
+
+
+def merged(p, view, side):
+    """Weights over the groups of one of the compared texts: the mean over the rows of the sum over the keys; NaN where
+    the text lacks the group.
+    """
+    ranges = [group[2 * side : 2 * side + 2] for group in groups(view)]
+
+    def cell(i, stop, j, end):
+        return p[i:stop, j:end].sum(1).mean() if i < stop and j < end else np.nan
+
+    return np.array([[cell(*rows, *keys) for keys in ranges] for rows in ranges])
+
+
+def check_merged(view, side, p):
+    """Fails unless a map has the sums and means of the exact weights, in the groups that the page found."""
+    values = view.tab.evaluate(
+        """async (side) => {
+            const name = comparison.now.names[side], { call, head } = state;
+            const { coarse, fine } = await sourceOf(name).tile(name, call, head, "share", 0, 0, 0);
+            return Array.from(coarse, (code, at) => (code === MASKED ? null : weight(code, fine[at])));
+        }""",
+        side,
+    )
+    np.testing.assert_allclose(np.array(values, float), merged(p, view, side).ravel(), rtol=3e-4, atol=1e-6)
+
+
+def aligned(view, ours, theirs):
+    return view.tab.evaluate("([ours, theirs]) => aligned(ours, theirs)", [ours, theirs])
+
+
+@pytest.fixture(scope="module")
+def texts(kept_open):
+    """A page of two texts of which one says more, and the exact weights of both."""
+    ours, exact = run_of(SAME)
+    longer = ["[CLS]", " the", " old", " dog", " sat", " on", " the", " very", " warm", " mat", " .", "[SEP]"]
+    theirs, other = run_of(longer, seed=1)
+    return kept_open(page(ours, theirs)), exact, other
+
+
+def test_tokens_are_aligned_by_their_difference(texts):
+    """Equal tokens first; then replacements, pieces of two tokenizers by their letters, and what one text lacks."""
+    view, *_ = texts
+    for ours, theirs, expected in (
+        (["a", " b"], ["A", "b"], [[0, 1, 0, 1], [1, 2, 1, 2]]),
+        (["a", "x", "c"], ["a", "y", "c"], [[0, 1, 0, 1], [1, 2, 1, 2], [2, 3, 2, 3]]),
+        (["a", "c"], ["a", "b", "c"], [[0, 1, 0, 1], [1, 1, 1, 2], [1, 2, 2, 3]]),
+        ([" didn", "'t", " go"], ["▁did", "n't", "▁go"], [[0, 2, 0, 2], [2, 3, 2, 3]]),
+        (["un", "##believ", "##able"], ["unbe", "lievable"], [[0, 3, 0, 2]]),
+        (["ab", "cd"], ["ab", "c", "d"], [[0, 1, 0, 1], [1, 2, 1, 3]]),
+        (list("abcd"), ["x"], [*([i, i + 1, 0, 0] for i in range(4)), [4, 4, 0, 1]]),
+    ):
+        assert aligned(view, ours, theirs) == expected
+
+
+def test_every_token_is_in_one_group_in_order(texts):
+    """Of random texts with repeated and empty tokens, both short and too long for one table of the difference."""
+    view, *_ = texts
+    random = np.random.default_rng(0)
+    letters = ["a", "b", "ab", "c", "", " ", "abc"]
+    pairs = [[random.choice(letters, size=n).tolist() for n in random.integers(0, 9, 2)] for _ in range(100)]
+    long = [f"w{i}" for i in random.integers(4000, size=6000)]
+    for texts_of_both in (*pairs, [long, [*long[:1000], "other", *long[1500:]]]):
+        found = np.array(aligned(view, *texts_of_both), int).reshape(-1, 2, 2)
+        for side, tokens in enumerate(texts_of_both):
+            assert [i for a, b in found[:, side] for i in range(a, b)] == list(range(len(tokens)))
+        assert (np.diff(found).sum((1, 2)) > 0).all()
+    assert (np.diff(found) == 1).all((1, 2)).sum() > 5000
+
+
+def test_texts_of_other_lengths_are_compared_where_they_agree(texts):
+    """Cells are those of corresponding tokens, whose labels say what was replaced or added; what one text lacks is
+    no difference, and a row that one lacks has none in any head.
+    """
+    view, *weights = texts
+    view.choose(call=1, head=1)
+    for side, exact in enumerate(weights):
+        check_merged(view, side, exact[1][1])
+    said = view.text("#compare-tokens")
+    assert ("“cat” → “dog”" in said or "“cat” → “old dog”" in said) and "only in the second" in said
+    view.choose(compare="difference")
+    labels = view.tab.evaluate(
+        "runs[comparison.now.names[2]].axes[runs[comparison.now.names[2]].calls[0].queries].tokens"
+    )
+    assert any(label.startswith("+ ") for label in labels) and any(" → " in label for label in labels)
+    lone = next(g for g, (a, b, *_) in enumerate(groups(view)) if a == b)
+    kinds = view.tab.evaluate(
+        """() => {
+            const { painters } = comparison.now, { call, head, pool } = state;
+            return [...painters.difference.codes({ call, head, pool, level: 0, row: 0, column: 0 }, [0, 0]).kind];
+        }"""
+    )
+    kinds = np.array(kinds).reshape(len(labels), -1)
+    assert (kinds[lone] == 6).all() and (kinds[:, lone] == 6).all()
+    view.choose(query=groups(view)[lone][2], run=1)
+    assert {*view.each("#compare-heads tbody td:nth-child(2)")} == {"—"}
+
+
+def test_the_chosen_row_is_compared_key_by_key(texts):
+    """The keys are in falling order of their difference, with the weights of both; a key of one text alone counts."""
+    view, *weights = texts
+    row = SAME.index(" sat")
+    view.choose(run=0, call=0, head=2, query=row, compare="side")
+    at = next(g for g, (a, b, *_) in enumerate(groups(view)) if a <= row < b)
+    p, q = (np.nan_to_num(merged(exact[0][2], view, side)[at]) for side, exact in enumerate(weights))
+    points = view.each("#compare-keys tbody tr", "parseFloat(node.cells[3].textContent.replace('−', '-'))")
+    order = np.argsort(-np.abs(q - p))[: len(points)]
+    np.testing.assert_allclose(points, 100 * (q - p)[order], rtol=0.01, atol=0.01)
+    assert first_share(view.text("#compare-row").split("differs by ")[1]) == pytest.approx(
+        np.abs(q - p).sum() / 2, rel=0.006
+    )
+
+
+def test_two_tokenizers_and_two_models(opened):
+    """Pieces of one word are one cell; a head of a model with other layers is compared with one at the same depth, or
+    with the one that is chosen, which the address keeps; one of the same model, with itself.
+    """
+    ours, exact = run_of(["[CLS]", " unbeliev", "able", " cats", "[SEP]"], layers=4, heads=3)
+    theirs, other = run_of(["<s>", "▁un", "believable", "▁cats", "</s>"], layers=2, heads=2, seed=3)
+    view = opened(page(ours, dataclasses.replace(theirs, model="another")), "#call=3&head=2")
+    assert groups(view) == [[0, 1, 0, 1], [1, 3, 1, 3], [3, 4, 3, 4], [4, 5, 4, 5]]
+    check_merged(view, 0, exact[3][2])
+    check_merged(view, 1, other[1][1])
+    assert "1 cut into other pieces" in view.text("#compare-tokens")
+    view.tab.select_option("#compare-call", "0")
+    view.settled()
+    check_merged(view, 1, other[0][1])
+    assert "partner=3.2.0.1" in view.address()
+    view = opened(page(ours, dataclasses.replace(ours, calls=ours.calls[1:3])))
+    assert view.tab.evaluate("[1, 2].map((call) => comparison.now.heads({ call, head: 0 })[1].call)") == [0, 1]
+
+
+def test_faults_stay_faults_in_merged_cells(opened):
+    """A weight that is not a number, or that the mask forbids, is one in the cell of its tokens too."""
+    ours, exact = run_of([" a", "b", " c", " d"], layers=1, heads=1, mask=rg.causal())
+    theirs, _ = run_of([" ab", " c", " d"], layers=1, heads=1, mask=rg.causal())
+    p = exact[0].copy()
+    p[0, 3, 1], p[0, 0, 2] = np.nan, 0.25
+    view = opened(page(fault(ours, given=p, q=None, k=None), theirs))
+    codes = view.tab.evaluate("async () => [...(await mergedSource.head(comparison.now.names[0], 0, 0)).coarse]")
+    assert (codes[6], codes[1]) == (NAN, LEAK)
+
+
+def test_a_row_that_is_equal_in_runs_that_differ(opened):
+    """The first row of a causal model has one key: the heads are in the order of the other rows. A run compared with
+    itself has no list of ten heads that differ by 0 %, and no table without rows.
+    """
+    run, _ = run_of(SAME, mask=rg.causal())
+    view = opened(page(run, run_of(SAME, mask=rg.causal(), seed=5)[0]), "#query=0")
+    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    assert view.text("#compare-heads-title").endswith("in every head; heads that differ most in other rows")
+    changes = view.each("#compare-heads tbody td:last-child", "node.textContent.split(' → ').map(parseFloat)")
+    apart = np.abs(np.diff(changes)).ravel()
+    assert apart[0] > 1 and (np.diff(apart) <= 1).all()
+    view = opened(page(run, run))
+    view.tab.wait_for_selector("#compare-heads:not([aria-busy])", state="attached")
+    assert view.text("#compare-heads-title") == "This row has the same weights in every head"
+    assert not view.tab.is_visible("#compare-heads") and not view.tab.is_visible("#compare-keys")

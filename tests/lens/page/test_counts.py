@@ -42,7 +42,7 @@ def said(view) -> list[str]:
 def test_one_of_everything(opened):
     """One token, one head, one call; one finding; one weight that is not a number."""
     run, _ = example(1, 1, 1, tokens=("word",))
-    found = said(opened(page(run)))
+    found = said(opened(run))
     assert any("1 call × 1 head · 1 token" in each for each in found)
     assert any("1 of 1 key is allowed" in each for each in found)
     broken, _ = example(3, 1, 1, mask=rg.causal(), poison=lambda q, k: np.copyto(q[0, 0], np.nan))

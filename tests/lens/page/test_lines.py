@@ -5,7 +5,7 @@ import pytest
 
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
-from regard.lens.viewer import embed, page
+from regard.lens.viewer import embed
 from tests.support.browser import example, fault, share
 
 LEAST = 0.005  # the smallest weight that has a line
@@ -33,7 +33,7 @@ def lines(view, head=0):
 def fits(found, p, rows=None, keys=None, rel=FINE_ERROR):
     """Fails unless the lines are those of the weights of these rows and keys, each as wide and opaque as said."""
     kept = np.zeros(p.shape, bool)
-    kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape, strict=True)))] = True
+    kept[np.ix_(*(range(n) if part is None else part for part, n in zip((rows, keys), p.shape)))] = True
     chosen = np.argwhere(kept & (p >= LEAST))
     assert sorted(found) == [*map(tuple, chosen.tolist())] and found
     for at, drawn in found.items():
@@ -73,9 +73,9 @@ def test_the_pointer_and_a_click_show_the_lines_of_one_row(home):
     view.tab.mouse.move(0, 0)
     assert view.state("query", "lines", "pins", "key") == (8, "row", [10], 2)
     fits(lines(view), p, rows=[8, 10])
-    assert "lines=row" in view.tab.evaluate("address()")
+    assert "lines=row" in view.address()
     view.click("#lines-of-all")
-    assert "lines" not in view.tab.evaluate("address()")
+    assert "lines" not in view.address()
 
 
 def test_the_keyboard_reaches_every_line(home):
@@ -115,7 +115,7 @@ def test_two_heads_have_lines_of_two_colours(home):
 def test_a_long_text_shows_a_window_and_says_so(opened):
     """40 rows around the chosen one, the keys at their positions and the strongest others; the rest is said."""
     run, exact = example(n=200, layers=1, heads=1, mask=rg.causal())
-    view = opened(page(run), "#query=120")
+    view = opened(run, "#query=120")
     view.reach("lines")
     answer = "Number(node.dataset.token)"
     rows, keys = (view.each(f"#lines-{side} [data-token]", answer) for side in ("rows", "keys"))
@@ -139,7 +139,7 @@ def test_invalid_weights_and_approximate_ones_have_lines_of_their_own(opened, mo
     run, exact = example(n=60, layers=1, heads=1, mask=rg.causal())
     given = np.array(exact[0], np.float32)
     given[0, 34, 2], given[0, 36, 39] = np.nan, 0.3
-    view = opened(page(fault(run, given=given, q=None, k=None)), "#query=30")
+    view = opened(fault(run, given=given, q=None, k=None), "#query=30")
     view.reach("lines")
     kinds = view.each("#lines-svg line[class]", "[node.parentNode.dataset.row, node.className.baseVal]")
     assert sorted(kinds) == [["34", "nan"], ["36", "leak"]]

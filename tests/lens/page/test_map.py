@@ -1,4 +1,6 @@
-"""The map of a head in a real browser: its cells against the exact weights, how it moves, and what is said about it."""
+"""The map of a head in a real browser: its cells against the exact weights, how it moves, what is said about it; and of
+a long run, whose cells stand for many, in pictures that are drawn once.
+"""
 
 import re
 
@@ -8,11 +10,10 @@ import pytest
 import regard as rg
 from regard.lens.look import of_arrays
 from regard.lens.runs.codes import COARSE_ERROR, FINE_ERROR
-from regard.lens.viewer import page
-from tests.lens.page.colors import distance, logarithmic
-from tests.support.browser import example
+from tests.lens.page.colors import distance, logarithmic, tint
+from tests.support.browser import example, fault
 from tests.support.browser import share as first_share
-from tests.support.page_map import DIGITS, Map, share
+from tests.support.page_map import BEGIN, DIGITS, Map, share
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_click_pins_a_cell_and_says_its_exact_weight(home):
     around = exact[0][0][6:11, 1:6]
     masked = ~np.tri(5, k=5, dtype=bool)
     assert (cells == np.where(masked, "masked", cells)).all()
-    for text, p in zip(cells[~masked], around[~masked], strict=True):
+    for text, p in zip(cells[~masked], around[~masked]):
         assert text.startswith("below") if p < 1e-6 else first_share(text) == pytest.approx(p, rel=DIGITS)
     for pins in ([5], []):
         chart.click(5, 2, modifiers=["Shift"])
@@ -133,7 +134,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
     draw, sinks = np.random.default_rng(0).standard_normal, np.array([3.0], np.float32)
     q, k = draw((2, 1, 6, 8), dtype=np.float32)
     run = of_arrays(q, k, sinks=sinks, tokens=["[CLS]", *"abcde"], special=[True, *[False] * 5])
-    chart = Map(opened(page(run)))
+    chart = Map(opened(run))
     chart.tab.evaluate(
         """() => {
             window.texts = [];
@@ -158,7 +159,7 @@ def test_without_special_tokens_the_map_its_numbers_and_the_reader_tell_one_shar
 def test_a_matrix_of_other_proportions_is_fitted(opened):
     """With many more keys than rows a cell is some keys of one row; it holds the pool of just these."""
     run, exact = example(n=7, layers=1, heads=1, keys=1300)
-    chart = Map(opened(page(run)))
+    chart = Map(opened(run))
     wide = int(re.match(r"each cell is 1 × (\d+) ", chart.view.text("#map-level"))[1])
     j = 400 // wide * wide
     said = chart.hover(3, j + wide / 2 - 0.5)
@@ -216,7 +217,7 @@ def test_words_say_the_mean_of_the_other_rows_and_what_a_key_moves(opened):
     the key, and p · ‖v‖ as a share of its row's sum; of a masked cell nothing.
     """
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
-    view = opened(page(of_arrays(q, k, v, mask=rg.causal())), "#head=1&query=9&key=4")
+    view = opened(of_arrays(q, k, v, mask=rg.causal()), "#head=1&query=9&key=4")
     chart = Map(view)
     p = rg.attention_weights(q, k, mask=rg.causal())[1]
     moved = p * np.linalg.norm(v[1], axis=-1)
@@ -227,3 +228,94 @@ def test_words_say_the_mean_of_the_other_rows_and_what_a_key_moves(opened):
     masked = chart.hover(3, 8)
     view.choose(query=11, key=11)  # no other row may attend to the last key
     assert "other rows" not in masked + view.text("#map-pinned") and "moves" not in masked
+
+
+@pytest.fixture(scope="module")
+def long(kept_open):
+    """A longer page, whose whole is seen through pooled cells, with faults planted into given weights."""
+    run, exact = example(n=700, layers=1, heads=2, mask=rg.causal())
+    p = exact[0].copy()
+    p[0, 10, 600], p[0, 40, 20], p[0, 50, 30], p[0, 60, 10] = 0.01, np.nan, 1.5, 0
+    run = fault(run, given=p, q=None, k=None, v=None, out=None, x=None)
+    return Map(kept_open(run)), p
+
+
+def test_far_out_a_cell_is_the_pool_of_its_weights(long):
+    """A pooled cell says the mean over its rows of the sum over its keys, or the largest weight, and how large it
+    is.
+    """
+    chart, p = long
+    chart.view.choose(**BEGIN | {"head": 1})
+    size = int(re.search(r"each cell is (\d+) ", chart.view.text("#map-level"))[1])
+    assert size == 2 ** np.ceil(np.log2(700 / chart.tab.evaluate("map.plot.width * map.plot.dpr")))
+    i, j = 512 // size * size, 128 // size * size
+    block = p[1, i : i + size, j : j + size]
+    for pool, expected in {"share": block.sum(1).mean(), "largest": block.max()}.items():
+        chart.view.choose(pool=pool)
+        said = chart.hover(i + size / 2 - 0.5, j + size / 2 - 0.5)
+        assert said.startswith(f"rows {i}–{i + size - 1} → keys {j}–{j + size - 1}: ")
+        assert share(said.split(" · ")[0]) == pytest.approx(expected, rel=COARSE_ERROR + 0.05)
+    assert "largest weight in the cell; exact" in chart.view.text("#map-level")
+
+
+def test_what_is_wrong_is_seen_from_afar_and_how_to_pass(long):
+    """Forbidden weight, NaN, out of range, zero and masked each look different; from afar each is told, and led to."""
+    chart, _ = long
+    chart.view.choose(**BEGIN)
+    alarm = chart.view.text("#map-alarm")
+    for told in ("Weight where the mask forbids it: 1 cell", "Not a number: 1 cell", "Out of range: 1 cell"):
+        assert told in alarm
+    leak = tint(chart.view, "--leak")
+    marked = chart.tab.evaluate(
+        """(leak) => {
+            const canvas = document.querySelector("#map .matrix");
+            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+            copy.drawImage(canvas, 0, 0);
+            const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+            const pixels = Array.from({ length: data.length / 4 }, (_, at) => 4 * at);
+            return pixels.filter((at) => leak.every((part, place) => Math.abs(part - data[at + place]) < 6)).length;
+        }""",
+        leak,
+    )
+    assert marked >= 40  # one weight of 490,000, and yet it cannot be overlooked
+    chart.view.click("#map-alarm span:first-child button")
+    assert chart.view.state("query", "key") == (10, 600)
+    assert "where the mask forbids it" in chart.view.text("#map-pinned")
+    looks = [chart.pixel(10, 600)]
+    assert looks[0][:3] == leak and chart.seen()["kx"] >= 9
+    for i, j, what in [(40, 20, "not a number"), (50, 30, "out of range"), (60, 10, "exactly 0"), (60, 90, "masked")]:
+        chart.view.choose(query=i, key=j, view={"row": i - 5, "column": j - 5, "span": 16})
+        assert f": {what}, exact" in chart.view.text("#map-pinned")
+        assert chart.pixel(i, j) not in looks
+        looks.append(chart.pixel(i, j))
+    chart.view.choose(head=1, view=None)
+    assert chart.tab.is_hidden("#map-alarm")
+
+
+def test_panning_draws_from_pictures_that_are_there(long):
+    """While the view moves within tiles that have arrived, nothing is asked for or decoded again."""
+    chart, _ = long
+    chart.view.choose(**BEGIN | {"head": 1, "view": {"row": 10, "column": 10, "span": 200}})
+    found = chart.tab.evaluate(
+        """async () => {
+            const counts = { asked: 0, decoded: 0, frames: 0 };
+            const { tile } = source, { paint } = Plot.prototype;
+            const { transferToImageBitmap: image } = OffscreenCanvas.prototype;
+            source.tile = function (...given) { counts.asked++; return tile.apply(this, given); };
+            OffscreenCanvas.prototype.transferToImageBitmap = function () {
+                counts.decoded++;
+                return image.apply(this);
+            };
+            Plot.prototype.paint = function () {
+                counts.frames++;
+                return paint.call(this);
+            };
+            for (let step = 0; step < 30; step++) { map.plot.pan(-1, -1); await new Promise(requestAnimationFrame); }
+            Object.assign(Plot.prototype, { paint });
+            Object.assign(OffscreenCanvas.prototype, { transferToImageBitmap: image });
+            delete source.tile;
+            return counts;
+        }"""
+    )
+    assert (found["asked"], found["decoded"]) == (0, 0)
+    assert found["frames"] >= 25

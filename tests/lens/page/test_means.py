@@ -56,10 +56,10 @@ def test_the_map_and_the_text_show_the_mean(home):
     p, name = means["mean"], "mean of the 3 heads of layer 1"
     view.tab.select_option("#map-head", label=name)
     view.settled()
-    assert view.state("head") == "mean" and "head=mean" in view.tab.evaluate("address()")
+    assert view.state("head") == "mean" and "head=mean" in view.address()
     assert view.text("#sentence").startswith(name.capitalize())
     answer = "[Number(node.dataset.token), Number(node.querySelector('data').value)]"
-    order, values = zip(*view.each("#strongest-list .entry[data-token]", answer)[:3], strict=True)
+    order, values = zip(*view.each("#strongest-list .entry[data-token]", answer)[:3])
     assert list(order) == np.argsort(-p[8])[:3].tolist()
     np.testing.assert_allclose(values, p[8, order], rtol=ROUNDED_TWICE)
     chart = Map(view)
@@ -95,7 +95,7 @@ def test_invalid_weights_stay_visible_in_a_mean(opened):
     run, exact = example(n=8, layers=1, heads=3, mask=rg.causal())
     given = np.array(exact[0], np.float32)
     given[0, 3, 1], given[1, 4, 2], given[2, 2, 5] = np.nan, -0.5, 0.3
-    view = opened(page(fault(run, given=given, q=None, k=None)), "#head=mean")
+    view = opened(fault(run, given=given, q=None, k=None), "#head=mean")
     codes = np.reshape(view.asks("tile", 0, 0, "mean", "share", 0, 0, 0)["coarse"], (8, 8))
     assert np.argwhere(codes == NAN).tolist() == [[3, 1], [4, 2]]
     assert np.argwhere(codes == LEAK).tolist() == [[2, 5]]
@@ -107,7 +107,7 @@ def test_a_file_without_all_weights_says_how_to_get_means(opened, monkeypatch):
     """It offers none of them, and says why and the command; an address that asks for one shows a head."""
     monkeypatch.setattr(embed, "WHOLE", 1)
     run, _ = example(n=40)
-    view = opened(page(run), "#call=0&head=mean")
+    view = opened(run, "#call=0&head=mean")
     assert "regard look --serve" in view.text("#map-means") and view.state("head") == choose(run).head
     options = view.tab.locator("#map-head option", has_text="mean of")
     disabled = "nodes => nodes.map((node) => node.disabled && node.title.includes('--serve'))"

@@ -1,4 +1,6 @@
-"""The page in a real browser: its legend and sentence, the keys, findings, and what it lets through: nothing."""
+"""The page in a real browser: its legend and sentence, the keys, findings, what it lets through: nothing; links to its
+parts, the map that fills the window, and where a page opens.
+"""
 
 import dataclasses
 import re
@@ -10,6 +12,7 @@ import regard as rg
 from regard.language.measures import edges
 from regard.lens.drawing.ramp import ramp
 from regard.lens.runs.codes import FINE_ERROR, LEAK, NAN, OUT, decode
+from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
 from regard.lens.viewer import embed, page
 from tests.support.browser import HOSTILE, Opened, example, fault, near
@@ -32,7 +35,7 @@ def test_the_sentence_says_what_the_row_does(home):
     keys = np.argsort(-p[i])[:3]
     assert [i if name == "itself" else int(token) for _, name, token, _ in found] == keys.tolist()
     assert [float(told) / 100 for told, *_ in found] == pytest.approx(p[i, keys], rel=0.0051)
-    for (*_, told), key in zip(found, keys, strict=True):
+    for (*_, told), key in zip(found, keys):
         others = np.delete(p[key:, key], i - key)  # the rows that may attend to the key
         assert not told if not len(others) else float(told) / 100 == pytest.approx(others.mean(), rel=0.06, abs=2e-5)
     held = np.searchsorted(np.cumsum(np.sort(p[i])[::-1]), 0.8) + 1
@@ -63,10 +66,10 @@ def test_short_texts_begin_on_three_decades(opened):
     another.
     """
     for n, usual, other in ((256, "near", "log"), (257, "log", "near")):
-        view = opened(page(example(n=n, layers=1, heads=1)[0]))
-        assert view.state("scale") == usual and "scale" not in view.tab.evaluate("address()")
+        view = opened(example(n=n, layers=1, heads=1)[0])
+        assert view.state("scale") == usual and "scale" not in view.address()
         view.choose(scale=other)
-        assert f"scale={other}" in view.tab.evaluate("address()")
+        assert f"scale={other}" in view.address()
 
 
 def test_the_keyboard_reaches_everything(home):
@@ -124,7 +127,7 @@ def test_help_lists_every_key(home):
 def test_an_address_leads_to_its_view(opened):
     """The part behind # opens a whole view, also when it changes later; nonsense in it does no harm."""
     run, _ = example(mask=rg.causal())
-    view = opened(page(run), "#call=1&head=2&query=6&key=2&pins=1,3&filter=sink,0,0.9")
+    view = opened(run, "#call=1&head=2&query=6&key=2&pins=1,3&filter=sink,0,0.9")
     assert view.state("call", "head", "query", "key", "pins") == (1, 2, 6, 2, [1, 3])
     assert view.state("filter") == {"metric": "sink", "low": 0, "high": 0.9}
     view.choose(call=0)
@@ -139,7 +142,7 @@ def test_an_address_leads_to_its_view(opened):
 
 def test_light_and_dark(opened):
     """The page takes the reader's theme, follows when it changes, and m turns it over."""
-    view = opened(page(example(n=4, layers=1, heads=1)[0]), color_scheme="light")
+    view = opened(example(n=4, layers=1, heads=1)[0], color_scheme="light")
     grounds = []
     for theme in ("light", "dark"):
         view.tab.emulate_media(color_scheme=theme)
@@ -190,7 +193,7 @@ def test_findings_stand_on_top_and_lead_to_their_place(opened):
 
 def test_a_name_in_a_copied_table_is_no_formula(opened):
     """A spreadsheet computes what begins with a sign of equality; the copy puts an apostrophe before it."""
-    view = opened(page(fault(example(layers=1)[0], name='=HYPERLINK("x")', layer=None)))
+    view = opened(fault(example(layers=1)[0], name='=HYPERLINK("x")', layer=None))
     lines = view.tab.evaluate("headTable.text()").splitlines()[1:]
     assert lines and all(line.startswith("'=HYPER") for line in lines)
 
@@ -209,7 +212,7 @@ def test_what_is_wrong_is_never_hidden(opened, monkeypatch, whole):
     if not whole:
         monkeypatch.setattr(embed, "WHOLE", 1)
         monkeypatch.setattr(embed, "FULLEST", 6)
-    view = opened(page(fault(run, given=given, q=None, k=None)), "#head=2&query=40")
+    view = opened(fault(run, given=given, q=None, k=None), "#head=2&query=40")
 
     def row(head, i):
         return np.array(view.asks("row", 0, 0, head, i)["coarse"])
@@ -230,7 +233,7 @@ def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
     monkeypatch.setattr(embed, "FULLEST", 8)
     run, exact = example(n=100, layers=1, heads=1, mask=rg.causal())
     weights = exact[0][0]
-    view = opened(page(run))
+    view = opened(run)
     assert "The 8 strongest keys of each row are exact" in view.text("#exactness")
     assert "Tokens in italics have the mean of their neighborhood" in view.text("#reader-pins")
     cuts = edges(100, embed.REST)
@@ -240,7 +243,7 @@ def test_a_page_in_part_says_what_is_exact(opened, monkeypatch):
         found = view.asks("row", 0, 0, 0, i)
         p, sure = decode(np.uint8(found["coarse"]), np.uint8(found["fine"])), np.array(found["sure"], bool)
         np.testing.assert_array_equal(sure, ~rest[i])
-        near(dict(zip(np.flatnonzero(sure), p[sure], strict=True)), weights[i], FINE_ERROR)
+        near(dict(zip(np.flatnonzero(sure), p[sure])), weights[i], FINE_ERROR)
         for j in np.flatnonzero(~sure):
             r, c = np.searchsorted(cuts, [i, j], "right") - 1
             block = np.s_[cuts[r] : cuts[r + 1], cuts[c] : cuts[c + 1]]
@@ -308,9 +311,48 @@ def test_weights_keep_their_colors_on_paper(opened):
     """Browsers leave out backgrounds unless the page says that they mean something: here they are the weights, and the
     ground of the dark theme. Steps are buttons on the screen, and stay; the other buttons are left out.
     """
-    view = opened(page(example(mask=rg.causal())[0]), color_scheme="dark")
+    view = opened(example(mask=rg.causal())[0], color_scheme="dark")
     view.reach("walk")
     view.tab.emulate_media(media="print")
     for selector in ("body", "#words .token", "#strongest-list i", "#swatches i"):
         assert {*view.each(selector, "getComputedStyle(node).printColorAdjust")} == {"exact"}, selector
     assert [view.tab.is_visible(f"#{name}") for name in ("walk-head-p", "help")] == [True, False]
+
+
+def test_the_map_fills_the_window(home):
+    """Alone, as large as the window lets it be; Escape and links to other parts lead back; the address holds it."""
+    view, *_ = home
+
+    def size():
+        return view.tab.locator("#map .matrix").bounding_box()
+
+    before = size()
+    view.click("#fill")
+    assert "filled=map" in view.address() and not view.tab.is_visible("#atlas")
+    assert size()["height"] > before["height"]
+    assert size()["width"] > 0.9 * view.tab.evaluate("innerWidth") - 60
+    view.press("Escape")
+    assert view.state("filled") is None and size()["height"] == before["height"]
+    view.press("f")
+    view.click("#places [data-place=pair]")
+    assert view.state("filled") is None
+
+
+def test_a_page_opens_on_a_fault(opened):
+    """In the head, and the row if it is known, of the first fault; of warnings and notes only if nothing is wrong, nor
+    of faults in layers that a run does not have.
+    """
+    run, _ = example(n=12, layers=2, heads=3)
+    first = choose(run)
+    call, head = (first.call + 1) % 2, (first.head + 1) % 3
+    warning, one = finding("warning", call=call, head=first.head, row=0), finding(call=call, head=head, row=6)
+    several = one | {"head": None, "row": None, "numbers": {"heads": [head, 0]}}
+    for start, about, expected in ((None, one, (call, head, 6)), ({}, one, (0, 0, 0))):
+        view = opened(page(run, start=start, findings=[warning, about]))
+        assert view.state("call", "head", "query") == expected
+    chosen = choose(run, findings=[warning, several])
+    assert (chosen.call, chosen.head) == (call, head)
+    assert choose(run, findings=[warning]) == choose(run, findings=[one | {"call": 7}]) == first
+    alone, _ = example(layers=1)
+    rows = alone.calls[0].rows | {"maximum": np.zeros((3, 8), np.float32)}
+    assert choose(fault(alone, rows=rows)).why.startswith("the first of all heads")

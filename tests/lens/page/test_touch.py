@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import regard as rg
-from regard.lens.viewer import page
 from tests.support.browser import example
 from tests.support.page_map import DIGITS, Map, share
 
@@ -15,7 +14,7 @@ PHONE = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobil
 def phone(opened):
     """A page of a causal run of 12 tokens on a phone, and its exact weights."""
     run, exact = example(n=12, mask=rg.causal())
-    return opened(page(run), "#call=0&head=0&query=3", **PHONE), exact
+    return opened(run, "#call=0&head=0&query=3", **PHONE), exact
 
 
 def test_a_tap_on_the_map_chooses_the_row_and_the_key(phone):

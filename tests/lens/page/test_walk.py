@@ -57,7 +57,7 @@ def walked(kept_open):
     rules = {"mask": rg.causal(), "score": rg.softcap(CAP), "scale": SCALE, "sinks": draw((HEADS, 1))}
     run = rg.look(q, k=k, v=v, tokens=TOKENS, special=SPECIAL, **rules)
     run = fault(run, x=draw((N, 40)), out=rg.attention(q, k, v, **rules))
-    return all_steps(kept_open(page(run), f"#head={HEAD}&query={ROW}")), run.calls[0]
+    return all_steps(kept_open(run, f"#head={HEAD}&query={ROW}")), run.calls[0]
 
 
 def column(opened, step) -> dict[int, float]:
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_said(opened):
     for step in ("q", "k", "products", "scaled", "scores"):
         assert "recorded as weights alone" in alone.text(f"#walk-{step}")
     near(column(alone, "p"), exact[0][0, 0], FINE_ERROR)
-    bare = all_steps(opened(page(fault(run, v=None, x=None, out=None))))
+    bare = all_steps(opened(fault(run, v=None, x=None, out=None)))
     assert all("values=True" in bare.text(f"#walk-{step}") for step in ("x", "v", "sum", "out"))
     masked, _ = example(6, 1, 1, mask=rg.key < rg.query)
     empty = all_steps(opened(page(masked, start={})))
@@ -160,7 +160,7 @@ def test_what_is_not_finite_is_shown(opened):
         q[0, 4, 0], k[0, 2] = np.inf, np.nan
 
     run, exact = example(6, 1, 1, mask=rg.causal(), poison=poison)
-    seen = all_steps(opened(page(run), "#query=4"))
+    seen = all_steps(opened(run, "#query=4"))
     assert seen.tab.evaluate("walk.numbers.q[0] === Infinity && walk.numbers.k[2].every(Number.isNaN)")
     bad = int(np.isnan(exact[0][0, 4]).sum())
     assert sum("not a number" in line for line in seen.each("#walk-p li", "node.innerText")) == bad > 1
@@ -172,7 +172,7 @@ def test_what_is_not_finite_is_shown(opened):
 def paired(kept_open):
     """A page of three causal layers of four heads, scrolled to the pair, and the exact weights."""
     run, exact = example(10, 3, 4, mask=rg.causal())
-    opened = kept_open(page(run))
+    opened = kept_open(run)
     opened.reach("pair")
     return opened, np.stack(exact)
 
@@ -223,7 +223,7 @@ def test_what_was_written(opened):
     run, _ = example(8, 1, 1, mask=rg.causal())
     candidates = [((" word5", 0.5), (" other", 0.25)), ((" other", 0.75), (" word6", 0.125)), ((" other", 1.0),)]
     steps = tuple(Step(5 + at, each) for at, each in enumerate(candidates))
-    seen = opened(page(dataclasses.replace(run, steps=steps)))
+    seen = opened(dataclasses.replace(run, steps=steps))
 
     def shown():
         answer = "[node.querySelector('bdi').textContent, Number(node.querySelector('data').value), node.className]"

@@ -1,7 +1,6 @@
 """The step-by-step view of a real run in a real browser: every number is that of NumPy with the files of the model."""
 
 import dataclasses
-import itertools
 import re
 
 import numpy as np
@@ -15,11 +14,11 @@ from regard.common.files.tensors import mapped
 from regard.lens.runs.codes import FINE_ERROR
 from regard.lens.viewer import embed, page
 from regard.lens.viewer.server import Server
+from tests.lens.page.test_walk import HALF, all_steps
 from tests.support.browser import Opened
 
 TEXT = "The animal didn't cross the street because it was too tired."
 LAYER, HEAD, ROW = 3, 1, 10  # where the page opens
-STORED = 2.0**-11  # the relative error of a stored vector
 D = 32
 
 
@@ -64,15 +63,9 @@ def exact(run):
     return own | {"x": x, "heads": heads[ROW], "y": heads[ROW] @ w.T + b, "part": part}
 
 
-def scrolled(view):
-    view.reach("walk")
-    view.tab.evaluate("walk.set({ all: true, every: true })")
-    return view
-
-
 @pytest.fixture(scope="module")
 def view(run, kept_open):
-    return scrolled(kept_open(page(run)))
+    return all_steps(kept_open(run))
 
 
 def text(tab, selector) -> str:
@@ -104,7 +97,7 @@ def test_a_model_without_biases_has_none_in_its_formulas(view, opened):
         hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, vocab_size=50
     )
     run = rg.look(LlamaModel(config).eval(), inputs={"input_ids": torch.arange(7)[None]})
-    seen = scrolled(opened(page(run)))
+    seen = all_steps(opened(run))
     more = "alone: it may be rotated, normalized or scaled"
     assert formulas(seen) == [f"q, not x Wq {more}", f"kj, not xj Wk {more}", "vj = xj Wv", "y = c Wo"]
     for name in "qk":
@@ -122,16 +115,16 @@ def test_every_product_of_q_and_k(view, exact):
     rows = view.each(".walk-table tbody tr", "[...node.cells].map((cell) => cell.textContent)")
     table = np.array([[number(cell) for cell in row] for row in rows]).T
     q, k = exact["q"][ROW], exact["k"][2]
-    products, error = q * k, 2.01 * STORED * np.abs(q * k)
+    products, error = q * k, 2.01 * HALF * np.abs(q * k)
     wanted = np.array([range(D), q, k, products, np.cumsum(products)])
-    off = np.array([np.zeros(D), STORED * np.abs(q), STORED * np.abs(k), error, np.cumsum(error)])
+    off = np.array([np.zeros(D), HALF * np.abs(q), HALF * np.abs(k), error, np.cumsum(error)])
     assert (np.abs(table - wanted) <= off + 5e-4 * np.abs(wanted) + 1e-6).all()
     assert (table[0] == wanted[0]).all()
     whole, again, scale, score = found(r"q·k = #\. Times the scale: # × # = #\.", view.text("#walk-dot-result"))
     assert whole == again == pytest.approx(q @ k, rel=5e-4, abs=error.sum())
     assert scale == pytest.approx(1 / np.sqrt(D), abs=5e-5)
     assert score == pytest.approx(exact["scores"][2], rel=5e-4, abs=error.sum() / np.sqrt(D))
-    assert "followed=2" in view.tab.evaluate("address()")
+    assert "followed=2" in view.address()
 
 
 def pointed(tab) -> str:
@@ -228,35 +221,21 @@ def test_the_outputs_of_all_heads_and_of_the_layer(view, exact):
     assert readout(view.tab, "y", 11, nth=4) == pytest.approx(parts[11], rel=1e-5, abs=1e-6)
 
 
-def test_the_footer_is_true_of_every_number(view, run):
-    """Weights with a relative error of at most 0.02 %, vectors of at most 0.05 %; in rows and heads of all layers."""
-    promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
-    assert promise in text(view.tab, "#exactness")
-    for (at, call), (row, head) in itertools.product(enumerate(run.calls), ((0, 11), (7, 5))):
-        shown = view.asks("walk", 0, at, head, row)
-        exact, p = call.weights(rows=row, heads=head)[0, 0], np.array(shown["p"], float)
-        q, k, v = call.q[head, row], call.k[head], call.v[head]
-        np.testing.assert_allclose(np.where(np.isnan(p), exact, p), exact, rtol=2e-4)
-        for name, value in {"x": call.x[row], "q": q, "k": k, "v": v}.items():
-            np.testing.assert_allclose(shown[name], value, rtol=5e-4)
-        assert (np.abs(shown["sum"] - call.out[head, row]) <= 7e-4 * exact @ np.abs(v) + 1e-6).all()
-        products = 2.1 * STORED / np.sqrt(D) * np.abs(k) @ np.abs(q)
-        bound = np.where(p > 1e-6, np.minimum(FINE_ERROR, products), products)
-        assert (np.abs(shown["scaled"] - call.logits(rows=row, heads=head)[0, 0]) <= 1.01 * bound + 1e-6).all()
-
-
 def test_numbers_of_very_different_sizes_keep_the_promise(opened):
     """Vectors with very small or very large numbers, which half precision cannot hold."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 1, 6, 8)).astype(np.float32)
     q[0, 1], k[0, 2], v[0, 3], v[0, 4, 0] = q[0, 1] * 1e-7, k[0, 2] * 1e-8, v[0, 3] * 1e9, 1e-12
-    shown = opened(page(rg.look(q, k=k, v=v))).asks("walk", 0, 0, 0, 1)
+    view = opened(rg.look(q, k=k, v=v))
+    promise = "weights are stored with a relative error of at most 0.02 %, vectors with at most 0.05 %."
+    assert promise in text(view.tab, "#exactness")
+    shown = view.asks("walk", 0, 0, 0, 1)
     for name, value in {"q": q[0, 1], "k": k[0], "v": v[0]}.items():
         np.testing.assert_allclose(shown[name], value, rtol=5e-4)
 
 
 def test_other_heads_and_rows_of_the_page(run, kept_open):
     """What the page does not contain is named, with the way to see it; what holds for other rows is shown there."""
-    seen = scrolled(kept_open(page(run)))
+    seen = all_steps(kept_open(run))
     for change, part, words in (
         ({"head": 4}, "#walk-q", "serve the run (regard look --serve) to see those of head 4"),
         ({"head": 4}, "#walk-heads-where", "elements 128 to 159 of 384"),
@@ -271,7 +250,7 @@ def test_a_served_page_has_every_element(run, chromium):
     """Any head, row, key and element: the values that result are those of the run."""
     call, head, row, key = run.calls[5], 11, 15, 6
     with Server(run) as server:
-        seen = scrolled(Opened(chromium, server.address, f"#call=5&head={head}&query={row}"))
+        seen = all_steps(Opened(chromium, server.address, f"#call=5&head={head}&query={row}"))
         seen.tab.wait_for_selector("#walk-o-element")
 
         def result(name, element, count):

@@ -1,7 +1,6 @@
 """The visual of ALiBi: slopes, penalties and weights are those of regard and of NumPy."""
 
 import numpy as np
-import pytest
 
 import regard as rg
 
@@ -15,7 +14,7 @@ def test_slopes_are_those_of_regard(shown):
     view = shown("alibi", scores=SCORES, heads=8)
     for heads in (1, 8, 12, 15):
         view.change(heads=heads)
-        assert view.row("slope", heads) == pytest.approx(rg.alibi_slopes(heads), rel=1e-7)
+        view.near({"slope": rg.alibi_slopes(heads)}, rel=1e-7)
         assert f"slope-{heads}" not in view.numbers()
 
 
@@ -28,11 +27,11 @@ def test_weights_of_a_row_before_and_after(shown):
         view.change(heads=heads, head=head, row=row, equal=equal, causal=causal)
         penalty = -rg.alibi_slopes(heads)[head] * np.abs(row - keys)
         score = np.where((keys <= row) | (not causal), 0 if equal else SCORES[row], -np.inf)
-        assert view.row("penalty", N) == pytest.approx(penalty, rel=1e-6)
+        view.near({"penalty": penalty}, rel=1e-6)
         assert view.row("score", N) == score.tolist()
         for name, rule, error in (("before", None, 1e-9), ("after", rg.alibi(heads), 1e-6)):
             weights = rg.attention_weights(q, k, mask=rg.causal() if causal else None, score=rule)[0, head, row]
-            assert view.row(name, N) == pytest.approx(weights, rel=error, abs=1e-6 * error)
+            view.near({name: weights}, rel=error, abs=1e-6 * error)
 
 
 def test_the_matrix_has_the_weights_as_opacity(shown):

@@ -54,7 +54,8 @@ def test_the_bytes_of_a_token_are_those_that_a_cache_stores(groups):
         cache = rg.KVCache(heads, 16)
         cache.append(rows[:, :heads], rows[:, :heads])
         assert view.numbers()["bytes"] == SMALL["layers"] * (cache.keys(0).nbytes + cache.values(0).nbytes) / 5
-    layers = pytest.importorskip("regard.torch.layers")
+    from regard.torch import layers
+
     view.change(**DEEPSEEK, kind="MLA")
     cache = layers.LatentCache(kv_rank=512, rope_dim=64, dtype="bfloat16", pages=1)
     assert view.numbers()["bytes"] == DEEPSEEK["layers"] * cache.nbytes / 128

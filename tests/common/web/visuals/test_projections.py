@@ -1,7 +1,6 @@
 """The visual of projections: q, k and v are NumPy's for every x."""
 
 import numpy as np
-import pytest
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal(12).round(2)
@@ -12,18 +11,16 @@ DATA = {"x": X, **MATRICES, **RESTS, "width": 384}
 
 def check(view, x, rests=RESTS):
     """Fails unless every number that is shown follows from x."""
-    numbers, count = view.numbers(), len(x)
-    assert view.row("x", count) == pytest.approx(list(x))
+    count = len(x)
+    view.near({"x": x})
     (chosen, at), edited = view.state("chosen", "edited")
     for role in "qkv":
         W, rest = MATRICES[f"W_{role}"][:count], rests.get(f"rest_{role}", 0)
         now = x @ W + rest
-        assert view.row(role, 32) == pytest.approx(now, abs=1e-12)
-        assert numbers[f"moved-{role}"] == pytest.approx(np.abs((x - X[:count]) @ W).mean(), abs=1e-12)
+        view.near({role: now, f"moved-{role}": np.abs((x - X[:count]) @ W).mean()}, abs=1e-12)
         if role == chosen:
             term = x[edited] * W[edited, at]
-            wanted = now[at], term, now[at] - term
-            assert [numbers[name] for name in ("chosen", "term", "others")] == pytest.approx(wanted, abs=1e-12)
+            view.near({"chosen": now[at], "term": term, "others": now[at] - term}, abs=1e-12)
 
 
 def test_every_number_is_that_of_numpy(shown):

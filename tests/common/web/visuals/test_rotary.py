@@ -27,11 +27,9 @@ def test_every_number_is_that_of_numpy(rotary, pairing):
         theta = base ** (-np.arange(0, 8, 2) / 8)
         query, key = (pairs(x, pairing) * np.exp(1j * theta * (at + shift)) for x, at in ((Q, p), (K, q)))
         products = (query * key.conj()).real
-        numbers = view.numbers()
-        for name, wanted in {"theta": theta, "wavelength": 2 * np.pi / theta, "product": products}.items():
-            assert view.row(name, 4) == pytest.approx(wanted, rel=1e-11, abs=1e-12)
-        assert numbers["product"] == pytest.approx(products.sum(), abs=1e-12)
-        assert [numbers["query-at"], numbers["key-at"], numbers["distance"]] == [p + shift, q + shift, p - q]
+        view.near({"theta": theta, "wavelength": 2 * np.pi / theta, "product": products}, rel=1e-11, abs=1e-12)
+        places = {"query-at": p + shift, "key-at": q + shift, "distance": p - q}
+        view.near({"product": products.sum()} | places, abs=1e-12)
 
 
 @pytest.mark.spread
@@ -39,7 +37,8 @@ def test_every_number_is_that_of_numpy(rotary, pairing):
 @pytest.mark.parametrize("scaling", ["none", "linear", "NTK"])
 def test_products_are_those_of_regard(rotary, pairing, scaling):
     """And so are the frequencies, stretched or not."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from regard.torch.positions import NTK, Linear, Rotary
 
     view = rotary()
@@ -50,14 +49,14 @@ def test_products_are_those_of_regard(rotary, pairing, scaling):
     for p, q in ((7, 5), (0, 31), (12, 12)):
         view.change(p=p, q=q)
         query, key = layer.rotate(rows, torch.tensor([p, q]))[0, 0]
-        assert view.numbers()["product"] == pytest.approx((query @ key).item(), abs=1e-5)  # θ is float32 in regard
-    assert np.allclose(view.row("theta", 4), layer.frequencies.numpy(), rtol=1e-6)
+        view.near({"product": (query @ key).item()}, abs=1e-5)  # θ is float32 in regard
+    view.near({"theta": layer.frequencies.numpy()}, rel=1e-6)
 
 
 def test_the_arrows_point_where_the_pairs_are(rotary):
     """To the right at position 0, and from there against the clock."""
     view = rotary(q=[1.0, 0.0], k=[1.0, 0.0])  # the chapter's example: one pair, θ = 1
-    assert view.numbers()["product"] == pytest.approx(np.cos(2), rel=1e-12)
+    view.near({"product": np.cos(2)}, rel=1e-12)
     found = view.tab.evaluate("""() => ["query", "key"].map((name) => {
         const { e, f } = document.querySelector(`.rotary-${name} path`).transform.baseVal.consolidate().matrix;
         return [e / 58, f / -58];

@@ -1,7 +1,6 @@
 """The visual of sinusoids: its matrix, curve and rotation are those of NumPy and of regard."""
 
 import numpy as np
-import pytest
 
 
 def sinusoids(positions, d):
@@ -15,7 +14,8 @@ def test_the_matrix_is_that_of_the_formula_and_of_regard(shown):
     for n, d in ((48, 32), (8, 4), (96, 64)):
         view.change(n=n, d=d)
         assert np.allclose(view.opacities(), (1 + sinusoids(range(n), d)) / 2, atol=0.51 / 255)
-    torch = pytest.importorskip("torch")
+    import torch
+
     from regard.torch.positions import Sinusoidal
 
     places = Sinusoidal(64).embed(torch.zeros(1, 96, 64, dtype=torch.float64), torch.arange(96))[0].numpy()
@@ -28,10 +28,9 @@ def test_the_numbers_of_a_pair(shown):
     for p, column, d in ((0, 0, 32), (47, 31, 32), (5, 3, 4), (13, 8, 16)):
         view.change(p=p, column=column, d=d)
         theta = 10000.0 ** (-2 * (column // 2) / d)
-        numbers = view.numbers()
-        wanted = sinusoids([p], d)[0, column], theta, 2 * np.pi / theta
-        assert [numbers[name] for name in ("value", "theta", "wavelength")] == pytest.approx(wanted, rel=1e-12)
-        assert "R-00" not in numbers
+        value = sinusoids([p], d)[0, column]
+        view.near({"value": value, "theta": theta, "wavelength": 2 * np.pi / theta}, rel=1e-12)
+        assert "R-00" not in view.numbers()
 
 
 def test_a_step_is_a_rotation(shown):
@@ -44,9 +43,7 @@ def test_a_step_is_a_rotation(shown):
         R = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
         now, later = sinusoids([p, p + k], d)[:, 2 * pair : 2 * pair + 2]
         names = "R-00 R-01 R-10 R-11 sine cosine next-sine next-cosine turned-sine turned-cosine"
-        numbers = view.numbers()
-        wanted = np.concatenate([*R, now, later, later])
-        assert [numbers[name] for name in names.split()] == pytest.approx(wanted, abs=1e-13)
+        view.near(dict(zip(names.split(), np.concatenate([*R, now, later, later]))), abs=1e-13)
 
 
 def test_the_hands_point_to_the_pair(shown):

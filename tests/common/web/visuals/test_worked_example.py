@@ -23,7 +23,7 @@ CHANGES = [
 
 def by_hand(causal, x, W_q, W_k, W_v):
     """All tables, computed by NumPy."""
-    given = dict(zip(("x", "W_q", "W_k", "W_v"), map(np.array, (x, W_q, W_k, W_v)), strict=True))
+    given = dict(zip(("x", "W_q", "W_k", "W_v"), map(np.array, (x, W_q, W_k, W_v))))
     q, k, v = (given["x"] @ given[name] for name in ("W_q", "W_k", "W_v"))
     scores = q @ k.T / np.sqrt(2)
     masked = {"masked": np.where(np.tri(3, dtype=bool), scores, -np.inf)} if causal else {}
